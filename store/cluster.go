@@ -7,98 +7,104 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Cluster is a store that the services of several machines share. Each is a node, which has a lease of its own:
-// what it has leased is its own for as long as that lasts, by the store's clock, and others' after that. What it
-// writes once others have taken over fails the store.
+// Cluster is a store that several services share. Each service is a node and has a node lease, which it
+// renews. A node's jobs belong to it while its lease lasts, by the store's clock. After that, another node
+// may take them over, and the first write of the old node then makes its store fail.
 type Cluster interface {
-	// Database tells the database from any other one, also of another server. A standby that is promoted has that of its primary.
+	// Database identifies the database among those of all servers. A promoted standby has the same value as
+	// its primary.
 	Database() string
-	// HasOthers reports whether there was another node whose lease was not over, as of the last transaction.
+	// HasOthers reports whether another node had a valid lease as of the last transaction.
 	HasOthers() bool
-	// Lease is how long a node may be silent.
+	// Lease returns the duration of a node lease.
 	Lease() time.Duration
-	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. The load is told to
-	// whoever asks for the nodes.
+	// Extend renews the node's lease: it lasts at least for Lease from the call of Extend. The other nodes
+	// can read load; see NodeState.
 	Extend(ctx context.Context, load Load) (Membership, error)
-	// TakeOver gives this node, each with another fence, up to MaxTakeOver leases of those whose own are over. What
-	// is left of them is to be settled as lost.
+	// TakeOver transfers up to MaxTakeOver leases of nodes whose node lease has ended to this node, each with
+	// a new fence. The caller must settle them as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
-	// Nodes lists up to MaxNodes nodes after a name, by name.
+	// Nodes lists, by name, up to MaxNodes nodes with names after the given one.
 	Nodes(ctx context.Context, after string) ([]NodeState, error)
-	// DrainNode has a node claim nothing any more, or again. RemoveNode forgets one whose service does not run.
+	// DrainNode makes a node stop claiming jobs, or claim again.
 	DrainNode(ctx context.Context, name string, on bool) error
+	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
-	// Drained reports whether this node is to claim nothing.
+	// Drained reports whether this node must not claim jobs.
 	Drained(ctx context.Context) (bool, error)
-	// Holder is the other node that has a job leased, 0 if none has.
+	// Holder returns the other node that has leased a job, or 0 if none has.
 	Holder(ctx context.Context, seq int64) (int64, error)
-	// NodesOf names the nodes that had jobs leased last, by the jobs' numbers.
+	// NodesOf returns the names of the nodes that leased jobs last, by the jobs' seqs.
 	NodesOf(ctx context.Context, seqs []int64) (map[int64]string, error)
-	// Ask asks another node for something, and waits for its answer until ctx ends. Asked lists
-	// up to limit that this node is asked and has not been told of yet, each once, and Answer answers one. What is slow, and may
-	// be asked often, stands apart, so that nothing else waits for it. Wanted are those whose askers wait still.
+	// Ask sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
+	// be many, are queued separately, so that other requests do not wait for them.
 	Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error)
+	// Asked returns up to limit new requests to this node. It returns each request only once.
 	Asked(ctx context.Context, slow bool, limit int) ([]Asked, error)
+	// Wanted returns the numbers of the unanswered requests to this node whose senders are still waiting.
 	Wanted(ctx context.Context) (map[int64]bool, error)
+	// Answer answers the request with the number n.
 	Answer(ctx context.Context, n int64, answer []byte) error
-	// Hints hints, until the store is closed, that the node may be asked something, and Changes that another node has changed
-	// anything, like settings.
+	// Hints returns a channel that receives a hint when the node may have a new request, until the store is
+	// closed.
 	Hints() <-chan struct{}
+	// Changes returns a channel that receives a hint when another node may have changed shared data, like
+	// settings, until the store is closed.
 	Changes() <-chan struct{}
 }
 
-// Membership is what a node learns as it prolongs its lease.
+// Membership is the result of Extend for the node.
 type Membership struct {
 	Drained bool
-	Orphans bool // there is something to take over
+	Orphans bool // another node's lease has ended, and its jobs can be taken over
 }
 
-// LostLease is a lease of a node whose own is over. Its job has the new fence; Was is the fence that it had, and
-// From the node.
+// LostLease is a lease that was taken over from another node. Job has the new fence, Was is the old fence,
+// and From is the other node.
 type LostLease struct {
 	Job     queue.Job
-	Running bool // known to have started
+	Running bool // the attempt is known to have started
 	Was     int64
 	From    string
 }
 
-// NodeState is a node as it is now.
+// NodeState is the current state of a node.
 type NodeState struct {
 	Node
-	This    bool // whose store was asked
-	Alive   bool // its lease lasts
-	Left    bool // it does not, for its service was stopped
+	This    bool // the node whose store was asked
+	Alive   bool // its node lease is valid
+	Left    bool // its service was stopped and has given up its lease
 	Drained bool
-	Load        // as of when it was heard
-	Running int // jobs
+	Load        // as of Heard
+	Running int // number of running jobs
 	Version string
 	Joined  queue.Millis
-	Heard   queue.Millis // about when it has prolonged its lease
+	Heard   queue.Millis // approximate time of the last renewal of its lease
 }
 
-// Load is how much a node does.
+// Load describes how busy a node is.
 type Load struct {
 	Workers int            `json:"workers"`
-	Ended   int            `json:"ended,omitempty"`    // attempts in the last minute
-	EndedOf map[string]int `json:"ended_of,omitempty"` // the same of the MaxLoadQueues queues in which the most have
+	Ended   int            `json:"ended,omitempty"`    // attempts that ended in the last minute
+	EndedOf map[string]int `json:"ended_of,omitempty"` // the same by queue, for the MaxLoadQueues busiest queues
 }
 
-// MaxLoadQueues is how many queues a node names in its load: what it tells stays below 3 KiB.
+// MaxLoadQueues limits the queues in a node's load, so that the stored load stays below 3 KiB.
 const MaxLoadQueues = 32
 
-// Asked is what another node asks.
+// Asked is a request from another node.
 type Asked struct {
 	N   int64
 	Ask []byte
 }
 
-// MaxTakeOver is how many leases a node takes over at once.
+// MaxTakeOver limits the leases that one call of TakeOver transfers.
 const MaxTakeOver = 500
 
-// MaxNodes is how many nodes are listed at once.
+// MaxNodes limits the nodes that one call of Nodes returns.
 const MaxNodes = 250
 
-// Limits of what nodes ask each other.
+// Limits of requests between nodes.
 const (
 	MaxAsk    = 64 << 10  // bytes
 	MaxAnswer = 512 << 10 // bytes

@@ -8,20 +8,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Figures are what is counted of the attempts of one queue in one period: in that in which a start
-// or an end was recorded, by the store's clock. Over all periods Started is all ends and the
-// attempts that run. What ends without an attempt, as a job that is cancelled while it waits, is
-// not counted.
+// Figures contains the statistics of the attempts of one queue in one period. An attempt counts in the
+// periods in which its start and its end were recorded, by the store's clock. Over all periods, Started
+// equals the number of ends plus the running attempts. A job that ends without an attempt, such as a waiting
+// job that is cancelled, does not count.
 type Figures struct {
 	Started   int64
-	Completed int64 // attempts that ended, by what their job came to
-	Failed    int64 // to be tried again
+	Completed int64 // attempts that ended, by the state of their job afterwards
+	Failed    int64 // to be retried
 	Dead      int64
 	Cancelled int64
 	Returned  int64 // pending or held: stopped, deferred, or lost without counting
 
-	Waits Histogram // of each start: since its job was due and ready
-	Runs  Histogram // of each end: since the attempt's start
+	Waits Histogram // of each start: time since the job was due and ready
+	Runs  Histogram // of each end: run time of the attempt
 }
 
 // Begin counts the start of an attempt after a wait.
@@ -30,7 +30,7 @@ func (f *Figures) Begin(wait time.Duration) {
 	f.Waits.Observe(wait)
 }
 
-// End counts the end of an attempt after a run, by the state that its job came to.
+// End counts the end of an attempt after a run, by the state of its job afterwards.
 func (f *Figures) End(as queue.State, run time.Duration) {
 	switch as {
 	case queue.Completed:
@@ -47,7 +47,7 @@ func (f *Figures) End(as queue.State, run time.Duration) {
 	f.Runs.Observe(run)
 }
 
-// Add adds other figures.
+// Add adds g to f.
 func (f *Figures) Add(g *Figures) {
 	f.Started += g.Started
 	f.Completed += g.Completed
@@ -59,27 +59,27 @@ func (f *Figures) Add(g *Figures) {
 	f.Runs.add(&g.Runs)
 }
 
-// The buckets of a Histogram. Bucket k holds what takes longer than Bound(k-1) and at most
-// Bound(k); the first one also what takes no millisecond, the last one also what takes longer.
+// The buckets of a Histogram. Bucket k contains durations longer than Bound(k-1) and up to Bound(k). The
+// first bucket also contains durations below 1 ms, and the last one also longer durations.
 const (
 	Buckets     = 64
-	FirstBucket = -20 // number of the first one in the schema
+	FirstBucket = -20 // index of the first bucket in the schema of Prometheus
 )
 
-// Bound is the upper bound of bucket k, in seconds: 2^((k+FirstBucket)/2), from under 1 ms to 34
-// days. They are those of Prometheus' native histograms of schema 1.
+// Bound returns the upper bound of bucket k in seconds: 2^((k+FirstBucket)/2), from under 1 ms to 34 days.
+// The bounds are those of Prometheus' native histograms with schema 1.
 func Bound(k int) float64 { return math.Exp2(float64(k+FirstBucket) / 2) }
 
-// Histogram is how often something took how long, in exponential buckets.
+// Histogram counts durations in exponential buckets.
 type Histogram struct {
 	Counts [Buckets]int64
-	Sum    int64 // of all, in milliseconds
+	Sum    int64 // of all durations, in milliseconds
 }
 
-// longest is what is counted of what took longer.
+// longest is the value that is counted for longer durations.
 const longest = 34 * 24 * time.Hour
 
-// Observe counts one duration, to the millisecond; one below 0 is 0.
+// Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
 func (h *Histogram) Observe(d time.Duration) {
 	d = min(max(0, d.Truncate(time.Millisecond)), longest)
 	h.Sum += d.Milliseconds()
@@ -97,7 +97,7 @@ func (h *Histogram) add(g *Histogram) {
 	}
 }
 
-// Count is how many durations were counted.
+// Count returns the number of durations.
 func (h *Histogram) Count() (n int64) {
 	for _, c := range h.Counts {
 		n += c
@@ -105,9 +105,9 @@ func (h *Histogram) Count() (n int64) {
 	return n
 }
 
-// Quantile is the duration that the part q, above 0 and up to 1, of all took at most: 0.5 is the
-// median. It lies in the bucket of the true one, so it is less than √2 times as long or as short.
-// Of none it is 0, and known is false.
+// Quantile returns the duration that the fraction q of all durations does not exceed; 0 < q <= 1, and 0.5 is
+// the median. The result is in the same bucket as the exact value, so the two differ by a factor below √2.
+// For an empty histogram, known is false.
 func (h *Histogram) Quantile(q float64) (d time.Duration, known bool) {
 	rank, before := q*float64(h.Count()), 0.0
 	for k, n := range h.Counts {
@@ -124,7 +124,8 @@ func (h *Histogram) Quantile(q float64) (d time.Duration, known bool) {
 	return 0, false
 }
 
-// Append appends the histogram to b in few bytes, none if it is empty, for ReadHistogram.
+// Append appends the histogram to b in a compact form, which ReadHistogram reads. It appends nothing if the
+// histogram is empty.
 func (h *Histogram) Append(b []byte) []byte {
 	empty := uint64(0)
 	begun := false
@@ -142,7 +143,7 @@ func (h *Histogram) Append(b []byte) []byte {
 	return b
 }
 
-// ReadHistogram reads what Append has written: what is damaged is an empty one.
+// ReadHistogram reads what Append has written. It returns an empty histogram if b is damaged.
 func ReadHistogram(b []byte) (h Histogram) {
 	damaged := false
 	next := func(most uint64) uint64 {
@@ -170,11 +171,10 @@ func ReadHistogram(b []byte) (h Histogram) {
 	return h
 }
 
-// Grain is how long the periods are that figures are kept of. They begin at whole minutes, hours
-// and days of UTC.
+// Grain is the length of the periods of statistics. Periods begin at whole minutes, hours and days of UTC.
 type Grain int
 
-// The grains, the finest first.
+// The grains, finest first.
 const (
 	Minute Grain = iota + 1
 	Hour
@@ -190,52 +190,54 @@ var grains = [...]struct {
 	Day:    {"day", 24 * time.Hour, 3 * 365 * 24 * time.Hour},
 }
 
-// String is the grain's name.
+// String returns the grain's name.
 func (g Grain) String() string { return grains[g].name }
 
-// Length is how long a period is.
+// Length returns the length of a period.
 func (g Grain) Length() time.Duration { return grains[g].length }
 
-// Kept is how long at least the figures of a period are kept.
+// Kept returns the minimum time for which the statistics of a period are kept.
 func (g Grain) Kept() time.Duration { return grains[g].kept }
 
-// Floor is when the period began that holds an instant.
+// Floor returns the start of the period that contains an instant.
 func (g Grain) Floor(at queue.Millis) queue.Millis {
 	return at - at%queue.Millis(g.Length().Milliseconds())
 }
 
-// Oldest is when the first period began that is kept at an instant.
+// Oldest returns the start of the oldest period that is kept at an instant.
 func (g Grain) Oldest(now queue.Millis) queue.Millis {
 	return g.Floor(now - queue.Millis(g.Kept().Milliseconds()))
 }
 
-// Bounds of figures.
+// Limits of statistics.
 const (
-	// MaxNamed is how many queues have figures of their own in one period, beside the default one
-	// and those that have a rule then. Those of all others stand together under OtherQueues.
-	MaxNamed = 64 // and in all that was ever recorded
-	// MaxStatsQueues is how many queues one answer names: of more the last ones that had any.
+	// MaxNamed limits the queues with separate statistics in one period, and in the totals. The default
+	// queue, and in a period the queues that have a rule at that time, do not count toward it. All other
+	// queues are combined under OtherQueues.
+	MaxNamed = 64
+	// MaxStatsQueues limits the queues in one answer. If there are more, the answer contains those that had
+	// attempts most recently.
 	MaxStatsQueues = 1000
-	// OtherQueues stands for queues that are not named; none can have this name.
+	// OtherQueues is the combined entry of queues without separate statistics. No queue can have this name.
 	OtherQueues = "(others)"
 )
 
-// StatsFilter says which figures are read: of a queue, or of all if it is "", of periods that begin
-// before Until (0 is now) and end after Since. What is older than is kept of the grain is not there.
+// StatsFilter selects statistics: of one queue, or of all if Queue is "", and of the periods that begin
+// before Until (0 means now) and end after Since. Periods older than Grain.Kept are not available.
 type StatsFilter struct {
 	Queue        string
 	Since, Until queue.Millis
-	// Grain is how long the periods are; 0 is the finest that is kept since Since.
+	// Grain is the length of the periods; 0 selects the finest grain that is kept back to Since.
 	Grain Grain
-	// Series asks for each period too.
+	// Series adds the statistics of each period.
 	Series bool
-	// Ever asks for all that was ever recorded instead, by queues that keep their names: no figure of
-	// any ever becomes less. Nothing else is looked at then.
+	// Ever selects the totals of all time instead, by queue. The totals never decrease. The other fields are
+	// ignored then.
 	Ever bool
 }
 
-// Range is what the filter means at an instant: periods of a grain that begin from since on and
-// before until.
+// Range returns the periods that the filter selects at an instant: the grain, and the periods that begin at
+// or after since and before until.
 func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Millis) {
 	g = f.Grain
 	if g == 0 {
@@ -249,48 +251,48 @@ func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Milli
 	return g, max(g.Floor(f.Since), g.Oldest(now)), g.Floor(until - 1).Add(g.Length())
 }
 
-// Stats are figures of a range of whole periods.
+// Stats contains the statistics of a range of whole periods.
 type Stats struct {
 	Grain        Grain
-	Since, Until queue.Millis   // from here on, and up to here; the last period may not be over
-	Queues       []QueueFigures // by name, but OtherQueues last
-	// Periods are those with figures, of all queues that were asked for together, the first one first.
+	Since, Until queue.Millis   // start and end of the range; the last period may not be over
+	Queues       []QueueFigures // by name, with OtherQueues last
+	// Periods contains the periods that have statistics, oldest first, of all selected queues together.
 	Periods []PeriodFigures
 }
 
-// QueueFigures are the figures of a queue over all of a range.
+// QueueFigures contains the statistics of a queue over the whole range.
 type QueueFigures struct {
 	Queue string
 	Figures
 }
 
-// PeriodFigures are the figures of a period, which begins then.
+// PeriodFigures contains the statistics of the period that begins at At.
 type PeriodFigures struct {
 	At queue.Millis
 	Figures
 }
 
-// MaxEstimates is of how many commands it is known how long they run usually: of more the last ones
-// that completed.
+// MaxEstimates limits the commands whose typical run time is remembered. If there are more, those that
+// completed last are kept.
 const MaxEstimates = 4096
 
-// Estimate is how long a command usually runs: the geometric mean of its runs, of which the last
-// eight or so count most. Its zero value knows of none.
+// Estimate is the typical run time of a command: the geometric mean of its runs, in which about the last
+// eight count most. The zero value contains no runs.
 type Estimate struct {
-	Log  float64 // of the mean in milliseconds, to the base e
-	Runs uint8   // up to mostRuns
+	Log  float64 // natural logarithm of the mean in milliseconds
+	Runs uint8   // number of runs, up to mostRuns
 }
 
-// mostRuns is how many runs a new one is weighed against, with itself.
+// mostRuns is the number of runs, including the new one, among which a new run is weighted.
 const mostRuns = 8
 
-// Note learns of a run.
+// Note adds a run.
 func (e *Estimate) Note(run time.Duration) {
 	e.Runs = min(e.Runs+1, mostRuns)
 	e.Log += (math.Log(float64(max(1, run.Milliseconds()))) - e.Log) / float64(e.Runs)
 }
 
-// Usual is how long a run usually takes, at least 1 ms; 0 if none is known.
+// Usual returns the typical run time, at least 1 ms; 0 if there were no runs.
 func (e *Estimate) Usual() time.Duration {
 	if e.Runs == 0 {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each duration stands in the bucket whose bounds it lies between; below and above all of them in the first
-// and the last one.
+// Each duration is counted in the bucket whose bounds contain it. Shorter durations are in the first bucket,
+// and longer ones in the last.
 func TestBuckets(t *testing.T) {
 	if first, last := Bound(0), Bound(Buckets-1); first > 0.001 || last < 30*24*3600 {
 		t.Errorf("the buckets end at %v and %v seconds", first, last)
@@ -28,7 +28,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A quantile is less than √2 times as long or as short as the true one.
+// A quantile differs from the exact value by a factor below √2.
 func TestQuantilesAreNear(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -52,7 +52,8 @@ func TestQuantilesAreNear(t *testing.T) {
 	}
 }
 
-// What is written is read again, in few bytes; what is damaged is empty, and nothing panics.
+// ReadHistogram returns what Append has written, in few bytes. It returns an empty histogram for damaged
+// input, and never panics.
 func FuzzHistogram(f *testing.F) {
 	var h Histogram
 	f.Add(h.Append(nil))

@@ -9,149 +9,148 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// QueueRule is how the jobs of one queue start beside those of others. While no weight but 1 is
-// set they go by rank over all queues. Else queues that have a job which could start share the
-// starts by weight, and a queue that had none earns nothing by that.
+// QueueRule says how jobs of a queue start relative to those of other queues. While all weights are 1, jobs
+// of all queues start in order of rank. Otherwise, queues that have a job which could start share the starts
+// in proportion to their weights. A queue without such a job saves up no starts.
 type QueueRule struct {
-	Weight      int    `json:"weight"`                // at least 1
-	Concurrency int    `json:"concurrency,omitempty"` // jobs of it that may be leased at once, 0 is any number
-	MaxPending  int64  `json:"max_pending,omitempty"` // jobs of it that may wait, 0 is any number
-	Defaults    string `json:"defaults,omitempty"`    // JSON of what its jobs are enqueued with; the store only keeps it
-	Paused      bool   `json:"paused,omitempty"`      // none of it is claimed
-	// What is known of the pause: who began it, when, why, and when Promote ends it; 0 is never.
+	Weight      int   `json:"weight"`                // at least 1
+	Concurrency int   `json:"concurrency,omitempty"` // limit of leased jobs, 0 means unlimited
+	MaxPending  int64 `json:"max_pending,omitempty"` // limit of waiting jobs, 0 means unlimited
+	// Defaults contains the default fields of its jobs as JSON. The store only keeps them.
+	Defaults string `json:"defaults,omitempty"`
+	Paused   bool   `json:"paused,omitempty"` // its jobs are not claimed
+	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and Reason the user's reason.
+	// Promote ends the pause at Until; 0 means never.
 	PausedBy int          `json:"paused_by,omitempty"`
 	PausedAt queue.Millis `json:"paused_at,omitempty"`
 	Reason   string       `json:"reason,omitempty"`
 	Until    queue.Millis `json:"until,omitempty"`
 	Keep     Retention    `json:"keep,omitzero"`
-	Frozen   bool         `json:"frozen,omitempty"` // what ran then was paused too; the store only keeps it
+	Frozen   bool         `json:"frozen,omitempty"` // its running jobs were paused too; the store only keeps it
 }
 
-// Retention is how long a queue's completed and cancelled jobs are kept; what is 0 is as the settings say of
-// all.
+// Retention says how long a queue's completed and cancelled jobs are kept. For a field that is 0, the general
+// settings apply.
 type Retention struct {
-	Age     time.Duration `json:"age,omitempty"`      // Forever is for ever
-	MaxJobs int64         `json:"max_jobs,omitempty"` // the newest
-	Output  int64         `json:"output,omitempty"`   // bytes of their outputs; the oldest go first
+	Age     time.Duration `json:"age,omitempty"`      // Forever means without limit
+	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept, the newest
+	Output  int64         `json:"output,omitempty"`   // bytes of outputs kept; the oldest are removed first
 }
 
-// Forever is an age that nothing comes to.
+// Forever is an age that no job reaches.
 const Forever = -1
 
-// Ended are jobs that have ended in these states before an instant.
+// Ended selects jobs that ended in one of States before an instant.
 type Ended struct {
 	States []queue.State
 	Before queue.Millis
-	// Of limits them to one queue's jobs that ended while it had its own retention; an empty name limits them to
-	// the jobs of all queues that ended while their queue had none. Nil does not limit them.
+	// Of selects the jobs of one queue that ended while it had its own retention. An empty name selects the
+	// jobs of all queues that ended while their queue had none. Nil selects all jobs.
 	Of *string
 }
 
 // KeepingQueue is a queue with jobs that ended while it had its own retention.
 type KeepingQueue struct {
 	Name    string
-	Jobs    int64 // of BoundedStates
+	Jobs    int64 // number of such jobs in BoundedStates
 	Outputs int64 // bytes of their outputs
 }
 
-// Resumed is the rule without its pause.
+// Resumed returns the rule without its pause.
 func (r QueueRule) Resumed() QueueRule {
 	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until, r.Frozen = false, 0, 0, "", 0, false
 	return r
 }
 
-// Plain is the rule of a queue that was not given any.
+// Plain is the rule of a queue without a stored rule.
 var Plain = QueueRule{Weight: 1}
 
-// QueueState is a queue as it is now.
+// QueueState is the current state of a queue.
 type QueueState struct {
 	Name    string
 	Rule    QueueRule
-	Waiting int64 // jobs
+	Waiting int64 // number of waiting jobs
 	Leased  int
-	// Oldest is since when the first job waits of those that could start, of the first lanes; 0 if there
-	// is none.
+	// Oldest is the time since which the first job of the best lanes has waited; 0 if none could start.
 	Oldest queue.Millis
 }
 
-// MaxQueues is how many queues without a rule one user may have begun that have jobs which have not
-// ended.
+// MaxQueues limits the queues without a rule that one user may have begun and that have unfinished jobs.
 const MaxQueues = 1000
 
-// Link is a job that another one waits for, or waited for.
+// Link is a job at the other end of a dependency, past or present.
 type Link struct {
 	Seq   int64       // of the other job
-	ID    string      // "" if it was removed
-	State queue.State // 0 if it was removed
+	ID    string      // "" if the other job was removed
+	State queue.State // 0 if the other job was removed
 	How   queue.ParentEnd
 	Met   Met
 }
 
-// Parent is a job that another one waited for, as it is now.
+// Parent is the current state of a job that another job has waited for.
 type Parent struct {
 	ID       string
 	UID      int
 	State    queue.State
-	ExitCode int64  // -1 is none
-	Result   []byte // JSON that its last attempt has left, nil for none
+	ExitCode int64  // -1 means none
+	Result   []byte // JSON result of the last attempt, nil if none
 }
 
-// Met is what has become of a dependency.
+// Met is the status of a dependency.
 type Met uint8
 
-// What may.
+// The values of Met.
 const (
-	Open   Met = iota // its parent has not ended
-	Well              // it ended as asked, or that did not matter
-	Failed            // it did not
+	Open   Met = iota // the parent has not ended
+	Well              // the parent ended as required, or its end did not matter
+	Failed            // the parent did not end as required
 )
 
-// Obstacle is a gate without room for a job, or its queue.
+// Obstacle is the reason why a job cannot start: its queue, or a gate without room.
 type Obstacle struct {
-	Gate   queue.GateKind // 0 is the queue
-	Key    string         // of the gate; the name of the queue
+	Gate   queue.GateKind // 0 means the queue
+	Key    string         // key of the gate, or name of the queue
 	Used   int
 	Most   int
-	Need   int          // what the job takes of it
-	Opens  queue.Millis // when a start will have left a rate's period; 0 if that is not known
-	Paused bool         // the queue is
-	// Barred says that there would be room, but a job of the queue that ranks before this one waits for
-	// more of it.
+	Need   int          // units that the job needs
+	Opens  queue.Millis // time when a start leaves the period of a rate; 0 if unknown
+	Paused bool         // the queue is paused
+	// Barred reports that the resource has enough free units, but a job of the queue that ranks before this
+	// one waits for more of them.
 	Barred bool
 }
 
-// GateState is a lock, a rate or a resource as it is now.
+// GateState is the current state of a lock, rate or resource.
 type GateState struct {
-	queue.Demand       // its rule; of a resource N is how many units there are
-	UID          int   // whose it is, queue.Everybody for everybody's
-	Set          bool  // SetGate has set it
-	Used         int   // jobs that hold it, starts in the period, or units in use
-	Jobs         int64 // that name a lock or a rate and have not ended
+	queue.Demand       // its rule; N of a resource is its number of units
+	UID          int   // owner of the key, queue.Everybody for a shared key
+	Set          bool  // SetGate has stored its rule
+	Used         int   // jobs that hold the lock, starts in the period, or units in use
+	Jobs         int64 // unfinished jobs that name the lock or rate
 }
 
-// Follows is an order of gates: everybody's first.
+// Follows reports whether g comes after h in the order of gates: shared keys come first.
 func (g *GateState) Follows(h *GateState) bool {
 	return cmp.Or(cmp.Compare(g.UID, h.UID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.Key, h.Key)) > 0
 }
 
-// MaxGates is how many keys of everybody's may have a rule, and how many gates Gates lists at once.
+// MaxGates limits the shared keys that may have a rule, and the gates that one call of Gates lists.
 const MaxGates = 1000
 
-// MaxAfter is how many of the jobs that a job waits for stand in its After as it is read.
+// MaxAfter limits the parents that a job read from the store has in After.
 const MaxAfter = 8
 
-// Node is what jobs may ask of a machine that runs them.
+// Node describes the machine on which jobs run, as far as jobs may require it.
 // See docs/decisions/0017.
 type Node struct {
-	ID        int64 // as the store numbers them, which sets it; 0 of a store that has one alone
+	ID        int64 // assigned by the store; 0 if only one node uses the store
 	Name      string
 	Labels    map[string]string
-	Resources map[string]int // units of each; of one that is not named there are none
-	Strangers map[int]bool   // uids whose jobs it does not claim, since it does not have their accounts
+	Resources map[string]int // number of units; a resource that is not listed has none
+	Strangers map[int]bool   // uids whose jobs it does not claim, because it lacks their accounts
 }
 
-// Is reports whether a job may run on the node that asks for one of this name, or with a label of
-// this value, label=value.
+// Is reports whether a job that requires on may run on the node. on is the node's name, or label=value.
 func (n *Node) Is(on string) bool {
 	label, value, labelled := strings.Cut(on, "=")
 	if !labelled {
@@ -161,7 +160,7 @@ func (n *Node) Is(on string) bool {
 	return found && own == value
 }
 
-// Clone is a copy that shares nothing.
+// Clone returns a deep copy.
 func (n *Node) Clone() Node {
 	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources), maps.Clone(n.Strangers)}
 }

@@ -2,30 +2,32 @@ package store
 
 import "context"
 
-// Submission is a job that was handed in with a transaction of somebody else's.
+// Submission is a job that a client has submitted with its own database transaction.
 type Submission struct {
 	N    int64
-	Role string // of the database, whose transaction it was
-	ID   string // of the job
-	Spec []byte // JSON of the job's fields
+	Role string // database role that ran the transaction
+	ID   string // id of the job
+	Spec []byte // the job's fields as JSON
 }
 
-// Inbox is a store to which jobs may be handed in by other ways than the service: they are there exactly if the
-// transaction is stored that handed them in, and stay until they are taken or refused.
+// Inbox is a store that accepts jobs through the database instead of the service. A submission exists exactly
+// if the client's transaction was committed. It stays until the service enqueues or rejects it.
 type Inbox interface {
-	// SetRoles says whose jobs this service takes: those roles may hand them in.
+	// SetRoles sets the database roles from which this service accepts submissions.
 	SetRoles(ctx context.Context, roles []string) error
-	// Submissions lists some that were not refused, of the roles that were set here and of those that no service has set: the
-	// oldest of each role, up to its limit, and up to MaxSubmitted bytes of them or one. A Request with its number takes one.
+	// Submissions lists submissions that were not rejected, from the roles set here and from roles that no
+	// service has set. It lists the oldest of each role, up to limit(role) and up to MaxSubmitted bytes, but
+	// at least one. To enqueue a submission, set Request.Submission to its number.
 	Submissions(ctx context.Context, limit func(role string) int) ([]Submission, error)
-	// Refuse keeps one that cannot become a job, with why; of such the newest MaxRefused of each role are kept.
+	// Refuse marks a submission that cannot be enqueued as rejected, with the reason. The newest MaxRefused
+	// of each role are kept.
 	Refuse(ctx context.Context, n int64, why string) error
-	// Arrivals hints that there may be new ones, until ctx ends.
+	// Arrivals returns a channel that receives a hint when new submissions may exist, until ctx ends.
 	Arrivals(ctx context.Context) <-chan struct{}
 }
 
-// MaxSubmitted is how many bytes of a role's submissions are listed at once, if they are more than one.
+// MaxSubmitted limits the bytes of one role's submissions in a list. A single larger submission is listed.
 const MaxSubmitted = 1 << 20
 
-// MaxRefused is how many refused submissions of a role are kept.
+// MaxRefused limits the rejected submissions of a role that are kept.
 const MaxRefused = 1000

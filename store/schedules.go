@@ -8,183 +8,190 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of recurring jobs.
+// Limits of schedules.
 const (
-	MaxSchedules     = 1000 // of one user
-	MaxScheduleName  = 100  // bytes: the id of a job has room for an instant behind it
-	MaxScheduleRuns  = 100  // that are kept of each, the newest
-	MaxUnfinished    = 1000 // jobs of one schedule that have not ended; beyond it none is made
-	MaxFired         = 100  // instants that are carried out, or recorded as missed, at once
-	MaxSchedulesPage = 1000 // that are listed at once
+	MaxSchedules     = 1000 // schedules of one user
+	MaxScheduleName  = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
+	MaxScheduleRuns  = 100  // records kept of each schedule, the newest
+	MaxUnfinished    = 1000 // unfinished jobs of one schedule; no further job is created
+	MaxFired         = 100  // occurrences carried out or recorded as missed in one Firing
+	MaxSchedulesPage = 1000 // schedules listed by one call
 )
 
-// Overlap is what becomes of an instant of a schedule that has a job which has not ended.
+// Overlap says what happens to an occurrence if an earlier job of the schedule has not ended.
 type Overlap string
 
-// The ways of Overlap.
+// The values of Overlap. OverlapSkip creates no job.
 const (
 	OverlapSkip    Overlap = "skip"
-	OverlapQueue   Overlap = "queue"   // it waits until that one has ended
-	OverlapReplace Overlap = "replace" // that one is cancelled
+	OverlapQueue   Overlap = "queue"   // the new job waits until the earlier one has ended
+	OverlapReplace Overlap = "replace" // the earlier job is cancelled
 )
 
-// CatchUp is what becomes of instants that were missed.
+// CatchUp says what happens to occurrences that were missed.
 type CatchUp string
 
-// The ways of CatchUp.
+// The values of CatchUp. CatchUpNone runs none of them.
 const (
 	CatchUpNone CatchUp = "none"
-	CatchUpOne  CatchUp = "one" // one run stands for all of them
-	CatchUpAll  CatchUp = "all" // each has a run, one after another
+	CatchUpOne  CatchUp = "one" // one run for all of them together
+	CatchUpAll  CatchUp = "all" // one run for each, one after another
 )
 
-// Outcome is what became of an instant of a schedule.
+// Outcome says what happened to an occurrence.
 type Outcome string
 
-// The outcomes.
+// The values of Outcome.
 const (
 	OutcomeFired   Outcome = "fired"
 	OutcomeMissed  Outcome = "missed"
-	OutcomeSkipped Outcome = "skipped" // for a job of the schedule that had not ended
-	OutcomeRefused Outcome = "refused" // no job could be made; the note says why
+	OutcomeSkipped Outcome = "skipped" // an earlier job had not ended
+	OutcomeRefused Outcome = "refused" // no job could be created; the note contains the reason
 )
 
-// Schedule is a recurring job.
+// Schedule is the definition and the state of a recurring job.
 type Schedule struct {
 	Name string
-	// Gen tells this definition from those that had its name before. The store gives it.
+	// Gen distinguishes this definition from earlier ones with the same name. The store assigns it.
 	Gen     int64
-	UID     int // whose it is; below 0 an account whose uid belongs to another one now
+	UID     int // owner; below 0 if the owner's uid belongs to another account now
 	Cron    string
 	Zone    string
 	Jitter  time.Duration
 	CatchUp CatchUp
 	Overlap Overlap
-	// Spec is what was asked of its jobs, as JSON, and Draft what the service made of that.
+	// Spec is the requested job spec as JSON. Draft is the job that the service has made of it.
 	Spec  string
 	Draft queue.Job
 
-	CreatedAt queue.Millis // what is due every so often is so from then on
-	// LastAt is the newest instant that was dealt with: none up to it is ever carried out. NextAt is
-	// the next one, and DueAt when that is due, 0 if there is none.
+	CreatedAt queue.Millis // start of the intervals of a schedule like "every 10 minutes"
+	// LastAt is the newest occurrence that was handled; no occurrence up to it is ever carried out. NextAt is
+	// the next occurrence, and DueAt the time when it is due, including jitter. Both are 0 if there is none.
 	LastAt, NextAt, DueAt queue.Millis
-	// AtBoot says that it runs once a boot, and Boot is the last one for which it has.
+	// AtBoot reports that the schedule runs once per boot. Boot is the id of the last boot for which it has
+	// run.
 	AtBoot bool
 	Boot   string
-	// PausedAt is when it was paused, 0 if it is not, by whom, nil if nobody did, and why.
+	// PausedAt is the time when the schedule was paused, or 0. PausedBy is the user who paused it, or nil.
+	// Note is the reason.
 	PausedAt queue.Millis
 	PausedBy *int
 	Note     string
-	// Damaged says that what its jobs are cannot be read; Note tells why.
+	// Damaged reports that the job definition cannot be read. Note contains the reason.
 	Damaged bool
 }
 
-// ScheduleRun is what became of one instant.
+// ScheduleRun is the record of one occurrence.
 type ScheduleRun struct {
 	Instant queue.Millis
-	At      queue.Millis // when it was recorded
+	At      queue.Millis // time of the record
 	Outcome Outcome
-	Job     int64 // that was made, by seq and id, 0 if none was
+	Job     int64 // seq of the created job, 0 if none; ID is its id
 	ID      string
-	By      *int   // who asked for it, nil if its time had come
-	Note    string // why it was refused, or which job it was skipped for
+	By      *int   // the user who requested the run; nil if it was due
+	Note    string // why it was refused, or the id of the job because of which it was skipped
 }
 
 // SchedulePut is a request to store a schedule.
 type SchedulePut struct {
 	Schedule
-	// Replaces is the Gen of the schedule that it replaces, which has the same name; 0 for a new schedule.
+	// Replaces is the Gen of the schedule of the same name to be replaced; 0 for a new schedule.
 	Replaces int64
 	// By is the uid of the user who made the request.
 	By int
-	// MaxBytesUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means unlimited.
+	// MaxBytesUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means
+	// unlimited.
 	MaxBytesUser int64
 }
 
-// Pausing is a change of what a schedule waits for.
+// Pausing is a request to pause or resume a schedule.
 type Pausing struct {
 	Name  string
 	Gen   int64
 	By    *int
 	Note  string
 	Pause bool
-	// LastAt, NextAt and DueAt, of a schedule that goes on, and its Boot, take the place of its own.
+	// LastAt, NextAt, DueAt and Boot replace the schedule's values when it is resumed.
 	LastAt, NextAt, DueAt queue.Millis
 	Boot                  string
 }
 
-// Firing is what is to become of instants of a schedule.
+// Firing is a request to carry out and record occurrences of a schedule.
 type Firing struct {
 	Name string
 	Gen  int64
-	// Last and Boot are what the schedule is expected to have: if it has not, or is paused, nothing
-	// happens. An instant that a person asks for is beside all others: neither is looked at.
+	// Last and Boot are the values that the schedule is expected to have. If it has others, or is paused,
+	// nothing happens. Neither is checked for a run that a user requests.
 	Last queue.Millis
 	Boot string
 
-	Runs   []queue.Millis // to be carried out, the oldest first; each waits for the one before
-	Missed []queue.Millis // to be recorded as missed, the oldest first
-	By     *int           // who asks for the one run, nil if its time has come
-	// IDs are the ids that the job of an instant may have, the first that is free.
+	Runs   []queue.Millis // to be carried out, oldest first; each waits for the one before
+	Missed []queue.Millis // to be recorded as missed, oldest first
+	By     *int           // the user who requests the only run; nil if the runs are due
+	// IDs returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
 	IDs func(instant queue.Millis, n int) string
 
-	// LastAt, NextAt, DueAt and NextBoot are what the schedule has afterwards.
+	// LastAt, NextAt, DueAt and NextBoot are the schedule's values after the firing.
 	LastAt, NextAt, DueAt queue.Millis
 	NextBoot              string
 
-	Owner                      string // the name that the schedule's user has now; see Request
-	MaxPending, MaxPendingUser int64  // as in Request
-	MaxBytesUser               int64  // as in Request
-	// FailOverQuota returns the QuotaError that refuses the job of the first of Runs, and changes nothing. Otherwise the
-	// run is recorded as refused.
+	// Owner is the current name of the schedule's user; see Request.
+	Owner                      string
+	MaxPending, MaxPendingUser int64 // as in Request
+	MaxBytesUser               int64 // as in Request
+	// FailOverQuota makes Fire return the QuotaError that rejects the job of the first of Runs, and change
+	// nothing. Otherwise, the run is recorded as refused.
 	FailOverQuota bool
 }
 
-// MaxIDs is how many ids of an instant are tried: of the last ones nobody can take any before.
+// MaxIDs is the number of ids that are tried for an occurrence. No user can predict the last ones and take
+// them first.
 const MaxIDs = 100
 
-// Fired is what became of a Firing. Done says that it was carried out.
+// Fired is the result of a Firing. Done reports whether it was carried out.
 type Fired struct {
 	Done bool
-	Runs []ScheduleRun // one an instant of Firing.Runs
-	// Leased are jobs that would have to be ended before those are made that replace them. Nothing
-	// has happened then.
+	Runs []ScheduleRun // one for each occurrence in Firing.Runs
+	// Leased lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
+	// nothing has happened.
 	Leased []int64
 }
 
-// ErrChanged refuses a change of a schedule that is another one by now.
+// ErrChanged is returned for a change of a schedule that another request has changed.
 var ErrChanged = errors.New("another request changed the schedule; try again")
 
-// ErrManySchedules refuses one more schedule of a user.
+// ErrManySchedules is returned if a user has MaxSchedules schedules and adds another.
 var ErrManySchedules = queue.Errorf(queue.CodeFull, "you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
 
-// DisownedNote is the note of a schedule whose uid was taken from its owner: it is paused.
+// DisownedNote is the note of a schedule that was paused because its owner's uid belongs to another account
+// now.
 const DisownedNote = "the uid of the schedule's owner now belongs to another account; add the schedule again with --replace"
 
-// Schedules keeps recurring jobs, and what became of their instants. Names that no schedule has are
-// ErrNotFound.
+// Schedules stores schedules and the records of their occurrences. Methods return ErrNotFound for a name that
+// no schedule has.
 type Schedules interface {
-	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrChanged if the schedule that it
-	// replaces has changed, and ErrFull if its user has MaxSchedules or would use more than MaxBytesUser.
+	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrChanged if the schedule
+	// that it replaces has changed, and ErrFull if its user has MaxSchedules or would use more than
+	// MaxBytesUser.
 	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
-	// Schedule reads a schedule and its newest runs, the newest first, up to MaxScheduleRuns.
+	// Schedule reads a schedule and its newest records, newest first, up to MaxScheduleRuns.
 	Schedule(ctx context.Context, name string) (Schedule, []ScheduleRun, error)
-	// Schedules lists up to limit schedules whose names come after one, by name, without env and
-	// stdin of their jobs.
+	// Schedules lists, by name, up to limit schedules with names after the given one. Their drafts have no
+	// Env and Stdin.
 	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
-	// RemoveSchedule forgets a schedule and its runs, if it has this gen; its jobs stay.
+	// RemoveSchedule deletes a schedule and its records if it has the given gen. Its jobs stay.
 	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
-	// PauseSchedule has a schedule make no jobs until it goes on. One that stands so already is left
-	// as it is.
+	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. A schedule that already
+	// is in the requested state does not change.
 	PauseSchedule(ctx context.Context, p Pausing) error
-	// DueSchedules lists up to limit schedules that are due: of each user the one that has been for
-	// longest, then of each the next one, and so on, of as many as an engine looks at. It says how long
-	// until another one is, at most an hour; 0 if there may be more now. Those of another boot than
-	// this one are due; "" is any boot.
+	// DueSchedules lists up to limit due schedules. It takes users in turn: first each user's schedule that
+	// has been due longest, then each user's next one, and so on. An engine considers a limited number of due
+	// schedules. next is the time until another schedule is due, at most an hour, and 0 if more may be due
+	// now. AtBoot schedules are due if they have not run for the given boot; if boot is "", none of them is
+	// due.
 	DueSchedules(ctx context.Context, boot string, limit int) (due []Schedule, next time.Duration, err error)
-	// Fire carries out and records what is to become of instants, in one transaction: each is in the
-	// history, its job in the queue, and what comes next known, or nothing has happened. Whether an
-	// instant is carried out beside a job of the schedule that has not ended its Overlap decides. A
-	// job for which there is no room is recorded as refused.
+	// Fire carries out and records occurrences in one transaction: their records, their jobs and the
+	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,
+	// Overlap decides what happens. An occurrence whose job does not fit in the queue is recorded as refused.
 	Fire(ctx context.Context, f Firing) (Fired, error)
 }

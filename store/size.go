@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// TextSize is how many bytes the texts of a job take in a page, where Env and Stdin are
-// not, as JSON writes them: with quotes, commas and escapes.
+// TextSize returns how many bytes the texts of a job take in a page of JSON, including quotes, commas and
+// escapes. A page does not contain Env and Stdin.
 func TextSize(j *queue.Job) int {
 	n := 0
 	for _, s := range []string{j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID} {
@@ -31,13 +31,12 @@ func TextSize(j *queue.Job) int {
 	return n
 }
 
-// AttemptSize is how many bytes the texts of an attempt take in a history, as JSON
-// writes them.
+// AttemptSize returns how many bytes the texts of an attempt take in a page of JSON.
 func AttemptSize(a *queue.Attempt) int {
 	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason)) + jsonSize(a.ResultError)
 }
 
-// jsonSize is how many bytes JSON takes for a text and the comma or colon after it.
+// jsonSize returns how many bytes JSON needs for a string and the comma or colon after it.
 func jsonSize(s string) int {
 	n := len(`"",`)
 	for i := 0; i < len(s); {
@@ -64,7 +63,7 @@ func jsonSize(s string) int {
 	return n
 }
 
-// OutputSize is how many bytes the output of an attempt that has just ended takes, with its result.
+// OutputSize returns the bytes of output and result of an attempt that has just ended.
 func OutputSize(a *queue.Attempt) int64 {
 	if a.OutputRef != "" {
 		return a.OutputBytes
@@ -72,18 +71,19 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
-// These are the bytes that a row counts for, including its index entries. Texts in the row are counted in addition.
+// Bytes that a row counts for, including its index entries. Texts in the row are added to them.
 const (
 	JobBytes        = 512 // a job, including one attempt
 	AttemptBytes    = 128 // each further attempt
 	DependencyBytes = 64  // each dependency of a job, even if the parent has ended
 )
 
-// KeptRecords is how many records of attempts each job keeps, even if its user exceeds the limit on bytes.
+// KeptRecords is the number of attempt records that each job keeps, even if its user exceeds the limit on
+// bytes.
 const KeptRecords = 10
 
-// RecordSize returns how many bytes the record of an attempt counts for, without the output. before is the number of
-// the job's earlier attempts.
+// RecordSize returns how many bytes the record of an attempt counts for, without the output. before is the
+// number of the job's earlier attempts.
 func RecordSize(e *Settlement, before int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
 	if before > 0 {
@@ -95,9 +95,10 @@ func RecordSize(e *Settlement, before int) int64 {
 // QuotaField is the field of the error that QuotaExceeded returns.
 const QuotaField = "max_bytes_per_user"
 
-// QuotaError refuses a request that needs more bytes than a user may still use. It wraps a queue.Error.
+// QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
-	Used, Most, More int64 // bytes in use, allowed in all, and needed in addition by the request
+	// Used, Most and More are bytes: in use, allowed in total, and needed in addition by the request.
+	Used, Most, More int64
 	refused          *queue.Error
 }
 
@@ -114,25 +115,26 @@ func QuotaExceeded(used, most, more int64) error {
 			"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
 }
 
-// KeptInput is the longest input of a job, in bytes as it is stored, that stays until the job's row is removed. Longer ones
-// are removed when they are needed for other jobs of the same user; see TrimUser.
+// KeptInput is the largest input of a job, in bytes as stored, that stays until the job's row is removed.
+// Larger inputs are removed if other jobs of the same user need the room; see TrimUser.
 const KeptInput = 1 << 10
 
-// Limits of the outputs and inputs that are removed to make room for the attempts and hooks of one transaction.
+// Limits of the outputs and inputs that are removed to make room for the attempts and hooks of one
+// transaction.
 const (
 	RemovedTogether = 500 // for all of them, except that each may use RemovedForOne
 	RemovedForOne   = 10
 )
 
-// RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook. examined is the
-// number that was read for earlier ones in the same transaction, even if these made no room.
+// RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
+// examined is the number that was read for earlier ones in the same transaction, even if these made no room.
 func RemovalLimit(examined int) int { return max(RemovedForOne, RemovedTogether-examined) }
 
-// LosesInput reports whether jobs that ended in a state lose long inputs when there is no room. Dead jobs keep theirs,
-// because a user is still to decide whether they run again.
+// LosesInput reports whether jobs that ended in this state lose long inputs if room is needed. Dead jobs keep
+// theirs, because a user has yet to decide whether they run again.
 func LosesInput(s queue.State) bool { return slices.Contains(BoundedStates, s) }
 
-// InputGone returns the error for running a job again whose input was removed, nil if it was not.
+// InputGone returns an error if a job cannot run again because its input was removed.
 func InputGone(j *queue.Job) error {
 	fields := j.InputRemoved.Fields()
 	if len(fields) == 0 {
@@ -142,7 +144,7 @@ func InputGone(j *queue.Job) error {
 		"job %s cannot run again, because its input (%s) was removed to make room for newer jobs; enqueue it again with its input", j.ID, strings.Join(fields, ", "))}
 }
 
-// InputSize is how many bytes the environment and the standard input of a job take.
+// InputSize returns the bytes of a job's environment and standard input.
 func InputSize(e *queue.Execution) int {
 	n := len(e.Stdin)
 	for _, v := range e.Env {

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The size of a text is what JSON makes of it, byte for byte.
+// The size of a text equals the length of its JSON, byte for byte.
 func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {
@@ -25,7 +25,7 @@ func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 	}
 }
 
-// What a page shows of a job is measured, and what it does not show is not.
+// TextSize counts every text of a job that a page shows, and no other text.
 func TestTextOfAJob(t *testing.T) {
 	empty := TextSize(&queue.Job{})
 	for name, c := range map[string]struct {
@@ -33,10 +33,11 @@ func TestTextOfAJob(t *testing.T) {
 		want int
 	}{
 		"command": {queue.Job{Execution: queue.Execution{Command: "1234567"}}, 7},
-		"argv":    {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")}, // plus the text made of argv
-		"labels":  {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
-		"error":   {queue.Job{Error: "\x01"}, 6},
-		"env":     {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},
+		// The elements with their quotes and commas, and the text made of argv.
+		"argv":   {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")},
+		"labels": {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
+		"error":  {queue.Job{Error: "\x01"}, 6},
+		"env":    {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},
 	} {
 		if got := TextSize(&c.job) - empty; got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)

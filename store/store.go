@@ -1,5 +1,8 @@
-// Package store is the contract for keeping jobs: durable, fenced, and the only
-// clock.
+// Package store defines how jobs are kept: durably, with fenced leases, and with the store as the only clock.
+//
+// Start with Store, which combines the interfaces below. Package store/sql implements it on SQLite and
+// PostgreSQL. Package store/memstore is an independent implementation in memory that tests compare with the
+// first one.
 package store
 
 import (
@@ -15,10 +18,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Store keeps jobs. A method that changes something returns after the change is
-// durable; an error that is ErrOutcomeUnknown means that it may or may not be.
-// All methods may be called at once from many goroutines. Ids that name no job
-// are ErrNotFound.
+// Store keeps jobs. A method that changes something returns after the change is durable. If a method returns
+// queue.ErrOutcomeUnknown, the change may or may not be durable. All methods are safe for concurrent use.
+// They return queue.ErrNotFound for an id that names no job.
 type Store interface {
 	Queue
 	Session
@@ -26,182 +28,179 @@ type Store interface {
 	Upkeep
 	Schedules
 
-	// Now is the store's clock, which is the only one that instants come from.
+	// Now returns the time of the store's clock. All stored times come from this clock.
 	Now() queue.Millis
-	// Order is how ranks are made, as of the last commit.
+	// Order returns the settings from which ranks are computed, as of the last commit.
 	Order() queue.Order
-	// Broken is closed when the store has failed for good; Err says why, nil before. Whoever
-	// runs the store then ends the process: what was acknowledged is kept.
+	// Broken returns a channel that is closed when the store has failed permanently. The process that runs
+	// the store then ends. Acknowledged changes are kept.
 	Broken() <-chan struct{}
+	// Err returns the reason why the store has failed permanently, or nil if it has not.
 	Err() error
-	// Close ends the store after what has begun. Methods called later fail with
+	// Close waits for the operations that have begun, then closes the store. Later calls return
 	// ErrUnavailable.
 	Close() error
 }
 
-// ErrNewerSchema refuses a store that a newer queuectl, or one with other tables, has written and that this one cannot
-// use. The store is not changed.
+// ErrNewerSchema is returned for a store that was written by a newer queuectl or has other tables. The store
+// is not changed.
 var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
 
-// Examiner is a store that can say how what keeps its jobs is.
+// Examiner is a store that can check itself.
 type Examiner interface {
-	// Examine looks quickly at it, as doctor does.
+	// Examine makes quick checks, for the command doctor.
 	Examine(ctx context.Context) []Finding
 }
 
-// OutputDirs names the directories that may contain output files. Files that were last written before Since, if it is not
-// zero, may belong to another store, which used the directories earlier.
+// OutputDirs names the directories that may contain output files. If Since is not zero, files that were last
+// written before Since may belong to another store, which used the directories earlier.
 type OutputDirs struct {
 	Dirs  []string
 	Since time.Time
 }
 
-// Maintainer is what a store can do beside that keeps its jobs in files of this machine.
-// All methods may be called at any time, from many goroutines.
+// Maintainer is a store that keeps its jobs in local files. All methods are safe for concurrent use.
 type Maintainer interface {
 	Examiner
-	// Room is an error while there is no room for new jobs.
+	// Room returns an error while the disk has no space for new jobs.
 	Room() error
-	// Capacity is how many bytes the file system of the files has, 0 if that is not known.
+	// Capacity returns the size of the files' file system in bytes, or 0 if it is unknown.
 	Capacity() int64
-	// Starved is an error while what was committed cannot be put in its place, for somebody
-	// reads and does not end.
+	// Starved returns an error while committed pages cannot be moved from the write-ahead log into the
+	// database, because a read transaction does not end.
 	Starved() error
 	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never blocks.
 	Slow() error
-	// Guard fails the store as soon as its files are removed or replaced, until ctx ends.
+	// Guard makes the store fail soon after its files are removed or replaced. It runs until ctx ends.
 	Guard(ctx context.Context)
-	// Compact gives space that removed rows have left inside the files back to the disk, in steps between
-	// other changes, until ctx ends.
+	// Compact returns free space inside the files to the disk, in steps between other changes. It runs until
+	// ctx ends.
 	Compact(ctx context.Context)
-	// Verify holds all that is stored against each other, and against the output files in
-	// folders, on a copy; each hears how many bytes of how many were copied so far.
+	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
+	// files. It calls each with the number of bytes copied so far and the total.
 	Verify(ctx context.Context, outputs OutputDirs, each func(done, of int64) error) ([]Finding, error)
-	// Backup makes a checked copy that holds every change which was answered before, and
-	// later ones up to some instant, with its output files. each hears as in Verify. One
-	// copy is made at a time.
+	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
+	// before the call, and later changes up to some instant. Backup calls each as Verify does. Only one copy
+	// is made at a time.
 	Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (Copy, error)
 }
 
-// Outputs opens the output file of a name; one that is gone is os.ErrNotExist.
+// Outputs opens an output file by name. It returns os.ErrNotExist if the file is gone.
 type Outputs func(ref string) (io.ReadCloser, error)
 
-// Copy is a backup that has been made, to be read from its beginning. Close deletes it.
+// Copy is a finished backup, which is read from its beginning. Close deletes it.
 type Copy interface {
 	io.ReadCloser
 	Size() int64 // in bytes
 }
 
-// Queue takes new jobs and what people ask of stored ones.
+// Queue accepts new jobs, and changes of stored jobs that users request.
 type Queue interface {
-	// Enqueue stores all drafts of a request or none. See Receipt.
+	// Enqueue stores all drafts of a request, or none; see Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// StageBatch keeps one frame of a batch, which Request.Batch names: no claim, list
-	// or count sees its jobs, but their ids are taken. Enqueue with that Batch
-	// commits all frames, with its own drafts as the last ones; it may have none
-	// then. Before the commit the jobs count toward MaxPendingUser only. A commit
-	// whose jobs do not fit in MaxPending is refused; the batch stays staged, so the
-	// client can repeat it. A batch whose next frame does not come within StageMemory,
-	// and one that is not committed when the store is closed, are forgotten; frames
-	// that still come for it are ErrForgotten. AbortBatch forgets one that its client
-	// gives up.
+	// StageBatch stores one frame of a batch, which Request.Batch names. Claims, lists and counts ignore its
+	// jobs, but their ids are taken. Enqueue with the same Batch commits all frames, with its own drafts as
+	// the last frame, which may be empty. Before the commit, the jobs count only toward MaxPendingUser.
+	//
+	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
+	// can repeat the commit. A batch is discarded if its next frame does not come within StageMemory, or if
+	// it is not committed when the store is closed. Further frames for it then return ErrForgotten.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
+	// AbortBatch discards a staged batch that its client has given up.
 	AbortBatch(ctx context.Context, uid int, batch string) error
-	// ApplyBatch moves the next frame of a committed batch, by Receipt.Batch, into the
-	// queue, and says whether there may be more. What is not finished by calls is
-	// finished by Promote, or when the store is opened.
+	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of
+	// Receipt.Batch. It reports whether there may be more frames. Promote moves frames for which ApplyBatch
+	// is not called, and so does opening the store.
 	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
-	// Change carries out a verb on a job, as queue.Verb.Act says. A leased job is
-	// ErrLeased. A job that becomes pending anew has no attempts used, its error
-	// cleared and its expires_at dropped if it was retried; it keeps them if it
-	// was released, but has at least one attempt left. Its history stays. A removed job's history goes with it.
+	// Change applies a verb to a job, with the effect that queue.Verb.Act returns. It returns ErrLeased for a
+	// leased job. A retried job starts with no used attempts, no error and no expires_at. A released job
+	// keeps these values, but has at least one attempt left. The job's history stays; removing the job also
+	// removes its history.
 	Change(ctx context.Context, seq int64, c Change) error
-	// Audit records what a person does that no other event tells of.
+	// Audit records a user's action that no other event records.
 	Audit(ctx context.Context, a Audit) error
 }
 
-// Audit is what a person does, by which verb and from which process: to a job, by its
-// seq and id, or to something else.
+// Audit describes a user's action: the verb, the process that requested it, and the job, by seq and id, or
+// another target.
 type Audit struct {
 	UID    int
 	PID    int
 	Verb   string
 	Job    int64
 	ID     string
-	Target string // what was asked; for people
+	Target string // description of the request, for people
 }
 
-// Request is one enqueue.
+// Request contains the jobs to be enqueued by one call of Enqueue.
 type Request struct {
-	Drafts []queue.Job // as queue.Resolve makes them, at most queue.MaxBatch
-	UID    int         // who asks
-	Owner  string      // the name that UID has now; the first one is kept
-	// Key, if set, makes the request repeatable for KeyMemory: a later request
-	// of the same UID and Key gets the first one's receipt if its Sum is the
-	// same, ErrExists if it is not.
+	Drafts []queue.Job // made by queue.Resolve, at most queue.MaxBatch
+	UID    int         // the user who made the request
+	Owner  string      // the current name of UID; the store keeps the first one
+	// Key, if set, makes the request safe to repeat for KeyMemory. A later request with the same UID and Key
+	// gets the first one's receipt if its Sum is the same, and ErrExists if not.
 	Key string
 	Sum [32]byte
-	// Batch, if set, is the name that its frames were staged by.
+	// Batch, if set, is the name under which the batch's frames were staged.
 	Batch string
-	// Submission, if set, is the number of what an Inbox holds and this enqueues. It is forgotten in the same transaction; if that
-	// has happened before nothing is enqueued, and the receipt is Duplicate.
+	// Submission, if not 0, is the number of the Inbox submission that this request enqueues. The same
+	// transaction deletes the submission. If it was already deleted, nothing is enqueued, and the receipt has
+	// Duplicate set.
 	Submission int64
-	// MaxPending, if above 0, refuses with ErrFull a request that would leave
-	// more jobs waiting, and MaxPendingUser one that would leave more of UID's.
+	// MaxPending limits all waiting jobs, and MaxPendingUser those of UID. Enqueue returns ErrFull for a
+	// request that would exceed one. 0 means unlimited.
 	MaxPending     int64
 	MaxPendingUser int64
-	// MaxBytesUser, if above 0, refuses with ErrFull a request after which UID's jobs would hold more bytes
-	// than that; see UserBytes.
+	// MaxBytesUser limits the bytes that UID's jobs hold; see UserBytes. Enqueue returns ErrFull for a
+	// request that would exceed it. 0 means unlimited.
 	MaxBytesUser int64
 }
 
-// Limits of batches that are not committed.
+// Limits of staged batches.
 const (
 	MaxStagedUser  = 16               // batches of one user
 	MaxStagedJobs  = 1_000_000        // jobs of one batch
-	MaxStagedNames = 1_000_000        // jobs with a named id, in all batches of one user
-	StageMemory    = 10 * time.Minute // without a frame; then the batch is forgotten
-	// ForgottenMemory is how long at least the name of a forgotten batch is kept.
+	MaxStagedNames = 1_000_000        // jobs with a given id, in all batches of one user
+	StageMemory    = 10 * time.Minute // time without a frame after which the batch is discarded
+	// ForgottenMemory is the minimum time for which the store remembers the name of a discarded batch.
 	ForgottenMemory = 24 * time.Hour
 )
 
-// BatchVerb is the verb of audit events about batches that are not committed.
+// BatchVerb is the verb of audit events about staged batches.
 const BatchVerb = "enqueue.batch"
 
-// BatchTarget is the target of such an event: the batch, what became of it, and how many
-// jobs it has.
+// BatchTarget returns the target of such an event: the batch's name, what happened to it, and its number of
+// jobs.
 func BatchTarget(name, what string, jobs int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, what, jobs)
 }
 
-// ErrManyBatches refuses to begin one more batch of a user who has as many under way as
-// one may, and ErrManyNames one more job with a name.
+// ErrManyBatches is returned if a user begins a batch and already has MaxStagedUser of them. ErrManyNames is
+// returned if a user's staged batches would contain more than MaxStagedNames jobs with an id.
 var (
 	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; commit or abort one, or wait %v until abandoned batches are removed", MaxStagedUser, StageMemory)
 	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; commit or abort one of the batches, or leave the ids out", MaxStagedNames)
 )
 
-// ErrForgotten refuses more of a batch that has been forgotten.
+// ErrForgotten is returned for further frames of a batch that was discarded.
 var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)
 
-// KeyMemory is how long at least a key is remembered.
+// KeyMemory is the minimum time for which a key is remembered.
 const KeyMemory = 10 * time.Minute
 
-// Receipt names the stored jobs, in the order of their drafts. Duplicate means
-// that an earlier request with the key had stored them. A draft whose id is
-// taken refuses the request with ErrExists. Of a draft whose unique key another job has, that
-// one is named.
+// Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of
+// a draft is taken. If another job has a draft's unique key, the receipt may name that job; see Found.
 type Receipt struct {
 	IDs       []string
 	Seqs      []int64
-	Found     []bool   // of drafts for which there was another job; nil if of none
-	Begun     []string // queues that there were not before
+	Found     []bool   // true for drafts that name another job; nil if none do
+	Begun     []string // queues that did not exist before
 	Duplicate bool
-	Staged    bool  // they are durable, and in the queue once ApplyBatch has moved them
-	Batch     int64 // which ApplyBatch is to move, if they are staged
+	Staged    bool  // stored, but not in the queue until ApplyBatch has moved them
+	Batch     int64 // the argument for ApplyBatch, if Staged
 }
 
-// Act is what the change makes of a job; see queue.Verb.Act.
+// Act returns the effect of the change on a job; see queue.Verb.Act.
 func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
 	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
 		return 0, "", false, ErrMoved
@@ -213,109 +212,108 @@ func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts 
 	return to, event, acts, err
 }
 
-// Change is what a person asks of a job.
+// Change is a change of a job that a user requests.
 type Change struct {
 	Verb    queue.Verb
-	UID     int                    // who asks
-	Timeout *time.Duration         // of a retried job, if not nil
-	Edit    func(*queue.Job) error // of VerbEdit: pure; an error refuses the change
-	// Alone has a retry leave those as they are that were cancelled for the job's sake; else they
-	// wait for it again.
+	UID     int                    // the user who made the request
+	Timeout *time.Duration         // new timeout of a retried job, if not nil
+	Edit    func(*queue.Job) error // for VerbEdit; must be pure; its error rejects the change
+	// Alone leaves dependants that were cancelled because of this job unchanged when the job is retried.
+	// Otherwise they wait for it again.
 	Alone bool
-	// Only, if set, are the states in which the job is to be changed; in any other
-	// the change is ErrMoved.
+	// Only lists the states in which the change applies; in other states, Change returns ErrMoved. If it is
+	// empty, any state will do.
 	Only []queue.State
-	// MaxPending and MaxPendingUser are as in Request, for a change that has a job wait
-	// which had ended, and for its user.
+	// MaxPending and MaxPendingUser limit waiting jobs as in Request. They apply if the change makes an ended
+	// job wait again.
 	MaxPending     int64
 	MaxPendingUser int64
-	// MaxBytesUser is as in Request, for an edit after which the job holds more bytes.
+	// MaxBytesUser limits the user's bytes as in Request. It applies to an edit that makes the job larger.
 	MaxBytesUser int64
 }
 
-// Pause has a job of a lease paused, on behalf of a uid, or resumed.
+// Pause pauses or resumes a leased job, on behalf of a user.
 type Pause struct {
 	queue.Lease
 	On  bool
 	UID int
 }
 
-// ErrMoved refuses a change of a job that is in none of the states of Only any more.
+// ErrMoved is returned for a change of a job whose state is not listed in Only, and for a stale lease.
 var ErrMoved = errors.New("the state of the job has changed")
 
-// ErrLeased refuses a change of a job that a worker holds: whoever holds it must
-// give it back or end it first.
+// ErrLeased is returned for a change of a leased job. The owner of the lease must give it back or end the job
+// first.
 var ErrLeased = errors.New("the job is running or about to start")
 
-// Session is what a pool of workers needs.
+// Session contains the methods that a worker pool needs.
 type Session interface {
-	// Exchange records what happened to leases and claims up to t.Want jobs, in one
-	// commit. Entries whose fence is stale change nothing and are named in the
-	// result. The claimed jobs are the head of the queue, in order; they stay
-	// pending (or failed) in every count until reported as started or ended. There may
-	// be fewer than could be claimed, or none, where many were looked at in vain, like
-	// those that are too late: Await goes on.
+	// Exchange records what happened to leases and claims up to t.Want jobs, in one commit. Entries with a
+	// stale fence change nothing and are listed in the result. The claimed jobs are the head of the queue, in
+	// order. They count as pending (or failed) until they are reported as started or ended. Exchange may
+	// return fewer jobs than could run, or none, if it checked many jobs that cannot run, such as expired
+	// ones. Await then continues the search.
 	Exchange(ctx context.Context, t Report) (Grant, error)
-	// Await claims at least one and up to want jobs, waiting for the first one
-	// to become runnable: the transaction that makes it so also claims it. When
-	// ctx ends first it claims none. At most one Await may be under way.
+	// Await claims at least one and up to want jobs. It waits until a job is runnable; the transaction that
+	// makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one Await may be
+	// active at a time.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
-	// Pause records that a running job is paused from now on, or that it is not any more. The
-	// record ends with the attempt. What is so already stays as it is, with who asked first. A
-	// lease that does not hold any more is ErrMoved, one that is not known to have started
-	// ErrLeased.
+	// Pause records that a running job is paused or resumed. The record ends with the attempt. If the job
+	// already is in the requested state, the record does not change. Pause returns ErrMoved for a stale
+	// lease, and ErrLeased for a lease that is not known to have started.
 	Pause(ctx context.Context, p Pause) error
-	// Parents are those that a job has waited for, in the order in which it came to, but for those that
-	// were removed. There are Results up to queue.MaxDeps bytes in all.
+	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
+	// dependencies were added. The Results are limited to queue.MaxDeps bytes in total.
 	Parents(ctx context.Context, seq int64) ([]Parent, error)
-	// Left is what an earlier service has left, for one that starts.
+	// Left returns the leases and runners of an earlier service, for a service that is starting.
 	Left(ctx context.Context) (Left, error)
-	// NextEpoch raises and returns the service's epoch.
+	// NextEpoch increments the service's epoch and returns it.
 	NextEpoch(ctx context.Context) (int64, error)
-	// NoteRunners keeps the folders of the runners that may have leases, in any order, for
-	// the next service. It makes a copy an original; see Left.
+	// NoteRunners stores the directories of the runners that may have leases, in any order, for the next
+	// service. After this call, the store no longer counts as a copy; see Left.Moved.
 	NoteRunners(ctx context.Context, dirs []string) error
 }
 
-// Left is what an earlier service has left.
+// Left contains the leases and runners of an earlier service.
 type Left struct {
-	// Leased are all leased jobs, by seq. One that was reported as started is Processing.
+	// Leased contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
 	Leased []queue.Job
-	// Runners are the folders that were noted last.
+	// Runners contains the directories last passed to NoteRunners.
 	Runners []string
-	// LastSeq is the highest number that a job has had, of any that the store has known, 0
-	// before the first: no lease of this store is of a higher one.
+	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
+	// store has a higher one.
 	LastSeq int64
-	// Moved says that the store is a copy, or was restored, and has noted no runners since:
-	// its leases may be those of the store that it was copied from.
+	// Moved reports that the store is a copy or was restored, and that NoteRunners has not been called since.
+	// Its leases may belong to the original store.
 	Moved bool
 }
 
-// Report is what a pool tells the store in one exchange, which keeps none of the slices.
+// Report contains the changes of leases that a pool reports to the store in one Exchange. The store does not
+// retain the slices.
 type Report struct {
 	Started  []Started
-	Progress []Progress // of attempts that have been reported as started, here or before
+	Progress []Progress // of attempts reported as started, now or earlier
 	Ended    []Settlement
-	Released []queue.Lease // never started: runnable again at their old place
-	// Changed leases were never started either: they are released, and their
-	// jobs changed, as if Change had met them waiting.
+	Released []queue.Lease // never started; runnable again at their old positions
+	// Changed lists further leases that were never started. They are released, and then each job is changed
+	// as Change would do.
 	Changed []Changed
 	Want    int
-	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. If an ended attempt would
-	// exceed it, outputs and inputs of the same user are removed, as TrimUser does. If as many as RemovalLimit allows
-	// do not make enough room, nothing is removed. The attempt is then recorded without its output, and its output size
-	// is set to OutputOverQuota. If not even the attempt's record fits, it replaces the
-	// oldest record of a job that has KeptRecords of them.
+	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
+	// would exceed it, outputs and inputs of the same user are removed, as TrimUser does. Nothing is removed
+	// if the number that RemovalLimit allows would not make enough room. The attempt is then recorded without
+	// its output, and its output size is set to OutputOverQuota. If not even the attempt's record fits, it
+	// replaces the oldest record of a job that has KeptRecords of them.
 	MaxBytesUser int64
 }
 
-// Changed is a change of a job that was leased when it was asked for.
+// Changed is a change that was requested while the job was leased.
 type Changed struct {
 	queue.Lease
 	Change
 }
 
-// Started reports an attempt that is running.
+// Started reports that an attempt is running.
 type Started struct {
 	queue.Lease
 	At     queue.Millis
@@ -323,171 +321,182 @@ type Started struct {
 	PID    int
 }
 
-// Progress reports how far a running attempt says that it is. It is an event too.
+// Progress reports the progress of a running attempt. The store also adds an event.
 type Progress struct {
 	queue.Lease
 	queue.Progress
 }
 
-// Settlement is how an attempt ended and what follows. The Attempt is recorded
-// if Decision.Started says so; its N is given by the store.
+// Settlement describes how an attempt ended and what happens to its job. The store records the Attempt if
+// Decision.Started is true, and assigns its number N.
 type Settlement struct {
 	queue.Lease
 	Attempt  queue.Attempt
 	Decision queue.Decision
-	// Progress is the last that the attempt has told; nil leaves what was reported of it.
+	// Progress is the last progress of the attempt. If it is nil, the progress reported earlier stays.
 	Progress *queue.Progress
-	// By is who had the attempt ended, nil if nobody did, and Verb how.
+	// By is the uid of the user who ended the attempt, and Verb is the user's verb. By is nil if no user
+	// ended it.
 	By   *int
 	Verb string
-	// Fingerprint is that of a job which has completed, so that it is known how long such ones run; 0
-	// leaves the run out.
+	// Fingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
+	// time is not recorded.
 	Fingerprint uint64
-	// DeletableOutput names the output file that may be left of it and that nobody needs, "" for
-	// none. It is among DeletableOutputs from then on, unless the lease is stale.
+	// DeletableOutput names an output file of the attempt that is not needed and may exist; "" means none.
+	// The store adds it to DeletableOutputs, unless the lease is stale.
 	DeletableOutput string
 }
 
-// Grant is what a pool gets for its Report: jobs that it has leased now, with their fences; leases of
-// its report that are over already, of which nothing was recorded; and changes that were refused.
+// Grant is the result of an Exchange: the jobs that the pool has leased, with their fences; the stale leases
+// of the report, for which nothing was recorded; and the rejected changes.
 type Grant struct {
 	Jobs    []queue.Job
 	Stale   []queue.Lease
-	Refused map[queue.Lease]error // changes that Change would have refused
+	Refused map[queue.Lease]error // errors that Change would have returned
 }
 
-// Reader reads. No method scans the whole table of jobs, and no method fails because of
-// what other users have stored.
+// Reader contains the methods that read. No method scans the whole table of jobs. No method fails because of
+// data that other users have stored.
 type Reader interface {
-	// Get reads one job by id, but for its Env and Stdin, which may be large. Whole
-	// reads all of it.
+	// Get reads one job by id, without its Env and Stdin, which may be large.
 	Get(ctx context.Context, id string) (queue.Job, error)
+	// Whole reads one job by id, with its Env and Stdin.
 	Whole(ctx context.Context, id string) (queue.Job, error)
-	// History reads a page of a job's attempts, without output: the newest ones of
-	// those numbered below before (0: of all), from first to last. It ends after limit
-	// of them, 1 to MaxPage, or MaxHistoryBytes of text, but has one at least.
+	// History reads a page of a job's attempts, without output: the newest attempts with numbers below before
+	// (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPage, or MaxHistoryBytes
+	// of text, but has at least one attempt.
 	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
-	// Attempt reads one attempt with its output; n = 0 is the last one.
+	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
 	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
-	// List reads a page of jobs, newest first, as Get reads each. It ends after
-	// Filter.Limit of them or MaxPageBytes of text, but has one at least.
+	// List reads a page of jobs, newest first, each without Env and Stdin. The page ends after Filter.Limit
+	// jobs or MaxPageBytes of text, but has at least one job.
 	List(ctx context.Context, f Filter) (Page, error)
-	// Select reads a page of references to the jobs that a filter selects, newest first.
+	// Select reads a page of references to the jobs that match a filter, newest first.
 	Select(ctx context.Context, f Filter) (Selected, error)
-	// Queues lists the queues that have a rule or jobs which have not ended, by name.
+	// Queues lists, by name, the queues that have a rule or jobs that have not ended.
 	Queues(ctx context.Context) ([]QueueState, error)
-	// Links lists up to limit jobs that a job waits or waited for and up to limit that wait or
-	// waited for it: those that do still first, in the order in which they came to.
+	// Links returns up to limit parents and up to limit children of a job, past and present. Undecided
+	// dependencies come first, in the order in which they were added.
 	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
-	// Obstacles returns, by seq, the gates without room that keep jobs from starting, except workers: of each job
-	// that is pending or failed, due and not leased, none if the next claim may take it. Of one that is not due
-	// only a pause of its queue is an obstacle. Jobs without obstacles, and seqs without a job, are left out.
+	// Obstacles returns, by seq, the gates without room that keep jobs from starting. It checks jobs that are
+	// pending or failed, due and not leased, and does not consider workers. It returns none for a job that
+	// the next claim may take. For a job that is not due, only a pause of its queue is an obstacle. Jobs
+	// without obstacles, and seqs without a job, are left out.
 	Obstacles(ctx context.Context, seqs []int64) (map[int64][]Obstacle, error)
-	// Simulate returns up to n jobs that claims would take next if there were n free workers now. It changes nothing.
+	// Simulate returns up to n jobs that claims would take next if n workers were free now. It changes
+	// nothing.
 	Simulate(ctx context.Context, n int) (Simulation, error)
-	// Counts is how many jobs are in each state, and how many were ever
-	// enqueued; it reads no table.
+	// Counts returns the number of jobs in each state, and the number of jobs ever enqueued. It reads no
+	// table.
 	Counts() Counts
-	// UserBytes returns how many bytes a user's jobs hold as of the last commit. It counts what they run by, as it is
-	// stored, and JobBytes for the rest of each row. It adds DependencyBytes for each dependency, RecordSize of each
-	// attempt, and the outputs. Batches that are not in the queue yet count too. Like Counts, it reads no table and
-	// waits for no commit.
+	// UserBytes returns how many bytes a user's jobs hold as of the last commit. It counts the stored
+	// Execution of each job, and JobBytes for the rest of its row. It adds DependencyBytes for each
+	// dependency, RecordSize of each attempt, and the outputs. Batches that are not in the queue yet count
+	// too. Like Counts, it reads no table and does not wait for a commit.
 	UserBytes(uid int) int64
-	// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried, and is
-	// not leased. What it reads does not depend on the number of jobs: it reads one job in each queue where the user
-	// has waiting jobs, in up to 1,000 queues, at up to 1,000 lanes with demands, and at each job that is leased and not
-	// known to have started. If it reaches these limits, it returns an upper bound.
+	// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be
+	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaiting reads one job
+	// in each queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with
+	// demands. It also reads each leased job that is not known to have started. If it reaches these limits,
+	// it returns an upper bound.
 	BestWaiting(ctx context.Context, uid int) (WaitingPriority, error)
-	// Oldest is when the job that waits longest became runnable, 0 if none waits.
+	// Oldest returns the time at which the job that has waited longest became runnable; 0 if no job waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
-	// Screen reads what a person asks first: up to f.Rows of each part, as Get reads each job,
-	// but for the Execution of those that are not f.Submitter's, of which there are the Labels
-	// alone. A part that has MaxPartBytes of text ends there; it has one job at least. It costs
-	// the same however many jobs there are, and however much others have in theirs.
+	// Screen reads an overview for people: up to f.Rows jobs of each part, each without Env and Stdin. Jobs
+	// of users other than f.Submitter have only the Labels of their Execution. A part ends after MaxPartBytes
+	// of text, but has at least one job. The cost does not depend on the number of jobs, or on the size of
+	// other users' jobs.
 	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
-	// Stats reads figures of attempts. They are counted in the commit of what they tell, so none is lost
-	// or counted twice over crashes; a job's removal leaves them.
+	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end,
+	// so a crash neither loses nor repeats any. Removing a job does not change them.
 	Stats(ctx context.Context, f StatsFilter) (Stats, error)
-	// Usual is how long a job of this queue.Job.Fingerprint usually runs, by those that have completed; 0
-	// if that is not known. It reads no table. After a crash it may not know of the last two minutes.
+	// Usual returns the typical run time of jobs with this queue.Job.Fingerprint, computed from completed
+	// jobs; 0 if it is not known. It reads no table. After a crash, it may not include the last two minutes.
 	Usual(fingerprint uint64) time.Duration
-	// Events lists up to limit events after a sequence number. What they tell of is in the
-	// Counts by then.
+	// Events lists up to limit events after a sequence number. Counts already includes the changes that they
+	// report.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
-	// LastEvent is the number of the newest event, 0 if there was none, and a channel
-	// that is closed once there is a newer one.
+	// LastEvent returns the number of the newest event, or 0 if there was none. The returned channel is
+	// closed when a newer event is stored.
 	LastEvent() (last int64, newer <-chan struct{})
-	// Watch hints at changes of some jobs, until the watch is stopped.
+	// Watch sends hints about changes of some jobs until the watch is stopped.
 	Watch(seqs []int64) *Watching
 }
 
-// MaxScreen is how many jobs of each part of a Screen there may be.
+// MaxScreen limits the jobs in each part of a Screen.
 const MaxScreen = 100
 
-// MaxPartBytes bounds the text of a part of a Screen, as TextSize measures it.
+// MaxPartBytes limits the text of a part of a Screen, as measured by TextSize.
 const MaxPartBytes = 128 << 10
 
 // ScreenFilter says how much of a Screen is read.
 type ScreenFilter struct {
-	Rows      int  // of each part, 1 to MaxScreen
-	Submitter *int // whose jobs are read whole, nil for all
+	Rows      int  // jobs of each part, 1 to MaxScreen
+	Submitter *int // the user whose jobs are read with their Execution; nil for all
 }
 
-// Screen is how the queue stands, in parts.
+// Screen is an overview of the queue, in parts.
 type Screen struct {
-	Running []queue.Job // the oldest first
-	Ready   []queue.Job // those that wait for a worker or a gate, in the order in which they start if no gate is full
-	Timed   []queue.Job // those that wait for their time, the next first
-	Kept    []queue.Job // held and blocked ones, the oldest first
-	Dead    []queue.Job // the last ended first
-	Done    []queue.Job // completed and cancelled ones, the last ended first
+	Running []queue.Job // oldest first
+	// Ready contains the jobs that wait for a worker or a gate, in the order in which they would start if no
+	// gate were full.
+	Ready []queue.Job
+	Timed []queue.Job // waiting until they are due, next first
+	Kept  []queue.Job // held and blocked, oldest first
+	Dead  []queue.Job // last ended first
+	Done  []queue.Job // completed and cancelled, last ended first
 }
 
-// WaitingPriority is the effective priority, points for waiting included, of a user's best-ranked waiting job.
+// WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for
+// waiting.
 type WaitingPriority struct {
 	Priority int64 // at most MaxWaitingPriority
 	Found    bool  // false if the user has no such job
-	Bound    bool  // the search stopped at its limit: no job has a higher priority, but perhaps none has this one
+	// Bound reports that the search stopped at its limit. No job has a higher priority, but perhaps none has
+	// this one.
+	Bound bool
 }
 
-// MaxWaitingPriority leaves room for the points that new jobs give to waiting ones.
+// MaxWaitingPriority leaves room for the points that waiting jobs gain from each new job.
 const MaxWaitingPriority = math.MaxInt64 / 2
 
-// Simulation holds the jobs that claims would take next, in order.
+// Simulation contains the jobs that claims would take next, in order.
 type Simulation struct {
 	Jobs       []queue.Job
 	Incomplete bool // the search for more jobs stopped at its limit
 }
 
-// Filter selects jobs to list.
+// Filter selects the jobs to be listed. A job must match all fields that are set.
 type Filter struct {
-	States []queue.State     // any, if empty
-	Labels map[string]string // all of them
-	Queue  string            // "" is any
+	States []queue.State     // empty means any
+	Labels map[string]string // the job must have all of them
+	Queue  string            // "" means any
 	UID    *int
-	Knows  *int         // who asks, from whom others' hooks of the settings are kept; nil leaves nothing out
-	Since  queue.Millis // ended, or else created, at or after
-	Older  queue.Millis // ended, or else created, before; 0 is any time
-	Glob   string       // of ids, as queue.Glob takes it; "" is any
-	Before int64        // seq below; 0 for the newest
+	// Knows is the user who asks. Hooks from the settings that run as other users are left out. If Knows is
+	// nil, nothing is left out.
+	Knows  *int
+	Since  queue.Millis // ended at or after it; a job that has not ended: created
+	Older  queue.Millis // ended before it; a job that has not ended: created; 0 means any time
+	Glob   string       // pattern of ids, see queue.Glob; "" means any
+	Before int64        // only seqs below; 0 means start with the newest
 	Limit  int          // 1 to MaxPage
 }
 
 // Limits of a page.
 const (
 	MaxPage         = 1000      // jobs or attempts
-	MaxPageBytes    = 1 << 20   // of jobs' text, as TextSize measures it
-	MaxHistoryBytes = 256 << 10 // of attempts' text, as AttemptSize measures it
+	MaxPageBytes    = 1 << 20   // text of jobs, as measured by TextSize
+	MaxHistoryBytes = 256 << 10 // text of attempts, as measured by AttemptSize
 )
 
-// Page is part of a list. Next is the Before of the next page, 0 at the end; a page
-// that is not the last one may have few jobs, or none.
+// Page is part of a list. Next is the value of Filter.Before for the next page, or 0 at the end. A page other
+// than the last may have few jobs or none.
 type Page struct {
 	Jobs []queue.Job
 	Next int64
 }
 
-// Ref names a job and says what a selector needs to know of it.
+// Ref contains the values of a job that a selector needs.
 type Ref struct {
 	Seq   int64
 	ID    string
@@ -495,40 +504,41 @@ type Ref struct {
 	UID   int
 }
 
-// Selected is a page of what a filter selects, with Next as in Page.
+// Selected is a page of references to matching jobs. Next is as in Page.
 type Selected struct {
 	Refs []Ref
 	Next int64
 }
 
-// Counts are figures of the whole queue. They are kept up with each change, so that to ask for them
-// costs the same however many jobs there are.
+// Counts contains totals of the whole queue. Each change updates them, so reading them costs the same however
+// many jobs exist.
 type Counts struct {
-	States   [queue.Cancelled + 1]int64 // by state
-	Enqueued int64                      // ever
-	// Reranking says that Rerank has more to do.
+	States   [queue.Cancelled + 1]int64 // number of jobs in each state
+	Enqueued int64                      // number of jobs ever enqueued
+	// Reranking reports that Rerank has more to do.
 	Reranking bool
-	Bytes     int64 // of the database
+	Bytes     int64 // bytes of the database
 	Outputs   int64 // bytes of all outputs, in the database and in files
-	// Kept is how many completed and cancelled jobs ended while their queue had its own retention.
+	// Kept is the number of completed and cancelled jobs that ended while their queue had its own retention.
 	Kept int64
 }
 
-// UserBytes is how many bytes the jobs of one user hold.
+// UserBytes is the number of bytes that the jobs of one user hold.
 type UserBytes struct {
 	UID   int
 	Bytes int64
 }
 
-// SortUserBytes orders users by the bytes of their jobs, most first.
+// SortUserBytes sorts users by the bytes of their jobs, most first.
 func SortUserBytes(list []UserBytes) {
 	slices.SortFunc(list, func(a, b UserBytes) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID)) })
 }
 
-// BoundedStates are the states whose jobs a retention bounds by number. Dead jobs stay until a user has seen to them.
+// BoundedStates lists the states in which a retention limits the number of jobs. Dead jobs stay until a user
+// handles them.
 var BoundedStates = []queue.State{queue.Completed, queue.Cancelled}
 
-// Bounded is how many jobs the retention of all queues bounds by number.
+// Bounded returns the number of jobs that the retention for all queues limits.
 func (c Counts) Bounded() int64 {
 	n := -c.Kept
 	for _, s := range BoundedStates {
@@ -537,115 +547,118 @@ func (c Counts) Bounded() int64 {
 	return n
 }
 
-// Waiting is how many jobs have yet to run.
+// Waiting returns the number of jobs that are waiting to run.
 func (c Counts) Waiting() int64 {
 	return c.States[queue.Blocked] + c.States[queue.Held] + c.States[queue.Pending] + c.States[queue.Failed]
 }
 
-// Upkeep keeps settings and does the periodic duties.
+// Upkeep stores settings and performs the periodic duties.
 type Upkeep interface {
 	// Settings lists the stored settings.
 	Settings(ctx context.Context) ([]Setting, error)
 	// SetSetting stores one setting; an empty value removes it.
 	SetSetting(ctx context.Context, s Setting) error
-	// SetOrder has jobs ranked by another order from now on. Those that wait keep
-	// their rank until Rerank, called again and again, has reached them, a bounded
-	// number at a time; it says whether there may be more. What was not reached when
-	// the store is closed is, once it is opened again.
+	// SetOrder changes the order by which jobs are ranked. Waiting jobs keep their ranks until Rerank has
+	// reached them.
 	SetOrder(ctx context.Context, o queue.Order) error
+	// Rerank gives a limited number of waiting jobs their ranks under the current order, and reports whether
+	// there may be more. It can continue after the store was closed and opened again.
 	Rerank(ctx context.Context) (more bool, err error)
-	// SetMaxRunningUser has at most n jobs of one user (queue.Job.UID) leased at once
-	// from now on; 0 is any number, as in a store that has just been opened. What is
-	// leased beyond that may end. A job that is kept back by it waits as all others do,
-	// and is claimed in its turn once its user has room.
+	// SetMaxRunningUser limits the leased jobs of one user (queue.Job.UID) to n. 0 means unlimited, as in a
+	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back wait
+	// as others do, and are claimed in turn once their user has room.
 	SetMaxRunningUser(ctx context.Context, n int) error
-	// SetQueue has a queue go by a rule from now on, over restarts too; one that was not given any
-	// goes by QueueRule{Weight: 1}. Shares by weight begin anew.
+	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. Sharing by
+	// weight starts again from equal turns.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
-	// SetNode has the store be of this node, from now on until it is closed: jobs that may run
-	// elsewhere only, or need more than it has, wait. Jobs have what they hold until they end.
+	// SetNode sets the node that this store runs on, until the store is closed. Jobs that may not run on it,
+	// or need more resources than it has, wait. Leased jobs keep their units until they end.
 	SetNode(ctx context.Context, node Node) error
-	// SetGate has everybody's lock or rate go by this rule, over restarts, whatever the jobs that name it
-	// say; n is 0 for none: then the word of the first job that names it holds for as long as some do.
-	// Gates lists those that have such a rule or are named by jobs, and the resources: everybody's and a
-	// user's own, as many as MaxGates after one of them.
+	// SetGate stores the rule of a shared lock or rate, and jobs cannot change it. If N is 0, the stored rule
+	// is removed: the first job that names the key then sets the rule, for as long as unfinished jobs name
+	// it.
 	SetGate(ctx context.Context, rule queue.Demand) error
+	// Gates lists shared locks, rates and resources, and those of one user. It lists up to MaxGates of them
+	// that come after the given one. Locks and rates without a stored rule are listed while jobs name them.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
-	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
-	// they tell of, and are not refused for want of room in the queue.
+	// SetHooks sets the hooks to be created, until the store is closed. They are created in the transaction
+	// that records the state that caused them, and no limit on waiting jobs applies to them.
 	SetHooks(ctx context.Context, h Hooks) error
-	// RemovableBytes returns how many bytes of a user's data TrimUser can remove. It stops counting once it has
-	// counted need bytes.
+	// RemovableBytes returns how many bytes of a user's data TrimUser can remove. It stops counting once it
+	// has reached need bytes.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
-	// TrimUser removes a limited number of inputs and outputs of a user's jobs while the user holds more than keep
-	// bytes (UserBytes). It takes them first from jobs that have not ended, then from the jobs that ended
-	// first. It removes the outputs of all attempts that have ended. It removes inputs longer than KeptInput if
-	// LosesInput is true for the job's state. The rows stay. It reports whether there is more to remove.
+	// TrimUser removes a limited number of inputs and outputs of a user's jobs while the user holds more than
+	// keep bytes (UserBytes). It takes them first from jobs that have not ended, then from the jobs that
+	// ended first. It removes the outputs of all attempts that have ended. It removes inputs longer than
+	// KeptInput if LosesInput is true for the job's state. The rows stay. It reports whether there is more to
+	// remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
-	// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first. It reads what
-	// UserBytes reads.
+	// UsersOver lists the users whose jobs hold more than keep bytes, most bytes first. It reads no table.
 	UsersOver(keep int64) []UserBytes
-	// Promote makes due jobs runnable, cancels expired ones and forgets old
-	// keys, a bounded number of each, and says how long until the next is due:
-	// 0 if more are due now, at most an hour.
+	// Promote makes due jobs runnable, cancels expired jobs and deletes old keys, a limited number of each.
+	// It returns the time until something is due again: 0 if more is due now, and at most an hour.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// Purge removes, with their history, those of some ended jobs that ended first, up to limit, and
-	// says how many. by is who asks, nil if nobody does.
+	// Purge removes up to limit of the matching jobs that ended first, with their history, and returns their
+	// number. by is the user who requested it, or nil for a periodic duty.
 	Purge(ctx context.Context, of Ended, limit int, by *int) (int, error)
-	// CountEnded is how many jobs Purge could remove. It reads each of them.
+	// CountEnded returns the number of jobs that Purge could remove. It reads each of them.
 	CountEnded(ctx context.Context, of Ended) (int64, error)
-	// Keeping lists the queues, by name, that have jobs which ended while the queue had its own retention. It
-	// reads no job.
+	// Keeping lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
+	// no job.
 	Keeping(ctx context.Context) ([]KeepingQueue, error)
-	// TrimJobs removes up to limit of the bounded jobs of a queue that ended first, while more than keep of them
-	// are stored. The jobs are those that ended while the queue had its own retention, or with an empty name
-	// those of all queues that ended while their queue had none. It reports whether there are more to remove.
+	// TrimJobs removes up to limit jobs in BoundedStates, those that ended first, while more than keep of
+	// them are stored. It applies to the jobs that ended while the given queue had its own retention. With an
+	// empty name, it applies to the jobs of all queues that ended while their queue had none. It reports
+	// whether there are more to remove.
 	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
-	// TrimEvents forgets a bounded number of events: the oldest, while they are from
-	// before an instant or more than keep are there. It says whether there are more.
+	// TrimEvents deletes a limited number of the oldest events, while they are older than before or more than
+	// keep events are stored. It reports whether there are more to delete.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
-	// TrimOutputs removes a limited number of outputs if the total is over keep bytes. It takes them from the users
-	// with the most output, so no user loses any while another has more. Within one user it uses TrimUser's order.
-	// The attempts stay, with their output size set to OutputForgotten. It reports whether there is more to remove.
-	// TrimOutputsOf does the same for the jobs of a queue that ended while the queue had its own retention, starting
-	// with the job that ended first.
+	// TrimOutputs removes a limited number of outputs if the total is over keep bytes. It takes them from the
+	// users with the most output, so no user loses any while another has more. Within one user it uses
+	// TrimUser's order. The attempts stay, with their output size set to OutputForgotten. It reports whether
+	// there is more to remove.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
+	// TrimOutputsOf does the same as TrimOutputs for the jobs of a queue that ended while the queue had its
+	// own retention. It starts with the job that ended first.
 	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
-	// Owners lists the name that each uid had when it enqueued first, and those of
-	// former owners by uids below 0; moving are the uids of these whose jobs may not all
-	// have changed hands yet.
+	// Owners returns the name that each uid had when it first enqueued a job. It lists former owners under
+	// uids below 0. moving lists the former owners whose jobs may not all have their new uid yet.
 	Owners(ctx context.Context) (names map[int]string, moving []int, err error)
-	// Disown takes a uid from the owner of this name, if Owners has it for the uid: that
-	// belongs to another account now. Jobs of that owner that wait are held, as
-	// ReasonDisowned, and all get a uid below 0, which no peer has, and under which
-	// Owners lists the name; leased ones do when they are given back or have ended.
-	// Keys, and batches that are not committed, are forgotten. Each call takes a step,
-	// and says whether there is more; what is not finished by calls, Promote finishes.
-	// What the uid enqueues from the first call on is its new owner's.
+	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
+	// nothing unless Owners lists this name for the uid. Waiting jobs of the former owner are held with
+	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no peer has, and under which
+	// Owners lists the name. Leased jobs get it once their lease is over. Keys and staged batches are
+	// deleted.
+	//
+	// Each call makes one step and reports whether there is more to do. Promote also makes these steps. Jobs
+	// that the uid enqueues after the first call belong to its new owner.
 	Disown(ctx context.Context, uid int, owner string) (more bool, err error)
-	// Unowned tells which output files, of these names, belong to no attempt, lease or
-	// garbage. They are garbage from then on.
+	// Unowned returns which of these output files belong to no attempt, lease or garbage. The store adds them
+	// to its garbage.
 	Unowned(ctx context.Context, refs []string) ([]string, error)
-	// DueSooner hints that something is due earlier than the last Promote said.
+	// DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
+	// reported.
 	DueSooner() <-chan struct{}
-	// DeletableOutputs lists up to limit output files whose attempts are gone, and
-	// OutputsDeleted forgets them once they are deleted.
+	// DeletableOutputs lists up to limit output files whose attempts are gone.
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
+	// OutputsDeleted removes files from the list of DeletableOutputs after the caller has deleted them.
 	OutputsDeleted(ctx context.Context, refs []string) error
 }
 
-// Setting is one stored setting: who set it, and when.
+// Setting is one stored setting, with the user who set it and the time.
 type Setting struct {
 	Key   string
 	Value string
 	UID   int
 	At    queue.Millis
-	Kind  queue.EventKind // of the event that tells of it; EventSetting if it is "". It is not stored
-	// Secret leaves the value out of the event. It is not stored either.
+	// Kind is the kind of the event that records the change; "" means EventSetting. It is not stored.
+	Kind queue.EventKind
+	// Secret leaves the value out of the event. It is not stored.
 	Secret bool
 }
 
-// Told is the value as its event has it.
+// Told returns the value as its event shows it.
 func (s *Setting) Told() string {
 	if s.Secret && s.Value != "" {
 		return "***"
@@ -653,17 +666,17 @@ func (s *Setting) Told() string {
 	return s.Value
 }
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
-// The levels. A warning is worth to know; a failure is to be mended.
+// The levels. A warning is worth knowing; a failure must be fixed.
 const (
 	Fine    Level = "ok"
 	Warning Level = "warning"
 	Failure Level = "failure"
 )
 
-// Finding is one thing that was looked at: what was found, and what to do about it.
+// Finding is the result of one check: what was found, and what the user can do next.
 type Finding struct {
 	Check   string
 	Level   Level

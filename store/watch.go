@@ -6,23 +6,22 @@ import (
 	"sync"
 )
 
-// Watching is a watch on some jobs with one bell for all of them: C gets a value when
-// Changed has jobs to tell, and several changes may share one value. It is for one
-// goroutine, which stops it at the end.
+// Watching is a watch on some jobs. C receives a value when Changed has jobs to return; several changes may
+// share one value. One goroutine uses the watch and stops it at the end.
 type Watching struct {
 	C <-chan struct{}
 
 	of   *Watchers
 	bell chan struct{}
 	seqs []int64
-	// changed are indexes of seqs that the next Changed tells; told says of each
-	// whether it is among them. Both are guarded by the mu of of.
+	// changed contains the indexes in seqs of the jobs that the next Changed returns. told reports for each
+	// index whether changed contains it. Both are guarded by of.mu.
 	changed []int32
 	told    []bool
 }
 
-// Changed lists the jobs that may have changed since the last call. The first call lists
-// all of them; a caller that reads them after it misses no change.
+// Changed returns the jobs that may have changed since the last call. The first call returns all jobs, so a
+// caller that reads each returned job misses no change.
 func (w *Watching) Changed() []int64 {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
@@ -34,7 +33,7 @@ func (w *Watching) Changed() []int64 {
 	return seqs
 }
 
-// Stop ends the watch. It may be called again.
+// Stop ends the watch. Further calls have no effect.
 func (w *Watching) Stop() {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
@@ -51,19 +50,19 @@ func (w *Watching) Stop() {
 	}
 }
 
-// Watchers are the watches of one store. The zero value has none.
+// Watchers contains the watches of one store. The zero value has none.
 type Watchers struct {
 	mu    sync.Mutex
 	bySeq map[int64][]watched // guarded by mu
 }
 
-// watched is a job in a watch: the index of its seq there.
+// watched is an entry of a job in a watch. at is the index of the job's seq in the watch.
 type watched struct {
 	by *Watching
 	at int32
 }
 
-// Watch begins a watch on jobs, by their seqs.
+// Watch starts a watch on the jobs with the given seqs.
 func (of *Watchers) Watch(seqs []int64) *Watching {
 	w := &Watching{of: of, bell: make(chan struct{}, 1), seqs: slices.Compact(slices.Sorted(slices.Values(seqs)))}
 	w.C, w.changed, w.told = w.bell, make([]int32, len(w.seqs)), make([]bool, len(w.seqs))
@@ -80,7 +79,7 @@ func (of *Watchers) Watch(seqs []int64) *Watching {
 	return w
 }
 
-// Tell has every watch on one of these jobs know that it has changed.
+// Tell notifies the watches of these jobs that the jobs have changed.
 func (of *Watchers) Tell(seqs ...int64) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -98,7 +97,7 @@ func (of *Watchers) Tell(seqs ...int64) {
 	}
 }
 
-// TellAll has every watch know that each of its jobs may have changed.
+// TellAll notifies all watches that each of their jobs may have changed.
 func (of *Watchers) TellAll() {
 	of.mu.Lock()
 	seqs := slices.Collect(maps.Keys(of.bySeq))
@@ -109,6 +108,6 @@ func (of *Watchers) TellAll() {
 func (w *Watching) ring() {
 	select {
 	case w.bell <- struct{}{}:
-	default: // it is rung already
+	default: // a value is already waiting
 	}
 }

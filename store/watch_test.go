@@ -14,8 +14,8 @@ func rung(w *Watching) bool {
 	}
 }
 
-// One bell stands for all jobs of a watch; each that changed is named once, and all are
-// at first.
+// All jobs of a watch share one channel. Changed returns each changed job once, and all jobs on the first
+// call.
 func TestOneBellForManyJobs(t *testing.T) {
 	var of Watchers
 	w := of.Watch([]int64{3, 1, 2, 3})
@@ -37,7 +37,7 @@ func TestOneBellForManyJobs(t *testing.T) {
 	}
 }
 
-// Watches that are stopped leave nothing behind, and their neighbours go on.
+// A stopped watch leaves no entries behind, and other watches of the same jobs still work.
 func TestStoppedWatchesLeaveNothing(t *testing.T) {
 	var of Watchers
 	first, second := of.Watch([]int64{1, 2}), of.Watch([]int64{2, 3})
