@@ -1,5 +1,4 @@
-// Package faultstore is a store whose calls fail, or take their time, on purpose: a
-// decorator of any other, for tests.
+// Package faultstore wraps a store so that tests can make its calls fail or wait.
 package faultstore
 
 import (
@@ -11,29 +10,31 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Call is a call of a method of the contract that can fail.
+// Call describes a call of a method that takes a context and can therefore fail.
 type Call struct {
 	Method string
-	// Arg is what it was given: its first argument after the context, nil if there is none.
+	// Arg is the first argument after the context, or the part of it that matters to tests. It is nil if the
+	// method has no other argument.
 	Arg any
-	// After says that it was carried out, and that its answer would be given now.
+	// After is false before the call is executed, and true after it succeeded.
 	After bool
 }
 
-// Hook is told of each call twice, before it is carried out and after; it may wait. Its error
-// is the call's: before, nothing has happened; after, it has, and nobody is told.
+// Hook is called before each call is executed, and again after the call succeeded. It may wait. If it returns
+// an error, so does the call. An error before the call prevents the execution. An error after it only hides
+// the result.
 type Hook func(ctx context.Context, c Call) error
 
-// Store is a store.Store with a hook.
+// Store is a store.Store that calls a hook.
 type Store struct {
 	store.Store
 	hook atomic.Pointer[Hook]
 }
 
-// New is a store that does as another one does, until On.
+// New returns a store that passes all calls on to s. It has no hook yet.
 func New(s store.Store) *Store { return &Store{Store: s} }
 
-// On has a hook told of all calls that begin, or end, from now on; nil is none.
+// On sets the hook for all calls that begin or end from now on. A nil hook removes it.
 func (s *Store) On(hook Hook) { s.hook.Store(&hook) }
 
 func (s *Store) told(ctx context.Context, c Call) error {
@@ -43,7 +44,7 @@ func (s *Store) told(ctx context.Context, c Call) error {
 	return nil
 }
 
-// ask carries out a call that answers something.
+// ask executes a call that returns a value.
 func ask[T any](ctx context.Context, s *Store, method string, arg any, do func() (T, error)) (T, error) {
 	var none T
 	if err := s.told(ctx, Call{method, arg, false}); err != nil {
@@ -59,7 +60,7 @@ func ask[T any](ctx context.Context, s *Store, method string, arg any, do func()
 	return v, nil
 }
 
-// act carries out a call that answers nothing.
+// act executes a call that returns only an error.
 func act(ctx context.Context, s *Store, method string, arg any, do func() error) error {
 	_, err := ask(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, do() })
 	return err

@@ -14,8 +14,7 @@ import (
 
 var byPriority = queue.Order{Scheduling: queue.ByPriority}
 
-// Every call of the contract that can fail can be made to, before it is carried out: none
-// was forgotten, and nothing has happened.
+// Each method of the contract that takes a context can fail before it is executed. It then changes nothing.
 func TestEveryCallCanFail(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	broken := errors.New("on purpose")
@@ -48,7 +47,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// What was carried out holds although nobody is told.
+// A call whose hook fails after the execution has taken effect, although the caller gets an error.
 func TestAnswersAreLost(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	var calls []Call
@@ -71,7 +70,7 @@ func TestAnswersAreLost(t *testing.T) {
 	}
 }
 
-// A hook that waits holds up its call alone.
+// A hook that waits delays only its own call.
 func TestCallsAreHeldUpApart(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	gate, inside := make(chan struct{}), make(chan struct{})
