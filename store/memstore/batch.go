@@ -8,19 +8,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// batch is a large batch whose jobs are not all in the queue yet.
+// batch is a batch of several requests whose jobs are not all in the queue yet.
 type batch struct {
 	n         int64
 	uid       int
 	name      string
-	at        queue.Millis // of its last frame
+	at        queue.Millis // time of its last frame
 	frames    [][]queue.Job
-	names     int            // of its jobs that the client named
-	named     map[int64]bool // these
+	names     int            // number of its jobs that have a given id
+	named     map[int64]bool // seqs of these jobs
 	committed bool
 }
 
-// staged is the batch of a user that takes frames, nil if there is none.
+// staged returns the batch of a user that accepts frames, or nil.
 func (s *Store) staged(uid int, name string) *batch {
 	for _, b := range s.batches {
 		if !b.committed && b.uid == uid && b.name == name {
@@ -42,8 +42,8 @@ func (b *batch) jobs() (n int64) {
 	return n
 }
 
-// admit refuses n more jobs that the queue has no room for. Jobs of committed batches
-// wait too.
+// admit returns an error if n more waiting jobs exceed the limit most. Jobs of committed batches count as
+// waiting.
 func (s *Store) admit(n, most int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() {
@@ -61,8 +61,8 @@ func (s *Store) admit(n, most int64) error {
 	return nil
 }
 
-// admitUser refuses n more jobs of a user that has enough waiting, in the queue and in
-// batches.
+// admitUser returns an error if n more waiting jobs of a user exceed the limit most. Jobs in batches count
+// too.
 func (s *Store) admitUser(uid int, n, most int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() && j.UID == uid {
@@ -80,7 +80,7 @@ func (s *Store) admitUser(uid int, n, most int64) error {
 	return nil
 }
 
-// StageBatch keeps one frame of a batch.
+// StageBatch stores one frame of a batch.
 func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.stage(r, now)
@@ -89,8 +89,7 @@ func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.
 	return receipt, err
 }
 
-// open is how many batches a user has that are not committed, and how many jobs they
-// name.
+// open returns the number of a user's uncommitted batches, and of their jobs with a given id.
 func (s *Store) open(uid int) (n, names int) {
 	for _, b := range s.batches {
 		if b.uid == uid && !b.committed {
@@ -168,7 +167,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	return receipt, nil
 }
 
-// commit makes a batch and its last frame jobs of the queue.
+// commit commits a batch with its last frame. ApplyBatch moves the jobs into the queue.
 func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
 	if err := s.admitQueues(perQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
@@ -188,12 +187,12 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 	return receipt, nil
 }
 
-// audit tells what becomes of a batch that is not committed.
+// audit adds an event about an uncommitted batch.
 func (s *Store) audit(b *batch, what string, now queue.Millis) {
 	s.tell(&job{}, queue.EventAudit, queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: store.BatchTarget(b.name, what, b.jobs())}, now)
 }
 
-// AbortBatch forgets a batch that was not committed.
+// AbortBatch discards a batch that was not committed.
 func (s *Store) AbortBatch(ctx context.Context, uid int, name string) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		if b := s.staged(uid, name); b != nil {
@@ -217,7 +216,7 @@ func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) 
 	return more, err
 }
 
-// finish moves a frame of the first committed batch that matches.
+// finish moves the next frame of the first committed batch that matches.
 func (s *Store) finish(matches func(*batch) bool, now queue.Millis) (more bool) {
 	at := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
 	if at < 0 {

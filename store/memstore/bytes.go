@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// stored is about how many bytes an engine stores of a job: engines differ in how they write its texts.
+// stored returns approximately how many bytes an engine stores for a job. Engines encode texts differently.
 func stored(j *queue.Job) int64 {
 	raw, err := json.Marshal(&j.Execution)
 	if err != nil {
@@ -24,7 +24,7 @@ func stored(j *queue.Job) int64 {
 	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
 }
 
-// scheduleBytes returns about how many bytes an engine stores of a schedule.
+// scheduleBytes returns approximately how many bytes an engine stores for a schedule.
 func scheduleBytes(s *store.Schedule) int64 {
 	raw, err := json.Marshal(&s.Draft)
 	if err != nil {
@@ -33,7 +33,8 @@ func scheduleBytes(s *store.Schedule) int64 {
 	return int64(len(raw)+len(s.Spec)) + store.JobBytes
 }
 
-// held returns how many bytes the jobs and schedules of a user use, and how many the jobs in the user's batches do.
+// held returns how many bytes a user's jobs and schedules use, and how many the jobs in the user's batches
+// use.
 func (s *Store) held(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
@@ -58,7 +59,7 @@ func (s *Store) held(uid int) (n, staged int64) {
 	return n, staged
 }
 
-// admitBytes refuses jobs of a user, or more bytes of them, that would have the user's jobs hold too much.
+// admitBytes returns an error if a user would use more than most bytes with more bytes added.
 func (s *Store) admitBytes(uid int, more, most int64) error {
 	if most <= 0 || more <= 0 {
 		return nil
@@ -69,7 +70,7 @@ func (s *Store) admitBytes(uid int, more, most int64) error {
 	return nil
 }
 
-// storedAll is how many bytes these jobs take.
+// storedAll returns how many bytes the given jobs use.
 func storedAll(list []queue.Job) (n int64) {
 	for i := range list {
 		n += stored(&list[i])
@@ -77,9 +78,9 @@ func storedAll(list []queue.Job) (n int64) {
 	return n
 }
 
-// makeRoomFor makes room for an ended attempt of a job. If there is no room for the output, it removes the output
-// from the settlement. If there is no room for the attempt's record either, and the job has store.KeptRecords of them, it
-// deletes the oldest.
+// makeRoomFor makes room for an ended attempt of a job. If there is no room for the output, it removes the
+// output from the settlement. If there is no room for the attempt's record either, and the job has
+// store.KeptRecords records, it deletes the oldest.
 func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	size, record := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
 	if !e.Decision.Started || s.makeRoom(j.UID, size+record, most) {
@@ -102,9 +103,9 @@ func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
-// 0 means unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if removing all
-// outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
+// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for
+// their sum; 0 means unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing
+// if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
 func (s *Store) makeRoom(uid int, more, most int64) bool {
 	if most <= 0 || more <= 0 {
 		return true
@@ -140,7 +141,7 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first.
+// UsersOver lists the users whose jobs hold more than keep bytes, most bytes first.
 func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +194,8 @@ type removable struct {
 	attempt int
 }
 
-// removables lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the needed
-// bytes, and reports whether they do.
+// removables lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the
+// needed bytes, and reports whether they do.
 func (s *Store) removables(uid int, needed int64, limit int) (list []removable, enough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && needed > 0 && len(list) < limit {
@@ -225,7 +226,7 @@ func (s *Store) removeParts(list []removable) {
 	}
 }
 
-// removableInput returns how many bytes the removal of the job's input makes free.
+// removableInput returns how many bytes are freed by removing the job's input.
 func (j *job) removableInput() int64 {
 	if !store.LosesInput(j.State) {
 		return 0
@@ -235,14 +236,14 @@ func (j *job) removableInput() int64 {
 	return stored(&j.Job) - stored(&bare.Job)
 }
 
-// byEnd lists the jobs that have not ended, and then the ended jobs in the order in which they ended.
+// byEnd lists the jobs that have not ended, then the ended jobs in the order in which they ended.
 func (s *Store) byEnd() []*job {
 	list := s.all()
 	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.endedAt(), b.endedAt()) })
 	return list
 }
 
-// endedAt returns when the job ended; 0 if it has not ended.
+// endedAt returns the time when the job ended; 0 if it has not ended.
 func (j *job) endedAt() queue.Millis {
 	if !j.State.Ended() {
 		return 0
@@ -250,13 +251,13 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// over returns how many bytes a user uses beyond keep.
+// over returns how many bytes more than keep a user holds.
 func (s *Store) over(uid int, keep int64) int64 {
 	n, staged := s.held(uid)
 	return n + staged - keep
 }
 
-// removeInput removes a long environment and standard input.
+// removeInput removes the environment and standard input if they are longer than KeptInput.
 func (j *job) removeInput() {
 	raw, err := json.Marshal(queue.Execution{Env: j.Env, Stdin: j.Stdin})
 	none, err2 := json.Marshal(queue.Execution{})

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// gate names what a demand is made of.
+// gate identifies a gate by the values of a demand.
 type gate struct {
 	owner int
 	kind  queue.GateKind
@@ -18,9 +18,9 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// word has the locks and rates that a job names go by what it says of them. What has left the
-// period of a rate stays out of a longer one. That of everybody's key is changed by none while some job but one, which
-// may be nil, names it.
+// word sets the rules of the locks and rates that a job names. Starts older than the current period are
+// deleted first, so a longer period does not count them. The rule of a shared key changes only if no
+// unfinished job other than but names the key. but may be nil.
 func (s *Store) word(j, but *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -32,12 +32,12 @@ func (s *Store) word(j, but *job, now queue.Millis) {
 	}
 }
 
-// forgetStarts removes the starts that are before a rate's period.
+// forgetStarts deletes the starts that are older than a rate's period.
 func (s *Store) forgetStarts(g gate, now queue.Millis) {
 	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.rules[g].Per) < now })
 }
 
-// stamp notes that a job has started, at its rates.
+// stamp records a start for each rate that a job names.
 func (s *Store) stamp(j *job, at, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
@@ -47,7 +47,7 @@ func (s *Store) stamp(j *job, at, now queue.Millis) {
 	}
 }
 
-// used is how much of a gate is taken: by leased jobs; of a rate by starts in its period and by
+// used returns the units of a gate that leased jobs hold. For a rate, it counts the starts in the period, and
 // leased jobs that are not known to have started.
 func (s *Store) used(g gate, now queue.Millis, leased []*job) (n int) {
 	for _, j := range leased {
@@ -58,19 +58,19 @@ func (s *Store) used(g gate, now queue.Millis, leased []*job) (n int) {
 		}
 	}
 	for _, at := range s.starts[g] {
-		if at.Add(s.rules[g].Per) >= now { // a millisecond more, for what was rounded
+		if at.Add(s.rules[g].Per) >= now { // one more millisecond, because times are rounded
 			n++
 		}
 	}
 	return n
 }
 
-// most is how much of a gate there is.
+// most returns the number of units of a gate.
 func (s *Store) most(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
 		if s.node.Is(g.key) {
-			return len(s.jobs) // as many as there are
+			return len(s.jobs) // no limit: enough for all jobs
 		}
 		return 0
 	case queue.GateResource:
@@ -79,7 +79,7 @@ func (s *Store) most(g gate) int {
 	return s.rules[g].N
 }
 
-// opens is when a start leaves the period of a rate that is full, 0 if none is.
+// opens returns the next time at which a start leaves the period of a full rate; 0 if no rate is full.
 func (s *Store) opens(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
@@ -100,7 +100,7 @@ func (s *Store) opens(now queue.Millis) (next queue.Millis) {
 	return next
 }
 
-// rule is what a queue goes by.
+// rule returns the rule of a queue.
 func (s *Store) rule(name string) store.QueueRule {
 	if r, found := s.queues[name]; found {
 		return r
@@ -108,27 +108,26 @@ func (s *Store) rule(name string) store.QueueRule {
 	return store.QueueRule{Weight: 1}
 }
 
-// user names a user in a queue.
+// user identifies a user in a queue.
 type user struct {
 	queue string
 	uid   int
 }
 
-// renew forgets who was served in a queue.
+// renew resets the users' turns in a queue.
 func (s *Store) renew(name string) {
 	maps.DeleteFunc(s.served, func(u user, _ int64) bool { return u.queue == name })
 	s.fresh[name] = s.claims
 }
 
-// unserve takes back that a job's user was served, since the job is given back without having started.
+// unserve takes back the turn of a job's user, because the job is given back before it started.
 func (s *Store) unserve(j *job) {
 	if u := (user{j.Queue, j.UID}); j.claim > s.fresh[j.Queue] {
 		s.served[u] = min(s.served[u], j.servedBefore)
 	}
 }
 
-// claim leases the jobs that may start, one after another, and cancels what it meets that is too
-// late.
+// claim leases the jobs that may start, one after another. It cancels the expired jobs that it finds.
 func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 	var ready, leased []*job
 	for _, j := range s.jobs {
@@ -167,14 +166,14 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 	return claimed
 }
 
-// leasedJob is a copy of a leased job, with its rank.
+// leasedJob returns a copy of a leased job, with its rank.
 func (j *job) leasedJob() queue.Job {
 	c := copyJob(j.Job)
 	c.Rank = j.rank
 	return c
 }
 
-// unitsFor are the first units of the resources that a job needs which no leased job holds.
+// unitsFor returns the lowest units of resources that a job needs and no leased job holds.
 func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 	for _, d := range j.Demands {
 		if d.Kind != queue.GateResource {
@@ -202,8 +201,9 @@ func (s *Store) weighted() bool {
 	return false
 }
 
-// inTurn returns the job that starts instead of the first one. Each user has a first job that may start in its queue.
-// Of those with its priority, it is that of the user who was served least recently.
+// inTurn returns the job that starts instead of first. Each user has a best job that may start in the same
+// queue. Among those with the priority of first, inTurn returns the job of the user who was served least
+// recently.
 func (s *Store) inTurn(first *job, now queue.Millis, ready, leased []*job) *job {
 	best := first
 	seen := map[int]bool{}
@@ -220,8 +220,8 @@ func (s *Store) inTurn(first *job, now queue.Millis, ready, leased []*job) *job 
 	return best
 }
 
-// next is the first job that may start of those that are ready, in order: of all queues or, while weights differ, of the
-// queue whose turn it is.
+// next returns the best-ranked job that may start: of all queues or, while weights differ, of the queue that
+// has the next turn.
 func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 	turn := func(j *job) int64 { return max(s.passes[j.Queue], s.turn) }
 	s.each(now, ready, leased, func(j *job) bool {
@@ -233,15 +233,15 @@ func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 	return next
 }
 
-// each calls f with the jobs that may start, in order, until it returns false. Those that are too late expire.
+// each calls f for the jobs that may start, in order, until f returns false. It cancels expired jobs.
 func (s *Store) each(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
-	of, running := map[int]int{}, map[string]int{} // leased ones, by user and by queue
+	of, running := map[int]int{}, map[string]int{} // leased jobs by user and by queue
 	for _, j := range leased {
 		of[j.UID]++
 		running[j.Queue]++
 	}
 	type place struct{ queue, resource string }
-	barred := map[place]bool{} // those behind wait too
+	barred := map[place]bool{} // resources of a queue that a job already waits for
 	for _, j := range ready {
 		if j.leased || !j.State.Runnable() {
 			continue
@@ -272,7 +272,7 @@ func (s *Store) each(now queue.Millis, ready, leased []*job, f func(*job) (more 
 	}
 }
 
-// isNamed reports whether a job but one names a gate and has not ended.
+// isNamed reports whether any unfinished job except but names a gate.
 func (s *Store) isNamed(g gate, but *job) bool {
 	for _, j := range s.jobs {
 		if j == but || j.State.Ended() {

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waitsForItself reports whether a draft waits for itself over others, where there are jobs in the place
-// of some.
+// waitsForItself reports whether a draft depends on itself through other drafts, once drafts are replaced by
+// the jobs in receipt.
 func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
 	var reaches func(from, depth int) bool
 	reaches = func(from, depth int) bool {
@@ -16,7 +16,8 @@ func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int
 			if d.Draft == 0 || depth == 0 {
 				continue
 			}
-			next := slices.Index(receipt.Seqs, receipt.Seqs[d.Draft-1]) // the first of them is the one that is stored
+			// Of several drafts with this seq, the first is the one that is stored.
+			next := slices.Index(receipt.Seqs, receipt.Seqs[d.Draft-1])
 			if receipt.Found[next] {
 				continue
 			}
@@ -29,12 +30,13 @@ func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int
 	return reaches(of, depth)
 }
 
-// linksOf are those of a job that waits for others, as they are now.
+// linksOf returns the dependencies of a job with their current status.
 func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise) (links []link) {
 	for _, d := range after {
 		l := link{Dependency: queue.Dependency{Job: d.Job, How: d.How}}
 		switch parent := s.jobs[d.Job]; {
-		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended(): // it may be a later draft
+		// A missing parent with a higher seq may be a later draft.
+		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended():
 		case do == queue.OtherwiseRun || parent != nil && d.How.Met(parent.State):
 			l.met = store.Well
 		default:
@@ -45,8 +47,8 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise)
 	return links
 }
 
-// checkDependencies refuses drafts that wait for jobs that are not there, or for themselves, or
-// demand what no gate could meet.
+// checkDependencies returns an error if a draft depends on a job that does not exist or on itself, or demands
+// what no gate can provide.
 func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	if err := s.resolve(drafts, uid); err != nil {
 		return err
@@ -78,7 +80,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// rewire has a job wait for those that an edit names alone.
+// rewire replaces the dependencies of a job by those of an edit.
 func (s *Store) rewire(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
@@ -102,7 +104,7 @@ func (s *Store) rewire(j *job, edited *queue.Job) error {
 	return nil
 }
 
-// resolve finds the jobs that drafts name by their ids.
+// resolve finds the jobs that drafts depend on by id.
 func (s *Store) resolve(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].After {
@@ -120,7 +122,8 @@ func (s *Store) resolve(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// named is the number of the job of an id, stored or staged by this user; 0 if there is none.
+// named returns the seq of a job by id: a stored job, or one in this user's batches. It returns 0 if none
+// exists.
 func (s *Store) named(uid int, id string) int64 {
 	for _, j := range s.jobs {
 		if j.ID == id && (j.Hooks&queue.HookSettings == 0 || j.UID == uid) {

@@ -12,21 +12,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// sample is the start or the end of an attempt that was recorded in a minute.
+// sample is the start or the end of an attempt, with the minute in which it was recorded.
 type sample struct {
 	minute queue.Millis
-	queue  string      // as it is named in the minute
-	end    queue.State // 0 of a start
+	queue  string      // name under which the minute counts it
+	end    queue.State // state of the job after the attempt; 0 for a start
 	took   time.Duration
 }
 
-// usual is how long what has a fingerprint usually runs.
+// usual is the typical run time of a command, identified by its fingerprint.
 type usual struct {
 	fingerprint uint64
 	store.Estimate
 }
 
-// measure notes a start, after a wait, or an end, after a run.
+// measure records a start with its wait, or an end with its run time.
 func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	m := sample{minute: store.Minute.Floor(now), queue: j.Queue, end: end, took: max(0, time.Duration(to-from)*time.Millisecond)}
 	named := map[string]bool{}
@@ -41,7 +41,8 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	s.samples = append(s.samples, m)
 }
 
-// measureEnd notes the end of an attempt of a job as it was before, and its start if that was not told.
+// measureEnd records the end of an attempt, and its start if it was not reported before. j is the job before
+// the end.
 func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	a := &e.Attempt
 	if !e.Decision.Started {
@@ -54,13 +55,13 @@ func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	s.learn(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
 }
 
-// stands reports whether a queue has figures of its own whatever others there are.
+// stands reports whether a queue always has separate statistics, however many queues there are.
 func (s *Store) stands(name string) bool {
 	_, ruled := s.queues[name]
 	return ruled || name == queue.DefaultQueue || name == store.OtherQueues
 }
 
-// Stats counts the samples of the periods that are asked for.
+// Stats sums up the samples of the selected periods.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
 	if f.Ever {
 		f = store.StatsFilter{Ever: true}
@@ -123,7 +124,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	return out, err
 }
 
-// learn notes how long a job ran that has completed.
+// learn adds the run time of a completed job.
 func (s *Store) learn(fingerprint uint64, run time.Duration) {
 	if fingerprint == 0 {
 		return
@@ -138,7 +139,7 @@ func (s *Store) learn(fingerprint uint64, run time.Duration) {
 	s.usual = s.usual[max(0, len(s.usual)-store.MaxEstimates):]
 }
 
-// Usual is how long a job of a fingerprint usually runs.
+// Usual returns the typical run time of a command.
 func (s *Store) Usual(fingerprint uint64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

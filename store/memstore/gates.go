@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// SetGate has everybody's lock or rate go by a rule.
+// SetGate stores the rule of a shared lock or rate.
 func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		g := gate{queue.Everybody, rule.Kind, rule.Key}
@@ -89,8 +89,8 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 	return list, err
 }
 
-// opensAt is when the start that has to leave the period of a rate, for another one to begin, will have done so:
-// 0 if there is none, for jobs that are not known to have started take all of it.
+// opensAt returns the time at which the start that blocks a rate leaves its period. It returns 0 if no start
+// does, because jobs that are not known to have started use all units.
 func (s *Store) opensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0

@@ -2,7 +2,7 @@ package memstore
 
 import "github.com/queuectl/queuectl/queue"
 
-// hook makes what is asked for at moments of a job that have come.
+// hook creates the hooks for the moments that a job has reached.
 func (s *Store) hook(j *job, on queue.HookSet, now queue.Millis) {
 	if on &= j.Hooks | s.hooks.On; on == 0 || j.Hooks&queue.HookItself != 0 || s.hooks.Make == nil {
 		return

@@ -1,5 +1,5 @@
-// Package memstore is the executable model of store.Store: in memory, and
-// obviously correct before it is fast.
+// Package memstore implements store.Store in memory. It is the model that tests compare the SQL engine with,
+// so its code is simple rather than fast.
 package memstore
 
 import (
@@ -14,88 +14,89 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Store is a store.Store that forgets everything when the process ends. It
-// walks all its jobs wherever that is the plainest way to say what is meant.
+// Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever
+// that makes the code simpler. All fields except now, alarm and watchers are guarded by mu.
 type Store struct {
 	order   queue.Order
-	maxUser int // jobs of one user may be leased, 0 is any number; guarded by mu
+	maxUser int // limit of leased jobs of one user, 0 means unlimited
 	now     func() queue.Millis
 	alarm   chan struct{}
-	decided []end // that those who wait for them have yet to hear of; guarded by mu
+	decided []end // ended parents whose dependants are not decided yet
 
-	queues map[string]store.QueueRule // guarded by mu, as are the next ones
-	makers map[string]int             // who enqueued a queue's first job
-	passes map[string]int64           // of queues: when it is their turn, while weights differ
-	turn   int64                      // of the queue that was served last
-	served map[user]int64             // by claims: the claim that served a user in a queue last
-	claims int64                      // of one job each, ever
-	fresh  map[string]int64           // by queue: claims up to this one are forgotten
+	queues map[string]store.QueueRule // rules by queue name
+	makers map[string]int             // by queue: uid that enqueued its first job
+	passes map[string]int64           // by queue: its next turn, while weights differ
+	turn   int64                      // turn of the queue that was served last
+	served map[user]int64             // the last claim that took a job of a user in a queue
+	claims int64                      // number of jobs that were ever claimed
+	fresh  map[string]int64           // by queue: users' turns up to this claim are forgotten
 	node   store.Node
 	hooks  store.Hooks
-	rules  map[gate]queue.Demand   // the newest word on each lock and rate
-	starts map[gate][]queue.Millis // of each rate
-	kept   map[gate]bool           // whose rule no job changes
+	rules  map[gate]queue.Demand   // the current rule of each lock and rate
+	starts map[gate][]queue.Millis // starts of each rate
+	kept   map[gate]bool           // gates whose rule jobs cannot change
 
 	mu       sync.Mutex
-	closed   bool                     // these and all below are guarded by mu
+	closed   bool
 	jobs     map[int64]*job           // by seq
-	seq      int64                    // the last one given
-	enqueued int64                    // jobs, ever
+	seq      int64                    // the last seq assigned
+	enqueued int64                    // number of jobs ever enqueued
 	epoch    int64                    // of the service
-	events   []queue.Event            // event n is at n-1-trimmed
-	trimmed  int64                    // events that are forgotten
-	begun    int64                    // batches, ever
-	batches  []*batch                 // that are not wholly in the queue
-	forgot   map[key]queue.Millis     // batches that were forgotten, by their names
-	keys     map[key]memory           // of requests
-	settings map[string]store.Setting // by their keys
-	owners   map[int]string           // by uid, those below 0 are former ones
+	events   []queue.Event            // event n is at index n-1-trimmed
+	trimmed  int64                    // number of deleted events
+	begun    int64                    // number of batches ever begun
+	batches  []*batch                 // batches with frames that are not in the queue yet
+	forgot   map[key]queue.Millis     // times when batches were discarded, by user and name
+	keys     map[key]memory           // receipts by user and request key
+	settings map[string]store.Setting // by key
+	owners   map[int]string           // names by uid; uids below 0 are former owners
 	garbage  []string                 // output files whose attempts are gone
-	examined int                      // outputs and inputs that the current update read to make room
-	runners  []string                 // folders that were noted
-	promised queue.Millis             // the last Promote said that nothing is due before
-	newer    chan struct{}            // closed by the next event, nil if nobody waits
-	waiters  []*waiter                // the Awaits under way
+	// examined counts the outputs and inputs that the current update has read to make room.
+	examined int
+	runners  []string      // directories last passed to NoteRunners
+	promised queue.Millis  // no event is due before, as reported by the last Promote
+	newer    chan struct{} // closed by the next event; nil if no caller waits for it
+	waiters  []*waiter     // active calls of Await
 	watchers store.Watchers
 
-	samples []sample // starts and ends of attempts, ever; guarded by mu, as are the next ones
-	usual   []usual  // how long what completed runs, the last one last
+	samples []sample // all starts and ends of attempts
+	usual   []usual  // typical run times, the last completed command at the end
 
-	schedules map[string]*schedule // by name; guarded by mu, as is the next one
-	gens      int64                // definitions of schedules, ever
+	schedules map[string]*schedule // by name
+	gens      int64                // number of schedule definitions ever stored
 }
 
 var _ store.Store = (*Store)(nil)
 
-// job is a stored job with what the contract does not show of it.
+// job is a stored job, with data that the contract does not return.
 type job struct {
 	queue.Job
 	rank   int64
 	leased bool
-	claim  int64 // by which it was leased last; see Store.claims
-	// servedBefore is the claim that had served its user before that.
+	claim  int64 // number of its last claim; see Store.claims
+	// servedBefore is the claim that had last served the job's user before the last claim.
 	servedBefore int64
-	former       int           // whose it is once it is given back, if not 0
-	moment       queue.HookSet // that has come, and whose hooks are yet to be made
-	asleep       bool          // not due yet for the first time
-	links        []link        // that it waits for, or has waited for
+	former       int           // uid that the job gets once its lease ends; 0 means no change
+	moment       queue.HookSet // moment that was reached, and whose hooks are not created yet
+	asleep       bool          // has never been due
+	links        []link        // dependencies, past and present
 	otherwise    queue.Otherwise
 	attempts     []queue.Attempt
-	records      int64 // bytes that its attempts' records count for
+	records      int64 // bytes that the records of its attempts count for
 }
 
-// link is a job that another one waits for, or has waited for.
+// link is a dependency of a job, with its status.
 type link struct {
 	queue.Dependency
 	met store.Met
 }
 
-// waits reports whether one of a job's links has come to this.
+// waits reports whether any of a job's dependencies has the given status.
 func (j *job) waits(met store.Met) bool {
 	return slices.ContainsFunc(j.links, func(l link) bool { return l.met == met })
 }
 
-// key names a request, and memory is what is remembered of it.
+// key names a request. memory is what the store remembers about it.
 type key struct {
 	uid  int
 	text string
@@ -107,12 +108,12 @@ type memory struct {
 	receipt store.Receipt
 }
 
-// New makes an empty store that ranks its jobs by order.
+// New creates an empty store that ranks its jobs by order.
 func New(order queue.Order) *Store {
 	return NewAt(order, func() queue.Millis { return queue.MillisOf(time.Now()) })
 }
 
-// NewAt is New with a clock, which may stand still.
+// NewAt is like New, but uses the given clock. The clock may stand still.
 func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
 		order:    order,
@@ -137,24 +138,23 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	}
 }
 
-// Now is the store's clock.
+// Now returns the time of the store's clock.
 func (s *Store) Now() queue.Millis { return s.now() }
 
-// Order is how ranks are made.
+// Order returns the settings from which ranks are computed.
 func (s *Store) Order() queue.Order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.order
 }
 
-// Broken is never closed: memory does not fail.
+// Broken returns a nil channel, because a store in memory never fails.
 func (s *Store) Broken() <-chan struct{} { return nil }
 
-// Err is always nil.
+// Err returns nil.
 func (s *Store) Err() error { return nil }
 
-// Close ends the store. An Await under way fails with ErrUnavailable, as do all
-// methods called later.
+// Close closes the store. Active calls of Await and all later calls return ErrUnavailable.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,9 +179,9 @@ func (s *Store) read(ctx context.Context, look func() error) error {
 	return look()
 }
 
-// update runs a transaction at one instant, serves who waits with what it made
-// runnable, and rings the alarm if something is due earlier than was promised.
-// A change that fails must fail before it changes anything.
+// update runs a transaction with a fixed time. It then decides dependencies and gives runnable jobs to the
+// calls of Await. It sends a hint if something is due earlier than the last Promote reported. If change
+// returns an error, it must not have changed anything.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
@@ -199,7 +199,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 	})
 }
 
-// wake has jobs whose first time has come earn points from now on.
+// wake ranks jobs that are due for the first time, so that they gain ageing points from now on.
 func (s *Store) wake(now queue.Millis) {
 	for _, j := range s.jobs {
 		if j.asleep && j.DueAt <= now {
@@ -211,7 +211,7 @@ func (s *Store) wake(now queue.Millis) {
 	}
 }
 
-// move takes a job along the state table, and to nowhere else but where it is.
+// move changes a job's state. It panics if the state table does not allow the transition.
 func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	if to != j.State && !j.State.May(to) {
 		panic("memstore: " + j.State.String() + " may not become " + to.String())
@@ -234,14 +234,14 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	}
 }
 
-// end is a job that has ended so, or is gone if the state is 0, or that is to run anew.
+// end notes that a parent has ended in a state, was removed (state 0), or runs again (anew).
 type end struct {
 	seq   int64
 	state queue.State
 	anew  bool
 }
 
-// decide decides what waits for jobs that have ended since, and for those that end by that.
+// decide decides the dependencies on parents that have ended, including those on jobs that end as a result.
 func (s *Store) decide(now queue.Millis) {
 	for ; len(s.decided) > 0; s.decided = s.decided[1:] {
 		e := s.decided[0]
@@ -267,8 +267,8 @@ func (s *Store) decide(now queue.Millis) {
 	}
 }
 
-// reopen has a job wait again that was cancelled for the sake of those that it waits for, if none of
-// them has failed, it still has its input, and no other job has its key.
+// reopen makes a job wait again that was cancelled because of its dependencies. It does so only if no
+// dependency has failed, the job still has its input, and no unfinished job has its unique key.
 func (s *Store) reopen(j *job, now queue.Millis) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.waits(store.Failed) {
 		return
@@ -284,8 +284,8 @@ func (s *Store) reopen(j *job, now queue.Millis) {
 	s.decided = append(s.decided, end{seq: j.Seq, anew: true})
 }
 
-// decideOne has a job go on after one that it waited for, if that was the last one and ended as
-// asked; if not, what was asked for becomes of it.
+// decideOne changes a job after one of its dependencies was decided. If it was the last one and all were met,
+// the job may run. If met is false, decideOne does what the job asked for in that case.
 func (s *Store) decideOne(j *job, met bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {
@@ -307,7 +307,7 @@ func (s *Store) decideOne(j *job, met bool, now queue.Millis) {
 	}
 }
 
-// tell adds an event of a job as it is now.
+// tell adds an event about a job, and then creates the hooks of the job's new state.
 func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
 	if s.newer != nil {
 		close(s.newer)
@@ -322,13 +322,13 @@ func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queu
 	}
 }
 
-// place gives a job its place in the queue, from where it begins to earn points.
+// place sets a job's rank. since and arrival say when it begins to gain ageing points.
 func (s *Store) place(j *job, since queue.Millis, arrival int64) {
 	j.Since, j.Arrival = since, arrival
 	j.rank = s.order.Rank(j.Priority, since, arrival)
 }
 
-// expired reports whether a job must be cancelled instead of being run.
+// expired reports whether a job must be cancelled instead of started.
 func (j *job) expired(now queue.Millis) bool {
 	return j.State.Waiting() && !j.leased && j.ExpiresAt != 0 && j.ExpiresAt <= now
 }
@@ -339,7 +339,7 @@ func (s *Store) expire(j *job, now queue.Millis) {
 	s.tell(j, queue.EventExpired, queue.EventDetail{Reason: queue.ReasonExpired}, now)
 }
 
-// all lists the stored jobs in order of seq.
+// all returns the stored jobs, ordered by seq.
 func (s *Store) all() []*job {
 	seqs := slices.Sorted(maps.Keys(s.jobs))
 	jobs := make([]*job, len(seqs))
@@ -349,7 +349,7 @@ func (s *Store) all() []*job {
 	return jobs
 }
 
-// copyJob is a job that shares nothing with j.
+// copyJob returns a deep copy of j.
 func copyJob(j queue.Job) queue.Job {
 	j.Demands = slices.Clone(j.Demands)
 	j.After = slices.Clone(j.After)
@@ -376,7 +376,7 @@ func copyJob(j queue.Job) queue.Job {
 	return j
 }
 
-// hint wakes who listens to c. A hint that nobody has taken yet stands for both.
+// hint wakes the receiver of c. It does nothing if an earlier hint has not been received yet.
 func hint(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

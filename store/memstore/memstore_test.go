@@ -30,8 +30,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// An Await is served by time passing alone, with nobody to promote, and the
-// transaction that makes a job runnable is the one that claims it.
+// Await returns a job once its time has come, even if Promote is not called. The transaction that makes a job
+// runnable also claims it.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
@@ -53,7 +53,7 @@ func TestAwait(t *testing.T) {
 				t.Fatalf("enqueue: got error %v, want none", err)
 			}
 		}
-		synctest.Wait() // the Await waits
+		synctest.Wait() // until Await waits
 		put(3 * time.Hour)
 		synctest.Wait()
 		put(time.Second)
@@ -72,7 +72,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// Close ends an Await that surely waits.
+// Close ends an Await that is waiting.
 func TestCloseEndsAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.Order{})
@@ -81,7 +81,7 @@ func TestCloseEndsAwait(t *testing.T) {
 			_, err := s.Await(t.Context(), 1)
 			ended <- err
 		}()
-		synctest.Wait() // the Await waits
+		synctest.Wait() // until Await waits
 		if err := s.Close(); err != nil {
 			t.Errorf("close: got error %v, want none", err)
 		}
@@ -91,7 +91,7 @@ func TestCloseEndsAwait(t *testing.T) {
 	})
 }
 
-// Nobody who has a copy of a job can change what is stored.
+// Changing a returned job does not change the stored job.
 func TestACopySharesNothing(t *testing.T) {
 	var j queue.Job
 	fill(reflect.ValueOf(&j).Elem())
@@ -102,7 +102,7 @@ func TestACopySharesNothing(t *testing.T) {
 	apart(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
 }
 
-// fill gives all that refers to something something to refer to.
+// fill sets every pointer, slice and map in v to a new value.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -118,7 +118,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// apart checks that two values refer to nothing in common.
+// apart checks that two values share no pointer, slice or map.
 func apart(t *testing.T, name string, a, b reflect.Value) {
 	t.Helper()
 	switch a.Kind() {
@@ -133,7 +133,7 @@ func apart(t *testing.T, name string, a, b reflect.Value) {
 	}
 }
 
-// Sums that disagree with the outputs do not keep the trims from returning.
+// TrimOutputs and TrimOutputsOf return even if the recorded sums do not match the outputs.
 func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
 	s := New(queue.Order{})
 	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", Outputs: 5, Kept: true}}

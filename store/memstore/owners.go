@@ -10,14 +10,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// own notes the name of a uid that has none yet.
+// own stores the owner's name of a uid that has none yet.
 func (s *Store) own(r store.Request) {
 	if _, known := s.owners[r.UID]; !known && r.Owner != "" {
 		s.owners[r.UID] = r.Owner
 	}
 }
 
-// Owners lists the names of uids, and of former owners.
+// Owners lists the names of uids and of former owners.
 func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.read(ctx, func() error {
 		names = maps.Clone(s.owners)
@@ -31,7 +31,7 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 	return names, moving, err
 }
 
-// Disown takes a uid from its owner, if that is the one of this name, all at once.
+// Disown takes a uid from its owner, if the owner has the given name, in one step.
 func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]
@@ -78,7 +78,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 	return false, err
 }
 
-// disown makes a job that nobody holds a former owner's; one that waits is held.
+// disown moves an unleased job to the uid of its former owner. A waiting job is held.
 func (s *Store) disown(j *job, former int, now queue.Millis) {
 	j.UID, j.former = former, 0
 	if j.State.Waiting() && j.State != queue.Held {
@@ -97,7 +97,8 @@ func (s *Store) giveBack(j *job, now queue.Millis) {
 	}
 }
 
-// Unowned tells which of these output files belong to nothing.
+// Unowned returns which of these output files belong to no attempt, lease or garbage, and adds them to the
+// garbage.
 func (s *Store) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		owned := slices.Clone(s.garbage)

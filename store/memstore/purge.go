@@ -10,8 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ended lists the jobs that have ended in these states before an instant, those that
-// ended first before the others.
+// ended returns the ended jobs that match a selection, in the order in which they ended.
 func (s *Store) ended(of store.Ended) (list []*job) {
 	for _, j := range s.all() {
 		meant := of.Of == nil || *of.Of == "" && !j.Kept || j.Kept && *of.Of == j.Queue
@@ -23,7 +22,7 @@ func (s *Store) ended(of store.Ended) (list []*job) {
 	return list
 }
 
-// Purge removes jobs that have ended before an instant.
+// Purge removes matching ended jobs.
 func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (removed int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.ended(of)
@@ -36,7 +35,7 @@ func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (
 	return removed, err
 }
 
-// CountEnded is how many jobs have ended in these states before an instant.
+// CountEnded returns the number of matching ended jobs.
 func (s *Store) CountEnded(ctx context.Context, of store.Ended) (n int64, err error) {
 	err = s.read(ctx, func() error {
 		n = int64(len(s.ended(of)))
@@ -45,7 +44,7 @@ func (s *Store) CountEnded(ctx context.Context, of store.Ended) (n int64, err er
 	return n, err
 }
 
-// TrimEvents forgets the oldest events.
+// TrimEvents deletes the oldest events.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		for n := 0; len(s.events) > 0; n++ {
@@ -63,7 +62,7 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	return more, err
 }
 
-// Keeping lists queues with jobs that ended while the queue had its own retention.
+// Keeping lists the queues with jobs that ended while the queue had its own retention.
 func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
@@ -107,8 +106,8 @@ func (s *Store) expel(j *job, detail queue.EventDetail, now queue.Millis) {
 	s.tell(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs while all outputs take more than keep bytes. It removes each one from the user whose
-// outputs take the most.
+// TrimOutputs removes outputs while all outputs use more than keep bytes. It takes each output from the user
+// whose outputs use the most.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputs() > keep {
@@ -130,7 +129,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	})
 }
 
-// TrimOutputsOf does so with jobs of a queue.
+// TrimOutputsOf removes outputs of the jobs that ended while the given queue had its own retention.
 func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		meant := func(j *job) bool { return j.Kept && j.Queue == of }
@@ -151,8 +150,8 @@ func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more 
 	})
 }
 
-// removeFirst removes the first output of the selected jobs, in the order in which the jobs ended. It reports whether there
-// was one.
+// removeFirst removes the first output of the selected jobs, in the order in which the jobs ended. It reports
+// whether it found an output.
 func (s *Store) removeFirst(selected func(*job) bool) bool {
 	for _, j := range s.byEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
@@ -176,7 +175,7 @@ func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, mark
 }
 
-// outputs is how many bytes all outputs take.
+// outputs returns the bytes of all outputs.
 func (s *Store) outputs() (bytes int64) {
 	for _, j := range s.jobs {
 		for _, a := range j.attempts {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Enqueue stores all drafts of a request or none.
+// Enqueue stores all drafts of a request, or none.
 func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.enqueue(r, now)
@@ -41,8 +41,7 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	return receipt, err
 }
 
-// enqueueAll stores the drafts as jobs, or commits the batch that they are the last
-// of.
+// enqueueAll stores the drafts as jobs, or commits the batch whose last frame they are.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
 	if b := s.staged(r.UID, r.Batch); b != nil && r.Batch != "" {
 		return s.commit(b, r, now)
@@ -63,7 +62,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	receipt.Begun = s.begins(perQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
-	if err := s.findKeyed(r.Drafts, &receipt, now); err != nil { // refused before anything is changed
+	if err := s.findKeyed(r.Drafts, &receipt, now); err != nil { // checked before anything is changed
 		return store.Receipt{}, err
 	}
 	if receipt.Found != nil {
@@ -78,7 +77,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		if j := s.holds(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() { // it gives way
+		if j := s.holds(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() { // replaced by the draft
 			s.giveWay(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
@@ -106,7 +105,7 @@ func (s *Store) admitAll(r store.Request) error {
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyed finds the jobs that stand for drafts whose unique key they have.
+// findKeyed sets receipt.Found, and the ids and seqs, for drafts whose unique key another job or draft has.
 func (s *Store) findKeyed(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
 	keyed := map[string]int{}
 	found := func(i int, id string, seq int64) {
@@ -143,7 +142,7 @@ func (s *Store) findKeyed(drafts []queue.Job, receipt *store.Receipt, now queue.
 	return nil
 }
 
-// afterSeqs is a draft that names those that it waits for by seq.
+// afterSeqs returns a copy of a draft whose dependencies on other drafts are replaced by seqs.
 func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.After = slices.Clone(draft.After)
 	for k := range draft.After {
@@ -158,7 +157,7 @@ func errDrafts(n int) error {
 	return queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 }
 
-// name finds a seq and an id for each draft without storing any.
+// name chooses a seq and an id for each draft. It stores nothing.
 func (s *Store) name(drafts []queue.Job) (store.Receipt, error) {
 	var r store.Receipt
 	taken := map[string]bool{}
@@ -207,7 +206,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 		s.makers[j.Queue] = j.UID
 	}
 	defer func() {
-		if j.UID < 0 { // its owner was disowned meanwhile
+		if j.UID < 0 { // the batch's owner was disowned before this frame was applied
 			s.disown(j, j.UID, now)
 		}
 	}()
@@ -239,7 +238,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	}
 }
 
-// Change carries out a verb on a job.
+// Change applies a verb to a job.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		j, err := s.find(seq)
@@ -293,10 +292,11 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		s.wait(j, max(now, j.RunAt))
 	}
 	if c.Verb != queue.VerbEdit {
-		j.Reason = "" // whatever it was, it was of a failure before
+		j.Reason = "" // the reason explained an earlier failure
 	}
 	switch {
-	case j.State == queue.Completed, j.State == queue.Dead: // it has run, and waits for nobody who runs again
+	// The job has run, so it does not wait for parents that run again.
+	case j.State == queue.Completed, j.State == queue.Dead:
 	case to == queue.Pending && j.waits(store.Open), to == queue.Failed && j.waits(store.Open):
 		to = queue.Blocked
 	case to == queue.Blocked && !j.waits(store.Open):
@@ -315,15 +315,15 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	return nil
 }
 
-// wait gives a job the turn of one that is enqueued at due, and at least one
-// attempt.
+// wait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
 func (s *Store) wait(j *job, due queue.Millis) {
 	s.place(j, due, s.enqueued)
 	j.DueAt, j.asleep = due, due > s.now()
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// edit changes a waiting job. It keeps its turn unless its time was changed.
+// edit changes a waiting job. The job keeps the waiting time that it has accumulated, unless its start time
+// has changed.
 func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	edited := copyJob(j.Job)
 	if err := c.Edit(&edited); err != nil {
@@ -365,8 +365,8 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	return nil
 }
 
-// holder is the job that has a unique key and has not ended or, of those that have, the one that
-// ended last.
+// holder returns the job that has a unique key and has not ended or, if all have ended, the one that ended
+// last.
 func (s *Store) holder(uid int, key string) (found *job) {
 	for _, j := range s.all() {
 		if key != "" && j.UID == uid && j.Unique == key && (found == nil || !j.State.Ended() || found.State.Ended() && j.EndedAt >= found.EndedAt) {
@@ -376,7 +376,7 @@ func (s *Store) holder(uid int, key string) (found *job) {
 	return found
 }
 
-// holds is the job that keeps others from having a unique key now.
+// holds returns the job that prevents others from using a unique key at this time.
 func (s *Store) holds(uid int, key string, now queue.Millis) *job {
 	if j := s.holder(uid, key); j != nil && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > now) {
 		return j
@@ -384,28 +384,28 @@ func (s *Store) holds(uid int, key string, now queue.Millis) *job {
 	return nil
 }
 
-// giveWay cancels a job whose unique key another one takes.
+// giveWay cancels a job that is replaced by another job with its unique key.
 func (s *Store) giveWay(j *job, now queue.Millis) {
 	s.move(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonReplaced
 	s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
-// conflict is the job that a draft is to be instead of a new one.
+// conflict returns the job to be returned instead of storing a draft.
 func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
 	j := s.holds(draft.UID, draft.Unique, now)
 	switch {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:
 		return j, nil
 	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.leased:
-		return nil, nil // it goes once nothing can be refused any more
+		return nil, nil // cancelled later, when the request can no longer be rejected
 	}
 	e := queue.Errorf(queue.CodeExists, "job %s has the key", j.ID)
 	e.Field = "unique"
 	return nil, e
 }
 
-// admitQueues refuses more jobs than queues may have.
+// admitQueues returns an error if new jobs exceed a queue's limit on waiting jobs.
 func (s *Store) admitQueues(of map[string]int64) error {
 	for name, n := range of {
 		for _, j := range s.jobs {
@@ -433,7 +433,7 @@ func (s *Store) exists(name string) bool {
 	return false
 }
 
-// begins are the queues of these that there are not yet.
+// begins returns those of the given queues that do not exist yet.
 func (s *Store) begins(of map[string]int64) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if !s.exists(name) {
@@ -443,7 +443,7 @@ func (s *Store) begins(of map[string]int64) (names []string) {
 	return names
 }
 
-// admitNew refuses queues that would be too many of one user.
+// admitNew returns an error if a user would begin too many queues.
 func (s *Store) admitNew(uid int, of map[string]int64) error {
 	n := len(s.begins(of))
 	if n == 0 {
@@ -460,7 +460,7 @@ func (s *Store) admitNew(uid int, of map[string]int64) error {
 	return nil
 }
 
-// perQueue is how many of these jobs are of each queue.
+// perQueue counts jobs by queue.
 func perQueue(jobs []queue.Job) map[string]int64 {
 	of := map[string]int64{}
 	for i := range jobs {
@@ -469,8 +469,7 @@ func perQueue(jobs []queue.Job) map[string]int64 {
 	return of
 }
 
-// remove forgets a job with its history. The event's state is 0, which belongs to
-// no stored job.
+// remove deletes a job and its history.
 func (s *Store) remove(j *job) {
 	for _, a := range j.attempts {
 		if a.OutputRef != "" {

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Get reads one job by id, but for its Env and Stdin.
+// Get reads one job by id, without its Env and Stdin.
 func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 	j, err := s.Whole(ctx, id)
 	return shown(j), err
 }
 
-// Whole reads all of one job by id.
+// Whole reads one complete job by id.
 func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
@@ -30,13 +30,13 @@ func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err erro
 	return found, err
 }
 
-// shown is a job without what may be large.
+// shown returns a job without the parts that may be large.
 func shown(j queue.Job) queue.Job {
 	j.Env, j.Stdin = nil, ""
 	return j
 }
 
-// Queues lists the queues that have a rule or jobs which have not ended.
+// Queues lists the queues that have a rule or jobs that have not ended.
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	err = s.read(ctx, func() error {
 		of := map[string]*store.QueueState{}
@@ -182,8 +182,8 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	return list
 }
 
-// before reports whether a job of the same queue that ranks before this one waits for more of a resource
-// than there is, and for nothing else.
+// before reports whether a job of the same queue that ranks before j waits only for a resource: it needs more
+// units than are free.
 func (s *Store) before(j *job, of queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
 		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue || cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
@@ -198,7 +198,7 @@ func (s *Store) before(j *job, of queue.Demand, now queue.Millis, leased []*job)
 	return false
 }
 
-// Links lists what a job waits or waited for, and what waits or waited for it.
+// Links returns the past and present parents and children of a job.
 func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, nil, err
@@ -232,7 +232,7 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
 }
 
-// see is a job with those that it waits for.
+// see returns a copy of a job, with the parents that it waits for.
 func (s *Store) see(j *job) queue.Job {
 	out := copyJob(j.Job)
 	if j.State != queue.Blocked {
@@ -285,7 +285,7 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// Attempt reads one attempt with its output; n = 0 is the last one.
+// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
 func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Attempt, err error) {
 	err = s.read(ctx, func() error {
 		j, err := s.find(seq)
@@ -322,7 +322,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	return page, err
 }
 
-// Select reads a page of what names the jobs that a filter selects.
+// Select reads a page of references to the jobs that match a filter.
 func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
 	err = s.selected(ctx, f, func(list []*job) {
 		for _, j := range list {
@@ -336,7 +336,7 @@ func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Sele
 	return selected, err
 }
 
-// selected hands over all that a filter selects, newest first.
+// selected passes all jobs that match a filter to take, newest first.
 func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err
@@ -372,7 +372,7 @@ func matches(f store.Filter, j *job) bool {
 		(f.Before == 0 || j.Seq < f.Before)
 }
 
-// Counts is how many jobs are in each state, and how many were ever enqueued.
+// Counts returns the number of jobs in each state, and the number of jobs ever enqueued.
 func (s *Store) Counts() store.Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +390,7 @@ func (s *Store) counts() store.Counts {
 	return c
 }
 
-// Oldest is when the job that waits longest became runnable, 0 if none waits.
+// Oldest returns the time at which the job that has waited longest became runnable; 0 if no job waits.
 func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -404,7 +404,7 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	return oldest, err
 }
 
-// Screen reads the jobs of each part.
+// Screen reads an overview of the queue, in parts.
 func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
 		return screen, queue.Invalid("rows", "must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
@@ -452,8 +452,8 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 	return screen, err
 }
 
-// startOrder orders the jobs that are ready as they start if no gate is full: what is leased, then the others; users take
-// turns.
+// startOrder returns the order in which ready jobs start if no gate is full: first the leased jobs, then the
+// others. Users take turns.
 func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 	at := map[*job]int{}
 	for _, leased := range []bool{true, false} {
@@ -501,7 +501,7 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (events []qu
 	return events, err
 }
 
-// LastEvent is the number of the newest event.
+// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is stored.
 func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -511,5 +511,5 @@ func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	return s.trimmed + int64(len(s.events)), s.newer
 }
 
-// Watch hints at changes of some jobs.
+// Watch sends hints about changes of some jobs.
 func (s *Store) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// schedule is a stored schedule with what became of its instants, the oldest first.
+// schedule is a stored schedule with the records of its occurrences, oldest first.
 type schedule struct {
 	store.Schedule
 	runs []store.ScheduleRun
@@ -64,14 +64,14 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 	return stored, err
 }
 
-// dueAt rings the alarm if a schedule is due earlier than was promised.
+// dueAt sends a hint if a schedule is due earlier than the last Promote reported.
 func (s *Store) dueAt(at queue.Millis) {
 	if at != 0 && at < s.promised {
 		hint(s.alarm)
 	}
 }
 
-// copySchedule is a schedule that shares nothing with another one.
+// copySchedule returns a deep copy of a schedule.
 func copySchedule(s store.Schedule) store.Schedule {
 	s.Draft = copyJob(s.Draft)
 	if s.PausedBy != nil {
@@ -81,7 +81,7 @@ func copySchedule(s store.Schedule) store.Schedule {
 	return s
 }
 
-// Schedule reads a schedule and its newest runs.
+// Schedule reads a schedule and its newest records.
 func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
 	err = s.read(ctx, func() error {
 		known := s.schedules[name]
@@ -110,7 +110,7 @@ func (s *Store) Schedules(ctx context.Context, after string, limit int) (list []
 	return list, err
 }
 
-// RemoveSchedule forgets a schedule and its runs.
+// RemoveSchedule deletes a schedule and its records.
 func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[name]
@@ -126,7 +126,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 	})
 }
 
-// PauseSchedule has a schedule make no jobs until it goes on.
+// PauseSchedule pauses or resumes a schedule.
 func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[p.Name]
@@ -151,7 +151,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
 	})
 }
 
-// DueSchedules lists schedules that are due, and says how long until the next one is.
+// DueSchedules lists due schedules, and returns the time until the next one is due.
 func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -176,7 +176,7 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 	return due, next, err
 }
 
-// roundRobin has the schedules of one user alternate with those of others.
+// roundRobin sorts schedules so that users take turns.
 func roundRobin(list []store.Schedule) (turns []store.Schedule) {
 	for len(list) > 0 {
 		seen := map[int]bool{}
@@ -191,7 +191,7 @@ func roundRobin(list []store.Schedule) (turns []store.Schedule) {
 	return turns
 }
 
-// Fire carries out and records what is to become of instants of a schedule.
+// Fire carries out and records occurrences of a schedule.
 func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[f.Name]
@@ -252,7 +252,8 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 	return fired, err
 }
 
-// fireAll makes the jobs of each instant that is to run, in place of what the first of them replaces.
+// fireAll creates the jobs of the occurrences in f.Runs. The first job that can be created replaces the jobs
+// in replaced.
 func (s *Store) fireAll(known *schedule, f *store.Firing, open, replaced []*job, may func() error, runs *[]store.ScheduleRun, now queue.Millis) {
 	before := len(open)
 	for _, at := range f.Runs {
@@ -277,7 +278,7 @@ func (s *Store) fireAll(known *schedule, f *store.Firing, open, replaced []*job,
 	}
 }
 
-// mayFire refuses what a person asks for and cannot be done, before anything is changed.
+// mayFire returns an error if a run that a user requests is not possible. It changes nothing.
 func (s *Store) mayFire(known *schedule, open []*job, may func() error) error {
 	if len(open) > 0 && known.Overlap == store.OverlapSkip {
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", open[len(open)-1].ID)
@@ -288,7 +289,7 @@ func (s *Store) mayFire(known *schedule, open []*job, may func() error) error {
 	return may()
 }
 
-// mayMake refuses a job of a schedule that cannot be made.
+// mayMake returns an error if the job of a schedule cannot be created.
 func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) error {
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
@@ -303,7 +304,7 @@ func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) erro
 	return err
 }
 
-// without calls f as if some jobs had been cancelled.
+// without calls f as if the given jobs had been cancelled.
 func (s *Store) without(gone []*job, now queue.Millis, f func() error) error {
 	for _, j := range gone {
 		was := j.Job
@@ -313,15 +314,15 @@ func (s *Store) without(gone []*job, now queue.Millis, f func() error) error {
 	return f()
 }
 
-// ran records what became of an instant.
+// ran records the outcome of an occurrence.
 func (s *Store) ran(known *schedule, run store.ScheduleRun, now queue.Millis) {
 	run.At = now
 	known.runs = append(known.runs, run)
 	known.runs = known.runs[max(0, len(known.runs)-store.MaxScheduleRuns):]
 }
 
-// fireOne makes the job of an instant, or says why there is none. before is how many of the open
-// jobs were there before this firing.
+// fireOne creates the job of an occurrence, or records why it does not. before is the number of open jobs
+// that existed before this firing.
 func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open []*job, before int, may func() error, now queue.Millis) (run store.ScheduleRun, made []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
 	refuse := func(as store.Outcome, note string) (store.ScheduleRun, []*job) {
@@ -353,7 +354,7 @@ func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open 
 		draft.ID = f.IDs(at, n)
 		receipt, err := s.name([]queue.Job{draft})
 		if err != nil {
-			continue // it is taken
+			continue // the id is taken
 		}
 		s.own(store.Request{UID: known.UID, Owner: f.Owner})
 		draft.Seq = receipt.Seqs[0]

@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waiter is an Await under way. Whoever serves it takes it off Store.waiters, so
-// it is served once or never; served is closed by Close.
+// waiter is an active call of Await. The transaction that serves it also removes it from Store.waiters, so it
+// is served at most once. Close closes served.
 type waiter struct {
 	want   int
-	served chan []queue.Job // has room for one
-	wake   chan struct{}    // when to look for the next due time anew
+	served chan []queue.Job // has room for one value
+	wake   chan struct{}    // receives a value when the next due time may have changed
 }
 
 // Exchange records what happened to leases and claims up to t.Want jobs.
@@ -24,7 +24,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 		for _, e := range t.Started {
 			if j := s.lease(e.Lease); j == nil {
 				done.Stale = append(done.Stale, e.Lease)
-			} else if j.State != queue.Processing { // a report may come twice
+			} else if j.State != queue.Processing { // the same start may be reported twice
 				s.start(j, e, now)
 			}
 		}
@@ -74,7 +74,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 	return done, err
 }
 
-// lease is the job that l is the right to, nil if l is stale.
+// lease returns the job of a lease, or nil if the lease is stale.
 func (s *Store) lease(l queue.Lease) *job {
 	if j := s.jobs[l.Seq]; j != nil && j.leased && j.Fence == l.Fence {
 		return j
@@ -90,7 +90,7 @@ func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
 }
 
-// Pause records that a running job is paused, or is not any more.
+// Pause records that a running job is paused or resumed.
 func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		j := s.lease(p.Lease)
@@ -143,7 +143,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.Refunds {
 		j.Refunds++
 	}
-	if !d.Started { // there was no attempt: what is known of the last one stays
+	if !d.Started { // no attempt ran, so the values of the last one stay
 		j.Error = cmp.Or(d.Error, j.Error)
 		if j.State == queue.Held {
 			s.tell(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
@@ -165,7 +165,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	s.tell(j, queue.EventEnded, detail, now)
 }
 
-// keepAttempt adds an attempt to what is known of its job; ran says whether it had been told as started.
+// keepAttempt adds an attempt to its job. ran reports whether the attempt was reported as started before.
 func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bool) {
 	j.records += store.RecordSize(&e, j.Runs)
 	j.Runs++
@@ -193,7 +193,7 @@ func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bo
 	}
 }
 
-// Await claims at least one and up to want jobs, waiting for the first one.
+// Await claims at least one and up to want jobs, and waits until one is runnable.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: max(1, want), served: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
 	begin := func(queue.Millis) error {
@@ -203,7 +203,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	if err := s.update(ctx, begin); err != nil {
 		return nil, err
 	}
-	look := func(queue.Millis) error { return nil } // update itself serves who waits
+	look := func(queue.Millis) error { return nil } // update itself serves the waiters
 	for {
 		timer := time.NewTimer(s.untilRunnable())
 		select {
@@ -219,15 +219,15 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case <-w.wake:
 			timer.Stop()
 		case <-timer.C:
-			// An error can only say that ctx or the store has ended, which the
-			// next select sees too.
+			// An error can only mean that ctx has ended or the store was closed. The next select detects
+			// both.
 			_ = s.update(ctx, look)
 		}
 	}
 }
 
-// leave gives up an Await. One that has been served in the same moment keeps
-// its jobs: they are leased, and only the caller can run them.
+// leave ends a call of Await. If the call was served at the same time, it returns the jobs, because they are
+// leased and only its caller can run them.
 func (s *Store) leave(w *waiter, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Store) leave(w *waiter, reason error) ([]queue.Job, error) {
 	return nil, queue.ErrUnavailable
 }
 
-// serve gives runnable jobs to who waits, in the transaction that made them so.
+// serve gives runnable jobs to waiters, in the transaction that made the jobs runnable.
 func (s *Store) serve(now queue.Millis) {
 	for len(s.waiters) > 0 {
 		w := s.waiters[0]
@@ -257,14 +257,15 @@ func (s *Store) serve(now queue.Millis) {
 	}
 }
 
-// untilRunnable is the time until a job is due, at most an hour.
+// untilRunnable returns the time until a job is due, at most an hour.
 func (s *Store) untilRunnable() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	next := now.Add(maxWait)
 	for _, j := range s.jobs {
-		if j.State.Runnable() && !j.leased && j.DueAt > now { // of the others an end, or a rule, is waited for
+		// Other jobs wait for a job to end or for a change of a rule.
+		if j.State.Runnable() && !j.leased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}
 	}
@@ -274,7 +275,7 @@ func (s *Store) untilRunnable() time.Duration {
 	return time.Duration(next-now) * time.Millisecond
 }
 
-// Parents are those that a job has waited for.
+// Parents returns the jobs that a job has waited for.
 func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
 	err = s.read(ctx, func() error {
 		j, err := s.find(seq)
@@ -299,7 +300,8 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	return list, err
 }
 
-// Left is what an earlier service has left. Memory has no copies.
+// Left returns the leases and runners of an earlier service. Moved is always false, because a store in memory
+// is never a copy.
 func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.all() {
@@ -313,7 +315,7 @@ func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
 	return left, err
 }
 
-// NextEpoch raises and returns the service's epoch.
+// NextEpoch increments the service's epoch and returns it.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		s.epoch++
@@ -323,7 +325,7 @@ func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	return epoch, err
 }
 
-// NoteRunners keeps the folders of the runners that may have leases.
+// NoteRunners stores the directories of the runners that may have leases.
 func (s *Store) NoteRunners(_ context.Context, dirs []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxPromoted = 1000      // of each kind, in one Promote
-	maxWait     = time.Hour // the longest that Promote says
+	maxPromoted = 1000      // changes of each kind in one Promote
+	maxWait     = time.Hour // the longest time that Promote returns
 )
 
-// Settings lists the stored settings, in order of their keys.
+// Settings lists the stored settings, ordered by key.
 func (s *Store) Settings(ctx context.Context) (settings []store.Setting, err error) {
 	err = s.read(ctx, func() error {
 		for _, key := range slices.Sorted(maps.Keys(s.settings)) {
@@ -47,7 +47,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
-// Audit records what a person does that no other event tells of.
+// Audit records a user's action that no other event records.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		var on job
@@ -57,7 +57,7 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	})
 }
 
-// SetOrder ranks all jobs anew at once.
+// SetOrder changes the order and ranks all jobs again immediately.
 func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.order = o
@@ -68,10 +68,10 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	})
 }
 
-// Rerank has nothing left to do.
+// Rerank does nothing, because SetOrder has already ranked all jobs.
 func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
 
-// SetMaxRunningUser has at most n jobs of one user leased at once.
+// SetMaxRunningUser limits the leased jobs of one user to n.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.maxUser = n
@@ -79,7 +79,7 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetQueue has a queue go by a rule.
+// SetQueue stores the rule of a queue.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.queues[name] = rule
@@ -92,7 +92,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 	})
 }
 
-// resume ends the pauses whose time has come.
+// resume ends the pauses of queues that are due to end.
 func (s *Store) resume(now queue.Millis) {
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		if r := s.queues[name]; r.Until != 0 && r.Until <= now {
@@ -106,7 +106,7 @@ func (s *Store) resume(now queue.Millis) {
 	}
 }
 
-// SetHooks has hooks be made so.
+// SetHooks sets the hooks to be created.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.hooks = h
@@ -114,7 +114,7 @@ func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	})
 }
 
-// SetNode has the store be of this node.
+// SetNode sets the node that the store runs on.
 func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.node = node.Clone()
@@ -122,8 +122,8 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// Promote cancels expired jobs and forgets old keys. A due job needs nothing
-// here: a claim sees by itself that it is due.
+// Promote ends due pauses, cancels expired jobs, deletes old keys and batches, and moves frames of committed
+// batches. Due jobs need no change, because claims compare due times with the clock.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		s.resume(now)
@@ -171,8 +171,8 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
-// due is the first instant, from now on, at which a job becomes runnable or
-// expires.
+// due returns the next time, from now on, at which a job is runnable or expires, a pause ends or a full rate
+// has room.
 func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 	consider := func(at queue.Millis) {
 		if !found || at < next {
@@ -201,7 +201,8 @@ func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// DueSooner hints that something is due earlier than the last Promote said.
+// DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
+// reported.
 func (s *Store) DueSooner() <-chan struct{} { return s.alarm }
 
 // DeletableOutputs lists up to limit output files whose attempts are gone.
@@ -213,7 +214,7 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string,
 	return refs, err
 }
 
-// OutputsDeleted forgets output files that are deleted.
+// OutputsDeleted removes deleted files from the list of output files to be deleted.
 func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })
