@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Admit refuses n more jobs of a user that would wait: most are how many may wait in all, and
-// mostUser how many of this user; 0 is any number. Those of committed batches wait too.
+// Admit returns an error if n more waiting jobs of a user exceed a limit. most limits the waiting jobs of all
+// users, and mostUser those of this user; 0 means unlimited. Jobs of committed batches count as waiting.
 func Admit(tx Tx, uid int, n, most, mostUser int64) error {
 	if err := AdmitAll(tx, n, most); err != nil {
 		return err
@@ -19,7 +19,7 @@ func Admit(tx Tx, uid int, n, most, mostUser int64) error {
 	return AdmitUser(tx, uid, n, mostUser)
 }
 
-// AdmitAll is Admit without a look at the user.
+// AdmitAll checks only the limit for all users; see Admit.
 func AdmitAll(tx Tx, n, most int64) error {
 	if waiting := tx.Counts().Waiting; most > 0 && waiting+n > most {
 		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, most)
@@ -27,7 +27,7 @@ func AdmitAll(tx Tx, n, most int64) error {
 	return nil
 }
 
-// AdmitUser is Admit with a look at the user alone.
+// AdmitUser checks only the limit for one user, which includes jobs of staged batches; see Admit.
 func AdmitUser(tx Tx, uid int, n, most int64) error {
 	if most <= 0 {
 		return nil
@@ -39,7 +39,8 @@ func AdmitUser(tx Tx, uid int, n, most int64) error {
 	return nil
 }
 
-// AdmitBytes refuses more bytes of a user's jobs if these would then hold more than most; 0 means unlimited.
+// AdmitBytes returns an error if a user's jobs would use more than most bytes with more bytes added; 0 means
+// unlimited.
 func AdmitBytes(tx Tx, uid int, more, most int64) error {
 	if held := tx.User(uid).Bytes; most > 0 && more > 0 && held+more > most {
 		return store.QuotaExceeded(held, most, more)
@@ -47,7 +48,8 @@ func AdmitBytes(tx Tx, uid int, more, most int64) error {
 	return nil
 }
 
-// AdmitQueues refuses more jobs than a queue may have waiting: so many of each are to come.
+// AdmitQueues returns an error if new jobs exceed a queue's limit on waiting jobs. of maps each queue to the
+// number of its new jobs.
 func AdmitQueues(tx Tx, of map[string]int64) error {
 	for name, n := range of {
 		if q := tx.Queue(name); q.Most > 0 && q.Waiting+n > q.Most {
@@ -57,7 +59,7 @@ func AdmitQueues(tx Tx, of map[string]int64) error {
 	return nil
 }
 
-// PerQueue is how many of these jobs are of each queue.
+// PerQueue counts jobs by queue.
 func PerQueue(jobs []queue.Job) map[string]int64 {
 	of := make(map[string]int64, 1)
 	for i := range jobs {
@@ -66,10 +68,11 @@ func PerQueue(jobs []queue.Job) map[string]int64 {
 	return of
 }
 
-// CheckUnique refuses drafts of one request whose unique keys others have that do not give way. It
-// says which of them are not to be stored, for there is one: a job, or an earlier draft.
+// CheckUnique returns an error if a draft of a request has a unique key that another job or an earlier draft
+// keeps from it. instead maps the index of each draft that is not to be stored to the job or draft that the
+// receipt names instead.
 func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err error) {
-	var earlier map[string]int // drafts that will have a key
+	var earlier map[string]int // index of the draft that will have a key
 	for i := range drafts {
 		d := &drafts[i]
 		if d.Unique == "" {
@@ -105,7 +108,7 @@ func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err er
 	return instead, acyclicBut(drafts, instead)
 }
 
-// acyclicBut refuses drafts that wait for each other once there are others in the place of some.
+// acyclicBut returns an error if drafts depend on each other once the substitutes in instead are applied.
 func acyclicBut(drafts []queue.Job, instead map[int]Instead) error {
 	if len(instead) == 0 {
 		return nil
@@ -120,7 +123,7 @@ func acyclicBut(drafts []queue.Job, instead map[int]Instead) error {
 		for _, d := range after {
 			other, gone := instead[d.Draft-1]
 			switch {
-			case gone && other.Job != nil: // it waits for none of these
+			case gone && other.Job != nil: // a stored job depends on no draft
 				d.Draft = 0
 			case gone:
 				d.Draft = other.Draft + 1
@@ -131,13 +134,15 @@ func acyclicBut(drafts []queue.Job, instead map[int]Instead) error {
 	return acyclic(list)
 }
 
-// Instead is what a draft is for which there is another one: a job, or a draft before it.
+// Instead is the substitute for a draft that is not stored: an existing job or, if Job is nil, an earlier
+// draft of the request.
 type Instead struct {
 	Job   *Job
 	Draft int
 }
 
-// conflict is the job that has a draft's key, and whether it is to be replaced.
+// conflict returns the job that has a draft's unique key, and whether the draft replaces it. It returns an
+// error if the draft is to be rejected.
 func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	j, found, err := r.holder(d.UID, d.Unique)
 	switch {
@@ -155,8 +160,8 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: text}
 }
 
-// Replace cancels the job that waits and has the unique key of a draft which CheckUnique has let pass. It
-// reports whether there was one.
+// Replace cancels the waiting job that has the unique key of a draft, if the draft replaces it. The draft
+// must have passed CheckUnique. gone reports whether Replace cancelled a job.
 func (r *Rules) Replace(draft *queue.Job) (gone bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return false, nil
@@ -171,7 +176,7 @@ func (r *Rules) Replace(draft *queue.Job) (gone bool, err error) {
 
 var replacedDetail = []byte(`{"reason":"replaced"}`)
 
-// holder is the job that keeps others from having its unique key.
+// holder returns the job that prevents others from using its unique key.
 func (r *Rules) holder(uid int, key string) (j Job, found bool, err error) {
 	j, found, err = r.tx.Holder(uid, key)
 	if found && j.State.Ended() && j.EndedAt.Add(j.UniqueFor) <= r.tx.Now() {
@@ -180,14 +185,14 @@ func (r *Rules) holder(uid int, key string) (j Job, found bool, err error) {
 	return j, found, err
 }
 
-// Insert has a draft wait as a job of this number and id; it is the one of a number, from 0, that
-// the engine was given. uid is who asked.
+// Insert enqueues a draft as a job with the given seq and id. at is the draft's number; see Tx.Insert. uid is
+// the user who made the request.
 func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) error {
 	r.job = Job{Job: *draft}
 	return r.insert(&r.job, draft, at, uid, seq, id)
 }
 
-// insert is Insert, with room for the job.
+// insert is like Insert, but uses the memory of j.
 func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id string) error {
 	now := r.tx.Now()
 	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.After)
@@ -196,7 +201,8 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 	}
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.Since = now, now, j.RunAt, max(now, j.RunAt)
 	r.tx.Arrived()
-	j.Arrival = r.tx.Counts().Enqueued // itself counts: what is enqueued since earns it points
+	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
+	j.Arrival = r.tx.Counts().Enqueued
 	j.Rank = r.rankOf(&j.Job)
 	err := r.rule(j)
 	if err == nil {
@@ -234,7 +240,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 	return nil
 }
 
-// rule has the gates that a job names go by its word: it is the newest.
+// rule applies the limits that a job states for its locks and rates, since the newest job decides them.
 func (r *Rules) rule(j *Job) error {
 	for _, d := range j.Demands {
 		if !d.Ruled() {
@@ -252,7 +258,7 @@ func (r *Rules) rule(j *Job) error {
 	return nil
 }
 
-// SetGate has everybody's lock or rate go by a rule, whatever the jobs that name it say.
+// SetGate sets the rule of a shared lock or rate. Jobs cannot change it.
 func (r *Rules) SetGate(d queue.Demand) error {
 	if err := checkGate(d); err != nil {
 		return err
@@ -281,7 +287,8 @@ func checkGate(d queue.Demand) error {
 	return nil
 }
 
-// rename has a job that has not ended name the gates that it names now, not those it did.
+// rename updates the counts of the gates that an unfinished job names, after its demands or its user have
+// changed.
 func (r *Rules) rename(was, j *Job) error {
 	if err := r.tx.CountNaming(was, -1); err != nil {
 		return err
@@ -289,8 +296,8 @@ func (r *Rules) rename(was, j *Job) error {
 	return r.tx.CountNaming(j, 1)
 }
 
-// needs is how much of a job a verb needs: however large a job is, and whatever of it is
-// damaged, it can be got rid of.
+// needs returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they also
+// work for a large or a damaged job.
 func needs(verb queue.Verb) Part {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
@@ -301,7 +308,7 @@ func needs(verb queue.Verb) Part {
 	return Terms
 }
 
-// Change carries out a verb on a job.
+// Change applies a verb to a job.
 func (r *Rules) Change(seq int64, c store.Change) error {
 	if r.tx.Lease(seq) != nil {
 		return store.ErrLeased
@@ -330,7 +337,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Reason = ""
 		return r.Move(&j, to, event, detail)
 	case queue.VerbRelease:
-		r.wait(&j, max(r.tx.Now(), j.RunAt)) // it has no backoff any more
+		r.wait(&j, max(r.tx.Now(), j.RunAt)) // a released job has no backoff delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout, j.Rewrite = *c.Timeout, WithTerms
@@ -338,7 +345,8 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		none := ""
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, &none, -1, 0, 0
 		r.wait(&j, r.tx.Now())
-		if err := r.rule(&j); err != nil { // it comes anew
+		// A retried job states its limits like a new one.
+		if err := r.rule(&j); err != nil {
 			return err
 		}
 	case queue.VerbEdit:
@@ -353,8 +361,9 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	return r.Move(&j, to, event, detail)
 }
 
-// awaits is Blocked for a job that is to run and waits for others, and Pending for one that was
-// blocked and does so no more. One that has run waits for nobody who runs again.
+// awaits returns the state for a job that a change would set to the given state, taking dependencies into
+// account. The state is Blocked if the job has undecided dependencies, and Pending if the job was blocked and
+// has none. An ended job that cannot be blocked again does not wait for parents that run again.
 func (r *Rules) awaits(j *Job, to queue.State) (queue.State, error) {
 	if to != queue.Pending && to != queue.Failed && to != queue.Blocked || !j.State.May(queue.Blocked) && j.State.Ended() || !r.tx.HasEdges() {
 		return to, nil
@@ -370,8 +379,9 @@ func (r *Rules) awaits(j *Job, to queue.State) (queue.State, error) {
 	return to, err
 }
 
-// revive has a job that had ended wait again, if there is room for it and nobody has its key, and
-// with it those that were cancelled for its sake.
+// revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has
+// the unique key. Unless c.Alone is set, it also notes that dependants which were cancelled because of this
+// job wait again.
 func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
 		return err
@@ -391,7 +401,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	return r.addEnded(j, Anew)
 }
 
-// keyTaken is the unfinished job that has by now the unique key of one that had ended, if there is one.
+// keyTaken returns the unfinished job that has taken over the unique key of an ended job.
 func (r *Rules) keyTaken(j *Job) (other Job, taken bool, err error) {
 	if j.Unique == "" {
 		return other, false, nil
@@ -400,14 +410,13 @@ func (r *Rules) keyTaken(j *Job) (other Job, taken bool, err error) {
 	return other, found && other.Seq != j.Seq && !other.State.Ended(), err
 }
 
-// wait has a job wait, with the turn of one that is enqueued at due and at least one
-// attempt.
+// wait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
 func (r *Rules) wait(j *Job, due queue.Millis) {
 	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.tx.Counts().Enqueued, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// checkEdit refuses what a waiting job may not become.
+// checkEdit returns an error if a waiting job may not be changed from was to j.
 func (r *Rules) checkEdit(was, j *Job) error {
 	if err := queue.CheckDemands(j.Demands); err != nil {
 		return err
@@ -432,8 +441,8 @@ func (r *Rules) checkEdit(was, j *Job) error {
 	return nil
 }
 
-// edit is what a person has changed of a waiting job. It keeps its turn unless its time was
-// changed.
+// edit applies a user's changes to a waiting job. The job keeps the waiting time that it has accumulated,
+// unless its start time has changed.
 func (r *Rules) edit(j *Job, c *store.Change) error {
 	was := *j
 	before, err := r.tx.StoredSize(&was.Job)
@@ -478,13 +487,14 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 			return err
 		}
 	}
-	if was.Standing == Ready { // it leaves the lane that it has been in
+	if was.Standing == Ready { // the edit may move the job to another lane
 		if err := r.leaveLane(&was); err != nil {
 			return err
 		}
 		j.Standing = Nowhere
 	}
-	if !renamed { // what it says of its keys is not new
+	// If the demands have not changed, the job states no new limits.
+	if !renamed {
 		return nil
 	}
 	if err := r.rule(j); err != nil {

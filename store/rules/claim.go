@@ -6,8 +6,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Claim leases the best jobs that all their gates have room for, in order, up to want or
-// MaxClaimBytes. If it gets none and says that there is more, another transaction is to go on.
+// Claim leases the best jobs that all their gates have room for, in order. It leases up to want jobs, or
+// until their size reaches MaxClaimBytes. If it leases none and more is true, the caller continues the claim
+// in another transaction.
 func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
 	r.turnSteps = 0
@@ -21,7 +22,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			return nil, false, err
 		}
 		if q == nil {
-			more = r.mem.Left() > 0 // what is shut may fit
+			more = r.mem.Left() > 0 // lanes that are still closed may have room
 			break
 		}
 		if more = r.Steps >= StepsMost; more {
@@ -63,7 +64,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		if jobs, err = r.takeAll(jobs, &look, q); err != nil {
 			return nil, false, err
 		}
-		if len(jobs)-before == n { // a gate is full now
+		if len(jobs)-before == n { // the jobs have filled a gate
 			r.recheckResources()
 		}
 	}
@@ -71,7 +72,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, nil
 }
 
-// takeAll leases what a look has found, but for what has expired.
+// takeAll leases the jobs that Find has found, except expired ones, which it cancels.
 func (r *Rules) takeAll(jobs []queue.Job, look *Look, q *Queue) ([]queue.Job, error) {
 	if jobs == nil && len(look.Jobs) > 0 {
 		jobs = make([]queue.Job, 0, len(look.Jobs))
@@ -99,8 +100,9 @@ func (r *Rules) takeAll(jobs []queue.Job, look *Look, q *Queue) ([]queue.Job, er
 	return jobs, nil
 }
 
-// choose is the queue whose turn it is, its best open lane, and how far that one goes first:
-// by rank over all queues, or while weights differ by these, job by job.
+// choose returns the queue that has the next turn, and a look with its best open lane. look.Upto is the
+// position from which another queue goes first. While all queues have the same weight, queues are ordered by
+// the rank of their best heads. While weights differ, stride scheduling chooses the queue for each job.
 func (r *Rules) choose() (q *Queue, look Look, err error) {
 	weighted := r.tx.Weighted()
 	next := End
@@ -129,14 +131,14 @@ func (r *Rules) choose() (q *Queue, look Look, err error) {
 	return q, look, err
 }
 
-// turn is when it is a queue's turn. One that had nothing to run earns nothing by that.
+// turn returns the queue's turn. A queue that had no job to start saves up no turns.
 func (r *Rules) turn(q *Queue) int64 { return max(q.Pass, r.tx.Turn()) }
 
-// stride is how far one start moves the turn of a queue of weight 1. Every weight from 1 to 1000
-// divides it nearly.
+// stride is the distance by which one start moves the turn of a queue of weight 1. The rounding error of
+// stride divided by a weight is negligible for weights from 1 to 1000.
 const stride = 1 << 30
 
-// serve counts a start of a queue (Waldspurger and Weihl, Stride Scheduling, 1995).
+// serve moves the turn of a queue after a start (Waldspurger and Weihl, Stride Scheduling, 1995).
 func (r *Rules) serve(q *Queue) {
 	if r.tx.Weighted() {
 		turn := r.turn(q)
@@ -144,8 +146,8 @@ func (r *Rules) serve(q *Queue) {
 	}
 }
 
-// limit ends a look where a lane stands that is shut on a gate of this one: once this one's head
-// has gone past it, it may be its turn.
+// limit lowers look.Upto to the best head among the lanes that this lane's gates have closed. Once this
+// lane's head has passed that position, the other lane may go first.
 func (r *Rules) limit(look *Look) error {
 	l := &look.Lane
 	before := func(other Lane) {
@@ -178,7 +180,8 @@ func (r *Rules) limit(look *Look) error {
 	return err
 }
 
-// take leases a job. One that takes units of resources is written, for it must be known which.
+// take leases a job. It writes the job's row only if the job takes units of resources, because the numbers of
+// the units must be stored.
 // See docs/decisions/0003.
 func (r *Rules) take(j *Job, l *Lane, turn Turn) error {
 	j.Fence += r.tx.FenceStep()
@@ -195,7 +198,7 @@ func (r *Rules) take(j *Job, l *Lane, turn Turn) error {
 	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
 	r.tx.Hold(lease)
-	if len(l.Needs) > 0 { // other lanes may lack room now
+	if len(l.Needs) > 0 { // other lanes may have lost their room
 		clear(r.roomy)
 	}
 	if j.Units == "" {

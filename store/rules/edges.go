@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Edge is a dependency that is not decided: Child waits for Parent. It is decided once, when its
-// parent ends or is removed.
+// Edge is an undecided dependency: Child waits for Parent. It is decided once, when the parent ends or is
+// removed.
 // See docs/decisions/0020.
 type Edge struct {
 	ID        int64
@@ -19,8 +19,8 @@ type Edge struct {
 	Otherwise queue.Otherwise
 }
 
-// EndedParent is a parent that has ended, or was removed if State is 0: its edges up to the one
-// numbered Upto are to be decided by that.
+// EndedParent is a note that a parent has ended in State, or was removed if State is 0, or runs again if
+// State is Anew. It decides, or reopens, the parent's edges with ids up to Upto.
 type EndedParent struct {
 	ID     int64
 	Parent int64
@@ -28,22 +28,22 @@ type EndedParent struct {
 	Upto   int64
 }
 
-// Anew is the state of a parent that is to run again: what was cancelled for its sake waits for it
-// again.
+// Anew is the state of a parent that is to run again. Dependants that were cancelled because of the parent
+// wait for it again.
 const Anew = ^queue.State(0)
 
-// edgesMost is how many edges are decided in one transaction: with 250, others waited for the disk
-// 20 ms where a job had 100,000 dependants, with 50 they waited 8.
+// edgesMost limits the edges that are decided in one transaction. Measured with a job that had 100,000
+// dependants: with a limit of 250, other commits waited 20 ms; with 50, they waited 8 ms.
 const edgesMost = 50
 
-// NotesMost is how many ends of a job, and how often it was to run anew, are noted until its edges are decided. One
-// whose user ends and revives it again and again is not followed through all of that.
+// NotesMost limits the notes about one parent until its edges are decided. If a user ends and retries a job
+// again and again, the store does not follow every change.
 const NotesMost = 8
 
 var dependencyDetail = []byte(`{"reason":"dependency"}`)
 
-// Check refuses drafts of one request of which one waits for a job that is not there, or for
-// itself over others, or demands what no gate could meet.
+// Check returns an error if a draft of a request depends on a job that does not exist, or on itself through
+// other drafts. It also returns an error for demands that no gate can provide.
 func (r *Rules) Check(drafts []queue.Job, uid int) error {
 	if err := r.resolve(drafts, uid); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 			return at(wrong, i, len(drafts))
 		}
 		for _, d := range drafts[i].After {
-			if d.Draft == 0 && d.ID != "" { // it was found
+			if d.Draft == 0 && d.ID != "" { // resolve has found the job
 				continue
 			}
 			if d.Draft != 0 {
@@ -77,7 +77,7 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 	return acyclic(drafts)
 }
 
-// resolve finds the jobs that drafts name: drafts of the same request, or jobs that are there.
+// resolve finds the jobs that drafts depend on by id: other drafts of the request, or stored jobs.
 func (r *Rules) resolve(drafts []queue.Job, uid int) error {
 	var named map[string]int
 	for i := range drafts {
@@ -107,7 +107,8 @@ func (r *Rules) resolve(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// checkParents finds the jobs that an edit has a job wait for, and refuses what it cannot wait for.
+// checkParents finds the jobs that an edited job depends on. It returns an error if the job cannot wait for
+// one of them.
 func (r *Rules) checkParents(j *Job) error {
 	for i := range j.After {
 		if j.After[i].ID == j.ID {
@@ -115,7 +116,8 @@ func (r *Rules) checkParents(j *Job) error {
 		}
 	}
 	drafts := []queue.Job{j.Job}
-	drafts[0].ID = "" // nothing else is of this request
+	// The request has no other drafts that an id could name.
+	drafts[0].ID = ""
 	if err := r.resolve(drafts, j.UID); err != nil {
 		return err
 	}
@@ -141,8 +143,8 @@ func (r *Rules) checkParents(j *Job) error {
 	return nil
 }
 
-// rewire has a job that has not started wait for those that checkParents has found, and for no
-// others.
+// rewire replaces the edges of a job that has not started by edges to the parents that checkParents has
+// found.
 func (r *Rules) rewire(j *Job) error {
 	met, _, _, err := r.edgesOf(&j.Job)
 	if err == nil {
@@ -154,16 +156,16 @@ func (r *Rules) rewire(j *Job) error {
 	return err
 }
 
-// ancestors are the jobs that a job is to wait for, and that those wait for, over others.
+// ancestors collects the jobs that a job will wait for, directly or through other jobs.
 type ancestors struct {
 	r     *Rules
 	child int64
 	seen  map[int64]bool
-	edges int // that were followed
+	edges int // number of edges followed
 }
 
-// add adds a parent by its name and all above it: each job is looked at once. It refuses one that waits
-// for the child.
+// add adds a parent and all jobs that it waits for. It visits each job once. It returns an error that
+// contains name if one of them waits for the child.
 func (a *ancestors) add(parent int64, name string) error {
 	if a.seen[parent] {
 		return nil
@@ -192,8 +194,8 @@ func (a *ancestors) add(parent int64, name string) error {
 	return nil
 }
 
-// maxEdgesAbove is how many jobs are looked at, and edges followed, to find out whether jobs wait for
-// each other: few enough that nobody who waits for the disk feels it.
+// maxEdgesAbove limits the jobs and the edges that are visited to find a cycle. Visiting that many does not
+// delay other commits noticeably.
 const maxEdgesAbove = 2 * queue.MaxDependencies
 
 func at(e *queue.Error, i, of int) error {
@@ -203,8 +205,8 @@ func at(e *queue.Error, i, of int) error {
 	return e
 }
 
-// acyclic refuses drafts that wait for each other, naming them. What is stored cannot wait for a
-// draft.
+// acyclic returns an error that names the drafts of a cycle, if drafts depend on each other. A stored job
+// cannot depend on a draft.
 func acyclic(drafts []queue.Job) error {
 	const (
 		unseen = iota
@@ -216,7 +218,7 @@ func acyclic(drafts []queue.Job) error {
 		if seen[first] != unseen {
 			continue
 		}
-		path, next := []int{first}, []int{0} // a walk without recursion: chains may be long
+		path, next := []int{first}, []int{0} // iterative, because chains may be long
 		seen[first] = open
 		for len(path) > 0 {
 			i := len(path) - 1
@@ -247,20 +249,21 @@ func acyclic(drafts []queue.Job) error {
 	return nil
 }
 
-// nameOf is how a draft is called.
+// nameOf returns the text that names a draft in an error.
 func nameOf(drafts []queue.Job, i int) string {
 	return cmp.Or(drafts[i].ID, fmt.Sprintf("job %d", i+1))
 }
 
-// edgesOf are those of a new job that waits for others: open ones, and those that are decided already. It
-// says whether any is open, and whether one has failed.
+// edgesOf returns the status of each edge of a new job. open reports whether any edge is undecided, and
+// failed whether any has failed.
 func (r *Rules) edgesOf(draft *queue.Job) (met []store.Met, open, failed bool, err error) {
 	for _, d := range draft.After {
 		parent, err := r.tx.Job(d.Job, Summary)
 		how := store.Open
 		switch {
-		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // it comes later
-		case errors.Is(err, queue.ErrNotFound) && draft.OtherwiseDo != queue.OtherwiseRun: // it was removed since this draft was staged
+		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // the parent is inserted later
+		// The parent was removed after this draft was staged.
+		case errors.Is(err, queue.ErrNotFound) && draft.OtherwiseDo != queue.OtherwiseRun:
 			how = store.Failed
 		case errors.Is(err, queue.ErrNotFound):
 			how = store.Well
@@ -276,7 +279,8 @@ func (r *Rules) edgesOf(draft *queue.Job) (met []store.Met, open, failed bool, e
 	return met, open, failed, nil
 }
 
-// noteEnded notes that a job has ended, or is removed if the state is 0, for those that wait for it.
+// noteEnded adds a note for a job's dependants: the job has ended in state, or is being removed if state is
+// 0.
 func (r *Rules) noteEnded(j *Job, state queue.State) error {
 	if !r.tx.HasEdges() {
 		return nil
@@ -284,8 +288,9 @@ func (r *Rules) noteEnded(j *Job, state queue.State) error {
 	return r.addEnded(j, state)
 }
 
-// addEnded notes that what waits for a job is to be decided. What an end is noted for is not noted for the next one. Of
-// one that runs anew, and of which NotesMost are noted, the last end is decided for no others any more.
+// addEnded adds a note about a parent. If the newest earlier note is also about its end, the new note applies
+// only to edges that were added after that note. If the parent runs again and already has NotesMost notes,
+// addEnded instead drops the notes after the last Anew note. The last end then decides no further edges.
 func (r *Rules) addEnded(j *Job, state queue.State) error {
 	n, newest, err := r.tx.Noted(j.Seq)
 	if err != nil {
@@ -303,7 +308,8 @@ func (r *Rules) addEnded(j *Job, state queue.State) error {
 	return r.tx.AddEnded(j.Seq, j.UID, state, after)
 }
 
-// DecideDependants decides what waits for jobs that have ended, a bounded number; Promote goes on.
+// DecideDependants decides a limited number of edges of parents that have ended, or reopens edges of parents
+// that run again. It reports whether there are more; Promote continues with them.
 func (r *Rules) DecideDependants() (more bool, err error) {
 	for left := edgesMost; left > 0; {
 		e, found, err := r.tx.NextEnded()
@@ -330,7 +336,7 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		}
 		if len(edges) < left {
 			err = r.tx.DropEnded(e.ID)
-		} else { // one with many lets others of its user go on
+		} else { // a parent with many edges lets the user's other parents go first
 			err = r.tx.Postpone(e.Parent)
 		}
 		if err != nil {
@@ -342,9 +348,10 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 	return true, nil
 }
 
-// decide ends an edge, and has its job run if it was the last one, or what was asked for if the
-// parent has ended otherwise. A job that waits no more is left as it is; one that a person holds is
-// cancelled, if that was asked for, but not released.
+// decide decides an edge. If it was the child's last undecided edge, decide makes the child pending. If the
+// parent ended in a state that the dependency does not accept, decide does what the child asked for in that
+// case. A child that is no longer waiting does not change. A held child may be cancelled, but is not
+// released.
 func (r *Rules) decide(e *Edge, parent queue.State) error {
 	met := store.Well
 	if !e.How.Met(parent) && e.Otherwise != queue.OtherwiseRun {
@@ -375,8 +382,9 @@ func (r *Rules) decide(e *Edge, parent queue.State) error {
 	return r.Move(&j, queue.Pending, queue.EventReleased, dependencyDetail)
 }
 
-// reopenEdge has a job wait again for one that runs anew. It comes back if it was cancelled for its
-// sake, for that of no other, still has its input, and no other job has its unique key by now.
+// reopenEdge makes a child wait again for a parent that runs again. A cancelled child returns if it was
+// cancelled because of this parent and no other. It must still have its input, and no other job may have
+// taken its unique key.
 func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if err := r.tx.SetEdge(e, store.Open); err != nil {
 		return err
@@ -404,7 +412,8 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	return r.Move(&j, queue.Blocked, queue.EventRetried, dependencyDetail)
 }
 
-// fail does with a job what was asked for if one that it waits for does not end as it should.
+// fail cancels or holds a job, as it asked for, after a parent ended in a state that its dependency does not
+// accept.
 func (r *Rules) fail(j *Job, do queue.Otherwise) error {
 	switch {
 	case do == queue.OtherwiseCancel:

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Exchange records what happened to leases and claims more.
+// Exchange records what a pool reports about its leases, then claims more jobs.
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	stale := func(l queue.Lease) { g.Stale = append(g.Stale, l) }
 	for i := range t.Started {
@@ -58,7 +58,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	return g, err
 }
 
-// lease is what is known of a lease, nil if it does not hold any more.
+// lease returns the stored lease, or nil if the lease is stale: it is over, or the job has a newer fence.
 func (r *Rules) lease(l queue.Lease) *Lease {
 	if known := r.tx.Lease(l.Seq); known != nil && known.Job.Fence == l.Fence {
 		return known
@@ -89,7 +89,7 @@ func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
 	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
 }
 
-// progress notes how far a running attempt is.
+// progress records the progress of a running attempt.
 func (r *Rules) progress(p *store.Progress, stale func(queue.Lease)) error {
 	l := r.lease(p.Lease)
 	if l == nil || !l.Running {
@@ -108,13 +108,13 @@ func (r *Rules) progress(p *store.Progress, stale func(queue.Lease)) error {
 	return r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, append(detail, '}'))
 }
 
-// putProgress has a job be so far, if it is not.
+// putProgress writes the progress of a job if it has changed.
 func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 	if was := j.Progress; was == p || was != nil && p != nil && *was == *p {
 		return nil
 	}
 	if p != nil {
-		p = new(*p) // which is nobody else's to change
+		p = new(*p) // copied, because the caller owns p
 	}
 	j.Progress = p
 	return r.tx.PutProgress(j)
@@ -132,7 +132,8 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 		if e, err = r.makeRoomFor(e, &l.Job, mostBytes); err != nil {
 			return err
 		}
-		l = r.lease(e.Lease) // read again, because making room may have removed output or a record of earlier attempts
+		// Read the lease again, because making room may have removed output or a record of earlier attempts.
+		l = r.lease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
 		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
@@ -145,7 +146,8 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 	if d.State.Runnable() {
 		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
-	if !d.Started { // what is known of the last attempt stays
+	// If no attempt ran, the values of the last attempt stay.
+	if !d.Started {
 		j.Refunds += bit(d.Refunds)
 		if d.Error != "" {
 			j.NewError = &d.Error
@@ -166,7 +168,8 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 		r.measureStart(l, a.StartedAt)
 	}
 	r.tx.Measure(Measured{Queue: j.Queue, End: d.State, Took: between(a.StartedAt, a.EndedAt), Fingerprint: e.Fingerprint})
-	if e.Progress != nil || !l.Running { // else what was reported of it stays
+	// Without a new value, the progress that a running attempt has reported stays.
+	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
 			return err
 		}
@@ -182,12 +185,12 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 	return r.returned(j)
 }
 
-// stopped has a job be one that does not run any more.
+// stopped resets the fields of a job that describe its running attempt.
 func stopped(j *Job, e *store.Settlement) {
 	j.Reason, j.WorkerID, j.PID = e.Decision.Reason, "", 0
 }
 
-// ran has a job be one whose attempt has ended.
+// ran copies the results of an ended attempt to its job.
 func ran(j *Job, e *store.Settlement) {
 	d, a := &e.Decision, &e.Attempt
 	j.EndedAt = a.EndedAt
@@ -197,15 +200,15 @@ func ran(j *Job, e *store.Settlement) {
 	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// Foresee returns the row that a job will get when its attempt ends it, or nil if that cannot be predicted. The job's
-// user may hold mostBytes; 0 means unlimited. Foresee changes nothing.
+// Foresee returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
+// predicted. The job's user may hold mostBytes; 0 means unlimited. Foresee changes nothing.
 func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
 	l := r.lease(e.Lease)
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
 	}
 	if mostBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > mostBytes {
-		return nil // predicting is impossible because room has to be made first
+		return nil // room has to be made first, which may change the row
 	}
 	j := l.Job
 	stopped(&j, e)
@@ -215,18 +218,19 @@ func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
 	return &j
 }
 
-// measureStart counts the start of a leased job, with its wait since it was due and ready.
+// measureStart adds the start of a leased job to the statistics. The job's wait is counted from when it was
+// due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
 	r.tx.Measure(Measured{Queue: j.Queue, Took: between(max(j.DueAt, j.Since), at)})
 }
 
-// between is how long it was from one instant to another, 0 if the clock was set back meanwhile.
+// between returns the time from one instant to another. It is 0 if the clock was set back in between.
 func between(from, to queue.Millis) time.Duration {
 	return max(0, time.Duration(to-from)*time.Millisecond)
 }
 
-// Pause records that a running job is paused, or is not any more.
+// Pause records that a running job is paused or resumed.
 func (r *Rules) Pause(p store.Pause) error {
 	l := r.lease(p.Lease)
 	switch {
@@ -245,8 +249,8 @@ func (r *Rules) Pause(p store.Pause) error {
 	return r.Move(&j, queue.Processing, kind, ByUID(p.UID))
 }
 
-// release gives back a lease that was never started. Its fence is kept, so that
-// no later claim has it again.
+// release ends a lease that never started, and returns its job to the queue. The job keeps the fence of the
+// lease, so that no later claim gets the same fence.
 func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	l := r.lease(lr)
 	if l == nil || l.Running {
@@ -257,7 +261,8 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	j := &r.job
 	r.tx.Unserve(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.Units = ""
-	j.DueAt = min(j.DueAt, r.tx.Now()) // it was due, whatever the clock was set back by since
+	// The job was due when it was claimed, even if the clock has been set back since.
+	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	if err := r.stand(j); err != nil {
 		return err
@@ -269,9 +274,9 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	return r.returned(j)
 }
 
-// appendText appends a text as JSON.
+// appendText appends a string in JSON syntax.
 func appendText(b []byte, text string) []byte {
-	quoted, _ := json.Marshal(text) // of a string it does not fail
+	quoted, _ := json.Marshal(text) // marshalling a string cannot fail
 	return append(b, quoted...)
 }
 
@@ -297,7 +302,7 @@ func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	return append(b, '}')
 }
 
-// ByUID is the detail of an event that a person caused.
+// ByUID returns the detail of an event that a user caused.
 func ByUID(uid int) []byte {
 	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fire carries out what is to become of instants of a schedule. enqueue has a draft wait as a job, or
-// refuses it before anything has changed.
+// Fire carries out and records occurrences of a schedule. enqueue inserts a draft as a job, or rejects it
+// before it changes anything.
 // See docs/decisions/0022.
 func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id string, err error)) (fired store.Fired, err error) {
 	s, err := r.tx.Schedule(f.Name)
@@ -57,7 +57,7 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 	return fired, r.tx.SetTimes(&s)
 }
 
-// replace cancels a job of a schedule that waits, for another one takes its place.
+// replace cancels a waiting job of a schedule that is replaced by a newer one.
 func (r *Rules) replace(seq int64) error {
 	j, err := r.tx.Job(seq, Summary)
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *Rules) replace(seq int64) error {
 	return r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
 }
 
-// missed records the instants that were missed, with one event.
+// missed records the occurrences that were missed, with one event for all.
 func (r *Rules) missed(f *store.Firing) error {
 	for _, at := range f.Missed {
 		if err := r.tx.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
@@ -80,7 +80,7 @@ func (r *Rules) missed(f *store.Firing) error {
 	return r.tellSchedule(queue.EventScheduleMissed, &Job{}, queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)})
 }
 
-// tellSchedule tells what happened to a schedule, and by which job.
+// tellSchedule adds an event about a schedule and the job that was enqueued for it.
 func (r *Rules) tellSchedule(kind queue.EventKind, j *Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	if err != nil {
@@ -89,22 +89,22 @@ func (r *Rules) tellSchedule(kind queue.EventKind, j *Job, d queue.EventDetail) 
 	return r.tx.AddEvent(kind, &j.Job, j.State, raw)
 }
 
-// firing carries out the instants of one schedule.
+// firing carries out the occurrences of one Firing.
 type firing struct {
 	r        *Rules
 	f        *store.Firing
 	s        *store.Schedule
-	open     int   // jobs of it that have not ended
-	newest   int64 // of them, 0 if there is none
+	open     int   // number of the schedule's unfinished jobs
+	newest   int64 // seq of the newest unfinished job; 0 if all have ended
 	newestID string
-	made     bool // the newest was made here: the next one comes after it
+	made     bool // this firing enqueued the newest job, so the next one depends on it
 	replaces []Job
-	refused  error // why there is no job at all
+	refused  error // the reason why no job can be enqueued
 	enqueue  func(queue.Job) (seq int64, id string, err error)
 }
 
-// run carries out one instant. It returns an error for a refused job if a person requested the run, or if failOverQuota is
-// set and the quota is the reason.
+// run carries out one occurrence. It returns an error for a rejected job if a user requested the run, or if
+// failOverQuota is set and the quota is the reason.
 func (b *firing) run(at queue.Millis, failOverQuota bool) (store.ScheduleRun, error) {
 	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: b.f.By}
 	kind := queue.EventScheduleFired
@@ -131,7 +131,7 @@ func (b *firing) run(at queue.Millis, failOverQuota bool) (store.ScheduleRun, er
 	return run, b.r.tellSchedule(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
 }
 
-// job makes the job of an instant, or says why there is none.
+// job enqueues the job of an occurrence, or returns the reason why it does not.
 func (b *firing) job(at queue.Millis, j *Job) error {
 	draft, others := b.draft(), len(b.s.Draft.After)
 	switch {
@@ -179,8 +179,8 @@ func (b *firing) draft() queue.Job {
 	return draft
 }
 
-// inPlace has a draft wait as a job, in the place of those that it replaces: these stay as they are if it is
-// refused.
+// inPlace enqueues a draft and cancels the jobs that it replaces. If the draft is rejected, these jobs do not
+// change.
 func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 	if len(b.replaces) == 0 {
 		return b.enqueue(draft)
@@ -204,7 +204,7 @@ func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 	return seq, id, err
 }
 
-// CheckReplaced refuses to replace so many jobs at once, for what their hooks take.
+// CheckReplaced returns an error if the hooks of the jobs that one request replaces need too many bytes.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
 		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced take more than %d MiB; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
@@ -212,10 +212,11 @@ func CheckReplaced(jobs, bytes int) error {
 	return nil
 }
 
-// errOnlyAsked has undone what was only to be found out.
+// errOnlyAsked makes Attempt undo a dry run.
 var errOnlyAsked = errors.New("dry run")
 
-// lookAhead finds out whether a job would be refused although others end for it: then they need not.
+// lookAhead checks whether the job would be rejected even after the jobs that it replaces have ended. If so,
+// these jobs need not be ended.
 func (b *firing) lookAhead() error {
 	err := b.r.tx.Attempt(func() error {
 		if _, _, err := b.enqueue(b.draft()); err != nil {
@@ -229,7 +230,8 @@ func (b *firing) lookAhead() error {
 		return nil
 	case !errors.As(err, &refused):
 		return err
-	case refused.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0: // the key is free once they have ended
+	// The unique key is free once the replaced jobs have ended.
+	case refused.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
 		return nil
 	}
 	b.refused = err

@@ -7,23 +7,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Gate is what is known of a gate. One that opens at a time has Promote called then.
+// Gate is the state of a gate.
 type Gate struct {
-	Room  int          // units
-	Most  int          // in all
-	Opens queue.Millis // when there is room at a rate again, if no other one starts; 0 if that is not known
+	Room int // free units
+	Most int // all units
+	// Opens is the time when a rate limit has room again if no other job starts; 0 if it is not known.
+	// Promote is called then.
+	Opens queue.Millis
 }
 
-// Rule is what an engine has of a gate but a user's quota.
+// Rule is the engine's record of a gate. Gates of user quotas have none.
 type Rule struct {
-	queue.Demand     // the key and, of a lock or a rate, its numbers
-	Used         int // units that leases hold; of a rate, those that are not known to have started
+	queue.Demand // the key and, for a lock or a rate, its limits
+	// Used counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
+	// have started.
+	Used int
 }
 
 var errNoKind = errors.New("waiting jobs need a limit (gate) of an unknown kind")
 
-// rateRoom caches, for one transaction, how much of a rate limit is left: starts is the number of starts in the current
-// period, used the number of units that leases hold, and Gate the room that remains.
+// rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
+// the current period. used is the number of units that leases hold. Gate is the room that remains.
 type rateRoom struct {
 	since  queue.Millis
 	starts int
@@ -32,7 +36,7 @@ type rateRoom struct {
 	Gate
 }
 
-// Gate is the gate that a user's job needs room at, and what is held of it.
+// Gate returns the state of a gate that a user's job needs.
 func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 	if need.Kind == queue.GateUser {
 		if r.tx.Node().Strangers[uid] {
@@ -66,8 +70,9 @@ func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 	return g, err
 }
 
-// rate is the room at a rate: what has started in the period before now counts, and what was
-// claimed and is not known to have started. When a start leaves the period it is looked at again.
+// rate returns the state of a rate limit. Starts in the current period count, and so do claimed jobs that are
+// not known to have started. If there is no room, rate schedules a check for the time when a start leaves the
+// period.
 func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
 	since := r.tx.Now() - queue.Millis(rule.Per.Milliseconds())
 	known, found := r.rates[gate]
@@ -98,10 +103,10 @@ func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
 	return g, nil
 }
 
-// Undone says that a part of the transaction was undone.
+// Undone discards cached values after a part of the transaction was undone.
 func (r *Rules) Undone() { r.rates = nil }
 
-// stamp notes a start at the rates among a lease's gates.
+// stamp records a start for each rate limit among a lease's gates.
 func (r *Rules) stamp(l *Lease, at queue.Millis) error {
 	for _, n := range l.Needs {
 		if n.Kind != queue.GateRate {

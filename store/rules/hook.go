@@ -5,8 +5,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// hook makes the hooks of a job that has come to a moment which has some. They stand in the same commit, so
-// each is made once.
+// hook enqueues the hooks that a job has for the state it has just reached. They are stored in the same
+// transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued, hook adds an
+// EventNoHook.
 // See docs/decisions/0094.
 func (r *Rules) hook(j *Job) error {
 	h := r.tx.Hooks()
@@ -14,18 +15,19 @@ func (r *Rules) hook(j *Job) error {
 	if on == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
-	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // before anything large is read
+	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked before anything large is read
 		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	whole, err := r.tx.Job(j.Seq, Whole)
 	if err != nil {
 		return err
 	}
-	if whole.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 { // there is nobody whom it could run as
+	// Without an account that still exists, the hook cannot run.
+	if whole.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
 		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	for _, draft := range h.Make(&whole.Job, on) {
-		r.HookBytes += 2 * store.InputSize(&draft.Execution) // it has been read, too
+		r.HookBytes += 2 * store.InputSize(&draft.Execution) // counted twice, as it is read and written
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
 		fits, err := r.hookFits(j, &draft, h.MaxBytesUser)
 		switch {
@@ -42,9 +44,9 @@ func (r *Rules) hook(j *Job) error {
 	return nil
 }
 
-// hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and whether
-// the hook's own user has room for it. The hook's user may hold mostBytes. If room is missing, hookFits tries to make
-// some.
+// hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
+// whether the hook's own user may use the bytes that it needs. The hook's user may hold mostBytes. If the
+// bytes are not available, hookFits tries to free some.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, mostBytes int64) (bool, error) {
 	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil
@@ -58,7 +60,7 @@ func (r *Rules) hookFits(j *Job, draft *queue.Job, mostBytes int64) (bool, error
 
 var noDetail = []byte(`{}`)
 
-// make has a draft wait that nothing refuses.
+// make enqueues a draft without checking the limits on waiting jobs.
 func (r *Rules) make(draft *queue.Job) error {
 	at, seq, id, err := r.tx.NewJob(draft)
 	if err != nil {

@@ -9,56 +9,64 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Two lanes of one user and queue show how they work. Both need a lock that one job may hold, and lane B needs a rate too:
-// lane A has jobs 1 and 4, lane B has job 2. A claim takes job 1, since A has the better head. When it checks A again the
-// lock is taken, so it shuts A on the lock, and then B. Both are in one list, that of the lock, the queue and the user.
-// When job 1 ends, its lease calls Recheck(lock), and Reopen opens B alone, since job 2 ranks before job 4. A stays shut: a
-// claim comes to B first in any case. Once the head of B has moved past job 2 that is no longer so, and setHead calls
-// Recheck(lock). The lock is taken again, so A stays as it is until job 2 ends.
+// This file keeps claims from reading jobs that cannot start. It groups waiting jobs into lanes, and a gate
+// that lacks room for the first job of a lane closes the whole lane (Lane.Shut).
+//
+// An example with two lanes of one user and one queue: both need a lock that one job may hold, and lane B
+// also needs a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes job 1, because
+// lane A has the better head. When the claim checks lane A again, the lock is taken. So the claim closes lane
+// A at the lock, and then lane B. Both lanes are in one list: that of the lock, the queue and the user.
+//
+// When job 1 ends, endLease calls Recheck for the lock. Reopen opens only lane B, since job 2 ranks before
+// job 4. Lane A stays closed, because a claim would take job 2 first anyway. Once the head of lane B has
+// moved past job 2, setHead calls Recheck for the lock again. Job 2 holds the lock now, so lane A stays
+// closed until job 2 ends.
 
-// Lane is the jobs of one user and one queue that make the same demands and may run as far as
-// time and state go. They are alike for the claim, so only the first of them matters, and
-// nothing that waits is moved because of what holds it back.
+// Lane is a group of jobs with the same queue, user and demands that are ready: only gates can hold them
+// back. A claim checks the gates only for the first of them. When a gate closes or opens a lane, the jobs of
+// the lane are not written.
 // See docs/decisions/0011.
 type Lane struct {
 	ID    int64
 	Queue string
 	UID   int
-	Needs []Need // but for the user's quota; the node, locks and rates, then resources
-	// Head is at or before the first job of the lane that is not leased.
+	// Needs lists the gates of the lane except the user's quota: the node, locks and rates, then resources.
+	Needs []Need
+	// Head is the position of the first job of the lane that is not leased, or an earlier position.
 	Head Position
-	// Priority is that of the job at Head, or Unknown.
+	// Priority is the priority of the job at Head, or Unknown.
 	Priority int64
-	// Shut is the gate that the first job lacks room at, Open if none does as far as is known,
-	// Empty if there is no job.
+	// Shut is the gate that lacks room for the first job. It is Open if no such gate is known, and Empty if
+	// the lane has no jobs.
 	Shut int64
-	// HeapIndex is for the engine: where the lane stands in a heap of it, -1 if it does not.
+	// HeapIndex is used by the engine: the index of the lane in one of its heaps, or -1.
 	HeapIndex int
 }
 
-// What else a lane may be than shut on a gate.
+// The values of Lane.Shut that are not gates.
 const (
 	Open  int64 = 0
 	Empty int64 = math.MinInt64
 )
 
-// Again is reported by room instead of a gate if it has opened a lane that goes first.
+// Again is returned by room instead of a gate if room has opened a lane that goes first. The caller must
+// choose again.
 const Again int64 = math.MinInt64 + 1
 
-// Start is before every place.
+// Start is before every other position.
 var Start = Position{math.MinInt64, 0}
 
-// End is after every place.
+// End is after every other position.
 var End = Position{math.MaxInt64, math.MaxInt64}
 
-// Need is a gate and how much of it one job takes.
+// Need is a gate, and the number of its units that one job takes.
 type Need struct {
 	Gate  int64
 	Kind  queue.GateKind
 	Units int
 }
 
-// UserGate is the gate of a user's quota: below 0, where no other gate is.
+// UserGate returns the gate of a user's quota. It is below 0; all other gates are above 0.
 func UserGate(uid int) int64 {
 	if uid < 0 {
 		return 2*int64(uid) - 1 // odd
@@ -66,20 +74,24 @@ func UserGate(uid int) int64 {
 	return -2*int64(uid) - 2 // even
 }
 
-// Queue is what is known of a queue.
+// Queue is the state of a queue.
 type Queue struct {
-	Name   string
-	Weight int      // of it in the starts of all
-	Room   int      // how many more of its jobs may be leased; 0 while it is paused
-	Head   Position // the best of its open lanes
-	Pass   int64    // when it is its turn, while weights differ
+	Name string
+	// Weight is the queue's share of all starts, relative to the weights of the other queues.
+	Weight int
+	// Room is the number of further jobs of the queue that may be leased. It is 0 while the queue is paused.
+	Room int
+	Head Position // the best head among its open lanes
+	// Pass is the queue's next turn while queues have different weights. The queue with the lowest turn is
+	// served first.
+	Pass int64
 
-	Waiting int64 // jobs of it
-	Most    int64 // jobs of it that may wait, 0 is any number
-	Keeps   bool  // it has a retention of its own
+	Waiting int64 // number of waiting jobs
+	Most    int64 // limit of Waiting; 0 means unlimited
+	Keeps   bool  // the queue has its own retention
 }
 
-// List names the jobs of one user and one queue that wait for a gate.
+// List names one list of closed lanes of a gate: the lanes of one queue and one user.
 type List struct {
 	Queue string
 	UID   int
@@ -90,10 +102,10 @@ func (l List) Compare(other List) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// List returns the list that has the lane while it is shut.
+// List returns the list that contains the lane while a gate closes it.
 func (l *Lane) List() List { return List{l.Queue, l.UID} }
 
-// set is setHead where the priority of a new head is not known.
+// set calls setHead for callers that do not know the priority of a new head.
 func (r *Rules) set(l *Lane, head Position, shut int64) error {
 	if head != l.Head {
 		l.Priority = Unknown
@@ -101,10 +113,11 @@ func (r *Rules) set(l *Lane, head Position, shut int64) error {
 	return r.setHead(l, head, shut)
 }
 
-// setHead is the only writer of a lane's head, with l.Priority, and of what it is shut on.
+// setHead writes a lane's head, with l.Priority, and the gate that closes the lane. No other function writes
+// them.
 func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
-	// Those that are shut on its gates were left so as long as this one was open before them. On
-	// the gate that it is shut on now itself, nobody behind it fits either.
+	// While this lane was open, it kept the lanes behind it closed in the lists of its gates. They may have
+	// to open now. At the gate that closes this lane, lanes behind it have no room either.
 	if l.Shut == Open && (shut != Open || head.After(l.Head)) {
 		if gate := UserGate(l.UID); gate != shut {
 			r.Recheck(gate)
@@ -115,7 +128,8 @@ func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
 			}
 		}
 	}
-	if resource(l, l.Shut) && (shut != l.Shut || head.After(l.Head)) { // it holds up fewer lanes of other users
+	// The lane holds back fewer lanes of other users now.
+	if resource(l, l.Shut) && (shut != l.Shut || head.After(l.Head)) {
 		r.Recheck(l.Shut)
 	}
 	l.Head, l.Shut = head, shut
@@ -123,29 +137,30 @@ func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
 	return r.tx.SetLane(*l)
 }
 
-// Recheck has Reopen look whether a lane that is shut on a gate fits. Whoever makes room at a
-// gate, or takes away the open lane that stood for those, says so; nobody else has to look. A look
-// that is under way goes on from where it is, once round: so whatever comes meanwhile, it comes to
-// every list.
+// Recheck makes Reopen check whether lanes that a gate has closed can open. Code that makes room at a gate
+// must call it. So must code that takes away an open lane behind which other lanes of the gate stay closed.
+// No other code has to check. A round that is under way continues from where it is, and ends after one full
+// pass. So repeated calls cannot keep the round from reaching a list.
 func (r *Rules) Recheck(gate int64) {
 	at := r.mem.recheck[gate]
 	r.mem.recheck[gate] = round{from: at.after, after: at.after}
 }
 
-// recheckResources has those looked at that wait for a resource, since another gate has less room now
-// and may hold back one that the others wait behind.
+// recheckResources calls Recheck for all resources. It is called when another gate has less room now. That
+// gate may hold back the lane that others wait behind at a resource.
 func (r *Rules) recheckResources() {
 	for _, gate := range r.tx.Resources() {
 		r.Recheck(gate)
 	}
 }
 
-// StepsMost is how many steps claims take in one transaction, and how many Reopen takes: few enough
-// that nobody who waits for the disk feels it.
+// StepsMost limits the steps that claims take in one transaction, and the steps that Reopen takes. The limit
+// is low enough that other commits are not delayed noticeably.
 // See docs/decisions/0015.
 const StepsMost = 250
 
-// taken is how many steps were taken of those that a look at a lane counts among.
+// taken returns the counter of the steps that the current operation takes: Steps during a claim, otherwise
+// looks.
 func (r *Rules) taken() *int {
 	if r.claiming {
 		return &r.Steps
@@ -153,7 +168,7 @@ func (r *Rules) taken() *int {
 	return &r.looks
 }
 
-// spent reports whether no more steps of those are to be taken.
+// spent reports whether the current operation has used up its steps.
 func (r *Rules) spent() bool {
 	if r.claiming {
 		return r.Steps >= StepsMost
@@ -161,8 +176,8 @@ func (r *Rules) spent() bool {
 	return r.looks >= r.mem.looks()
 }
 
-// Reopen opens the lanes that fit after what has happened, or some of them: then Promote goes
-// on. It is the only one that opens lanes that were shut, and every transaction ends with it.
+// Reopen opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
+// ends with Reopen. Apart from Reopen, only barred and joinLane open closed lanes.
 func (r *Rules) Reopen() error {
 	for len(r.mem.recheck) > 0 {
 		for gate, at := range r.mem.recheck {
@@ -170,7 +185,8 @@ func (r *Rules) Reopen() error {
 				r.tx.WakeAt(r.tx.Now())
 				return nil
 			}
-			delete(r.mem.recheck, gate) // what follows may ask for it again
+			// The code below may add the gate again.
+			delete(r.mem.recheck, gate)
 			if err := r.reopen(gate, at); err != nil {
 				return err
 			}
@@ -179,8 +195,8 @@ func (r *Rules) Reopen() error {
 	return nil
 }
 
-// reopen goes on with a round: it opens the best lane of each list of a gate, if it fits. That one
-// stands for the rest of its list. One that another gate holds back goes there.
+// reopen continues a round: it opens the best lane of each list of a gate if the lane has room. The rest of
+// the list stays closed behind this lane. A lane that another gate holds back moves to the list of that gate.
 func (r *Rules) reopen(gate int64, at round) error {
 	var best []Lane
 	err := r.tx.Shut(gate, at.after, func(l Lane) (bool, error) {
@@ -194,7 +210,7 @@ func (r *Rules) reopen(gate int64, at round) error {
 	if len(best) > 0 {
 		if need := needAt(&best[0], gate); need.Kind != queue.GateResource {
 			if g, err := r.Gate(best[0].UID, need); err != nil || g.Room < need.Units {
-				return err // nobody fits
+				return err // no lane of the gate has room
 			}
 		}
 	}
@@ -211,17 +227,17 @@ func (r *Rules) reopen(gate int64, at round) error {
 	case done < len(best) && at.over(best[done].List()), done == len(best) && len(best) < StepsMost && (at.from == List{} || at.again):
 		return nil
 	}
-	if done == len(best) && len(best) < StepsMost { // to the first one
+	if done == len(best) && len(best) < StepsMost { // continue from the first list
 		at.after, at.again = List{}, at.from != List{}
 	}
 	r.mem.recheck[gate] = at
 	return nil
 }
 
-// over reports whether the round is over before this list.
+// over reports whether the round ends before this list.
 func (at *round) over(list List) bool { return at.again && list.Compare(at.from) > 0 }
 
-// reopenList opens the best lane of one list, if it fits.
+// reopenList opens the best lane of one list if the lane has room.
 func (r *Rules) reopenList(l *Lane, gate int64) error {
 	list := l.List()
 	for {
@@ -233,7 +249,7 @@ func (r *Rules) reopenList(l *Lane, gate int64) error {
 		if !moved {
 			n, full, err := r.room(l)
 			if err != nil || n == 0 && full == gate {
-				return err // and all behind it wait
+				return err // all lanes behind it wait too
 			}
 			if n > 0 {
 				r.Readied = true
@@ -258,7 +274,7 @@ func (r *Rules) reopenList(l *Lane, gate int64) error {
 	}
 }
 
-// needAt is what a lane that is shut on a gate needs there.
+// needAt returns the need that a lane has at the gate that closes it.
 func needAt(l *Lane, gate int64) Need {
 	for _, n := range l.Needs {
 		if n.Gate == gate {
@@ -268,8 +284,9 @@ func needAt(l *Lane, gate int64) Need {
 	return Need{Gate: gate, Kind: queue.GateUser, Units: 1}
 }
 
-// advanceHead has the head of a lane that is shut on a resource be its first job: it holds a place
-// there. It reports whether the lane stands elsewhere now.
+// advanceHead moves the head of a lane that is closed by a resource to the lane's first job. The lane holds
+// back others from its head on, so the head must be exact. It reports whether the lane has changed its
+// position.
 func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 	if !resource(l, gate) {
 		return false, nil
@@ -277,8 +294,8 @@ func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 	return r.toFirst(l)
 }
 
-// toFirst has the head of a lane be its first job, and learns its priority. It reports whether the lane has changed
-// otherwise.
+// toFirst moves the head of a lane to the lane's first job and sets l.Priority. It reports whether the lane
+// has changed in any other respect.
 func (r *Rules) toFirst(l *Lane) (changed bool, err error) {
 	look := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
 	if err := r.tx.Find(&look); err != nil {
@@ -307,8 +324,8 @@ func (r *Rules) toFirst(l *Lane) (changed bool, err error) {
 	return changed, err
 }
 
-// lasting returns the priority to store for a lane whose head is this job. It is Unknown for a job that expires, so that
-// each claim reads the job again.
+// lasting returns the priority to store for a lane whose head is this job. It is Unknown for a job that
+// expires, so that each claim reads the job again.
 func lasting(j *Job) int64 {
 	if j.ExpiresAt != 0 {
 		return Unknown
@@ -321,7 +338,8 @@ func resource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.G
 
 func (r *Rules) late(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= r.tx.Now() }
 
-// room is how many jobs of a lane may be leased now and, if none, for which gate.
+// room returns how many jobs of a lane may be leased now. If the number is 0, full is the gate without room,
+// or Again.
 func (r *Rules) room(l *Lane) (n int, full int64, err error) {
 	n, full, err = r.roomAt(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.Needs) && n > 0 && err == nil; i++ {
@@ -332,8 +350,8 @@ func (r *Rules) room(l *Lane) (n int, full int64, err error) {
 	return n, full, err
 }
 
-// roomAt is room at one gate. On a resource no job of the same queue overtakes one that it alone holds back, once that is
-// the next job of its user.
+// roomAt returns the room for a lane at one gate. At a resource, a lane has no room while barred reports that
+// a lane of the same queue goes first.
 func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 	if need.Kind == queue.GateResource {
 		if full, err := r.barred(l, need.Gate); full != Open || err != nil {
@@ -347,8 +365,8 @@ func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 	return n, Open, nil
 }
 
-// barred returns the gate if a lane of the same queue that ranks before this one waits for it as a resource, Again if such
-// a lane fits by now and was opened, and else Open.
+// barred returns the gate if another lane of the same queue ranks before this lane and waits only for this
+// resource. It returns Again if it has opened such a lane because that lane has room now, and otherwise Open.
 // See docs/decisions/0016.
 func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
 	for {
@@ -357,7 +375,7 @@ func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
 			return Open, err
 		}
 		if r.spent() {
-			r.Recheck(gate) // it is shut there, and looked at again
+			r.Recheck(gate) // the other lane is closed by this gate, and is checked again later
 			return gate, nil
 		}
 		*r.taken()++
@@ -372,19 +390,20 @@ func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
 		switch {
 		case err != nil:
 			return Open, err
-		case n > 0: // it goes first, or its user has the turn
+		case n > 0: // it goes first, unless another user has the turn
 			r.Readied = true
 			return Again, r.set(&first, first.Head, Open)
 		case full == gate || full == Again:
 			return full, nil
 		}
-		if err := r.set(&first, first.Head, full); err != nil { // so it holds no place here
+		// The lane waits for another gate, so it no longer holds back lanes at this one.
+		if err := r.set(&first, first.Head, full); err != nil {
 			return Open, err
 		}
 	}
 }
 
-// joinLane notes that a job stands in its lane, or is about to: its row is written after that.
+// joinLane adds a job to its lane. The caller writes the job's row afterwards.
 func (r *Rules) joinLane(j *Job) error {
 	l, err := r.tx.Lane(j)
 	if err != nil {
@@ -404,22 +423,25 @@ func (r *Rules) joinLane(j *Job) error {
 		if err != nil {
 			return err
 		}
-		if n == 0 && full != Again { // then a claim looks again
+		if n == 0 && full != Again { // after Again, the lane stays open and a claim checks it
 			shut = full
 		}
 	}
 	r.Readied = r.Readied || shut == Open
-	if l.Priority = Unknown; r.tx.Lease(j.Seq) == nil { // else the first job is another one
+	// If the job is still leased, the first job of the lane is another one.
+	if l.Priority = Unknown; r.tx.Lease(j.Seq) == nil {
 		l.Priority = lasting(j)
 	}
 	return r.setHead(&l, p, shut)
 }
 
-// leaveLane notes that a job that nobody holds is about to leave its lane. Those that wait for a
-// resource behind it may go by another one now.
+// leaveLane records that an unleased job is about to leave its lane. Lanes that wait behind it for a resource
+// are checked again.
 func (r *Rules) leaveLane(j *Job) error {
 	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
-		return nil // the names of its lane may be damaged too; the claim that found the job continues behind it
+		// The row may be damaged, and with it the lane's name. The claim that found the job continues
+		// behind it.
+		return nil
 	}
 	l, err := r.tx.Lane(j)
 	delete(r.roomy, l.ID)
@@ -438,9 +460,10 @@ func (r *Rules) leaveLane(j *Job) error {
 	return r.setHead(&l, l.Head, l.Shut)
 }
 
-// passHead moves the head of a lane with demands from a job that is about to leave to the next job. Otherwise a user
-// could get any number of lanes, each with a good head and only a bad job, and each search for the best jobs would
-// have to read all of these lanes first. Lanes without demands are few: one for each user and queue.
+// passHead moves the head of a lane with demands from a job that is about to leave to the next job. Otherwise
+// a user could create any number of lanes that have a good head but no good job. Each search for the best
+// jobs would then have to read all of these lanes first. Lanes without demands are few: one for each user and
+// queue.
 func (r *Rules) passHead(l *Lane) error {
 	look := Look{Lane: *l, Upto: End, Want: 1, Steps: 1}
 	look.Lane.Head.Seq++
@@ -449,7 +472,7 @@ func (r *Rules) passHead(l *Lane) error {
 	}
 	l.Priority = Unknown
 	switch {
-	case len(look.Damaged) > 0: // the claim that finds it handles it
+	case len(look.Damaged) > 0: // the claim that finds it holds it
 		return r.setHead(l, look.Lane.Head, l.Shut)
 	case len(look.Jobs) > 0:
 		return r.setHead(l, look.Jobs[0].Position(), l.Shut)
@@ -457,12 +480,12 @@ func (r *Rules) passHead(l *Lane) error {
 	return r.setHead(l, look.Next, Empty)
 }
 
-// endLease ends a lease.
+// endLease ends a lease and frees what the job held at its gates.
 func (r *Rules) endLease(l *Lease) {
 	r.tx.Drop(l)
 	r.Recheck(UserGate(l.Job.UID))
 	for _, n := range l.Needs {
 		r.Recheck(n.Gate)
 	}
-	r.Readied = r.Readied || r.tx.Queue(l.Job.Queue).Room == 1 // it had none
+	r.Readied = r.Readied || r.tx.Queue(l.Job.Queue).Room == 1 // the queue had no room before
 }

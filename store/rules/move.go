@@ -6,10 +6,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Move is the one place where a job's state changes: it sees to it that it may, has the job
-// stand where it belongs, writes it, counts it and tells the event, unless kind is "". What
-// else has changed of the job is written too. A lease that moves to another state than
-// processing is over.
+// Move changes a job's state; no other function does. It checks that the transition is allowed, puts the job
+// into its lane, writes the job and updates the counts. It adds an event unless kind is "". It also writes
+// other changes that the caller has made to the job. If the job is leased, every state except processing ends
+// the lease.
 // See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
 	from, was, kept := j.State, j.Standing, j.Kept
@@ -61,7 +61,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 	return nil
 }
 
-// become has a job be in a state, with what goes with that.
+// become sets a job's state and the fields that depend on it.
 func (r *Rules) become(j *Job, to queue.State) {
 	j.State, j.UpdatedAt = to, r.tx.Now()
 	if to != queue.Processing {
@@ -76,13 +76,14 @@ func (r *Rules) become(j *Job, to queue.State) {
 	}
 }
 
-// legal reports whether a job may move. One that is leased may have run, whether that was
-// recorded or not.
+// legal reports whether a transition is allowed. A leased job may take the transitions of a running job,
+// because its attempt may have run before the store records the start.
 func legal(from, to queue.State, leased bool) bool {
 	return from == to || from.May(to) || leased && from.May(queue.Processing) && queue.Processing.May(to)
 }
 
-// stand has a job stand where its state and its time say, and be looked at when it expires.
+// stand sets j.Standing according to the job's state and due time, and puts a ready job into its lane. It
+// ensures that Promote is called when the job is due or expires.
 func (r *Rules) stand(j *Job) error {
 	if j.State.Waiting() {
 		r.tx.WakeAt(j.ExpiresAt)
@@ -102,7 +103,7 @@ func (r *Rules) stand(j *Job) error {
 	return nil
 }
 
-// Due has a job whose time has come stand in its lane. One that comes to wait only now arrives
+// Due puts a job that is due now into its lane. A job that starts to wait now also gets its arrival number
 // now.
 func (r *Rules) Due(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.Since {
@@ -115,7 +116,7 @@ func (r *Rules) Due(j *Job) error {
 	return r.tx.Put(j)
 }
 
-// Expire cancels a job that was not started in time.
+// Expire cancels a job that was not started before it expired.
 func (r *Rules) Expire(j *Job) error {
 	j.Reason = queue.ReasonExpired
 	return r.Move(j, queue.Cancelled, queue.EventExpired, expiredDetail)
@@ -126,13 +127,13 @@ var (
 	disownedDetail = []byte(`{"reason":"disowned"}`)
 )
 
-// rankOf is the rank that the order gives a job.
+// rankOf returns the job's rank under the current order.
 func (r *Rules) rankOf(j *queue.Job) int64 {
 	order, _ := r.tx.Order()
 	return order.Rank(j.Priority, j.Since, j.Arrival)
 }
 
-// Rerank gives a job the rank that the order asks for.
+// Rerank gives a job its rank under the current order.
 func (r *Rules) Rerank(j *Job) error {
 	l := r.tx.Lease(j.Seq)
 	if l != nil {
@@ -147,20 +148,21 @@ func (r *Rules) Rerank(j *Job) error {
 		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Standing == Ready {
-		if err := r.joinLane(j); err != nil { // it may stand before the head now
+		if err := r.joinLane(j); err != nil { // its new position may be before the lane's head
 			return err
 		}
 	}
 	return r.tx.Put(j)
 }
 
-// Disown makes a job that nobody holds a former owner's; one that waits is held.
+// Disown moves an unleased job to the uid of its former owner, which is below 0. If the job is waiting, it is
+// held.
 func (r *Rules) Disown(j *Job, former int) error {
 	if j.Standing == Ready {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
-		j.Standing = Nowhere // it is held below
+		j.Standing = Nowhere // the job is held below
 	}
 	from := j.State
 	if from.Waiting() {
@@ -186,19 +188,18 @@ func (r *Rules) Disown(j *Job, former int) error {
 	return r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
 }
 
-// returned disowns a job that was leased while its uid was disowned, now that the lease is
-// over.
+// returned disowns a job whose lease has just ended, if its uid was disowned during the lease.
 func (r *Rules) returned(j *Job) error {
 	former := r.tx.Disowned(j.UID, j.Seq)
 	if former == 0 {
 		return nil
 	}
-	r.tx.WakeAt(r.tx.Now()) // this may have been the last one
+	r.tx.WakeAt(r.tx.Now()) // it may be the last job to be disowned
 	return r.Disown(j, former)
 }
 
-// HoldDamaged holds a job that cannot be read. One whose state does not let it stand in a
-// lane keeps that.
+// HoldDamaged holds a job that cannot be read. If the job's state has no place in a lane, HoldDamaged keeps
+// the state and only takes the job out of the lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Standing = Nowhere
@@ -209,7 +210,7 @@ func (r *Rules) HoldDamaged(j *Job) error {
 	return r.Move(j, queue.Held, queue.EventHeld, noDetail)
 }
 
-// Remove deletes a job that nobody holds, with its history.
+// Remove deletes an unleased job and its history.
 func (r *Rules) Remove(j *Job, detail []byte) error {
 	if j.Standing == Ready {
 		if err := r.leaveLane(j); err != nil {

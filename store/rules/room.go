@@ -7,20 +7,22 @@ import (
 
 // This file makes room for data that a user's jobs produce.
 //
-// A request that would take a user above max_bytes_per_user is refused. The record and output of an ended attempt
-// cannot be refused, nor can a hook of an ended job: they result from something that was already allowed. So the same
-// transaction makes room for them by removing outputs and inputs of the same user. If that does not make enough room,
-// the output is not kept, and the hook is not created.
+// A request that would take a user above max_bytes_per_user is rejected. The record and output of an ended
+// attempt cannot be rejected, nor can a hook of an ended job: they result from something that was already
+// allowed. So the same transaction makes room for them by removing outputs and inputs of the same user. If
+// that does not make enough room, the output is not kept, and the hook is not created.
 //
-// Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest outputs
-// are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and the attempt is
-// recorded without its output. The same holds if the 9.5 MB are outputs of 100 bytes: 5,000 of them would have to be
-// removed, and a transaction that removes them all delays every other one. When not even the record fits, each further
-// attempt of a job that has store.KeptRecords of them replaces the oldest one.
+// Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest
+// outputs are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and
+// the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes: 5,000
+// of them would have to be removed, and a transaction that removes them all would delay every other one. If
+// not even the record fits, each further attempt of a job that has store.KeptRecords records replaces the
+// oldest one.
 
-// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
-// 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the user. It removes nothing
-// if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
+// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for
+// their sum; 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the
+// user. It removes nothing if removing all outputs would not make enough room, or if store.RemovalLimit does
+// not allow the removal.
 func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	u := r.tx.User(uid)
 	switch {
@@ -36,10 +38,10 @@ func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	return true, nil
 }
 
-// makeRoomFor makes room for an ended attempt of a job. most is the limit on the bytes of the job's user; 0 means
-// unlimited. If there is no room for the output, makeRoomFor returns a settlement without the output, and marks the
-// output file as garbage. If there is no room for the attempt's record either, and the job has store.KeptRecords of them,
-// it deletes the oldest, so that the job's history does not grow.
+// makeRoomFor makes room for an ended attempt of a job. most is the limit on the bytes of the job's user; 0
+// means unlimited. If there is no room for the output, makeRoomFor returns a settlement without the output,
+// and marks the output file as garbage. If there is no room for the attempt's record either, and the job has
+// store.KeptRecords records, it deletes the oldest. So the job's history does not grow.
 func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
 	record := store.RecordSize(e, j.Runs)
 	fits, err := r.makeRoom(j.UID, record+store.OutputSize(&e.Attempt), most)

@@ -1,6 +1,11 @@
-// Package rules is what an engine does with jobs, written once for every engine: how they come,
-// are claimed, end and change, in which order, and what holds them back. An engine stores; it
-// offers a Tx, and never decides.
+// Package rules decides how jobs are enqueued, ordered, claimed, settled and changed, once for every
+// database.
+//
+// An engine stores jobs in a database. It gives the rules a transaction, Tx, and makes no decisions itself.
+//
+// Start with Move, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
+// reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot
+// start.
 package rules
 
 import (
@@ -12,335 +17,374 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Standing is where a job stands for the claim.
+// Standing says where claims find a job.
 type Standing int64
 
-// The standings. A job that is leased and not known to have started keeps its own.
+// The values of Standing. A job that is leased but not known to have started keeps the Standing that it had
+// before the claim.
 const (
 	Nowhere Standing = 0 // held, blocked or ended
-	Ready   Standing = 1 // in its lane, in order of rank
-	Timed   Standing = 2 // waits for DueAt
+	Ready   Standing = 1 // in its lane, ordered by rank
+	Timed   Standing = 2 // waiting until DueAt
 	Running Standing = 3 // leased and started
 )
 
-// Rewrite is what else of a job has changed than its row.
+// Rewrite says which parts of a job Put writes.
 type Rewrite uint8
 
-// The parts of a job that are written if they have changed.
+// The values of Rewrite.
 const (
-	RowAlone       Rewrite = iota
-	WithTerms              // and what it runs by, but for env and stdin
-	WithEverything         // and env, stdin and labels
+	RowAlone       Rewrite = iota // only the row
+	WithTerms                     // the row and Execution, without Env, Stdin and Labels
+	WithEverything                // the row and all of Execution
 )
 
-// Part is how much of a job is read.
+// Part says how much of a job is read.
 type Part uint8
 
-// The parts of a job, each with those before it.
+// The values of Part. Each includes the ones before it.
 const (
-	Summary Part = iota // what is short
-	Terms               // what it runs by, but for env and stdin
-	Whole               // env and stdin
+	Summary Part = iota // the short columns of the row
+	Terms               // Execution, without Env and Stdin
+	Whole               // Env and Stdin
 )
 
-// Job is a job as it is moved.
+// Job is a stored job together with the values that the rules need to change it.
 type Job struct {
 	queue.Job
 	Standing Standing
-	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
-	Lane     int64   // that it stands in, if it is Ready
-	NewError *string // its new error; nil leaves the one that it has
+	// Node is the number of the node that leased the job last. It is 0 if only one node uses the store.
+	Node     int64
+	Lane     int64   // the lane that contains the job, if Standing is Ready
+	NewError *string // the error to be written; nil keeps the stored error
 	Stored   int64   // bytes stored for its row, input, dependencies and attempts, without outputs
-	Ran      string  // the engine's, which keeps the last attempt there if it can
+	Ran      string  // used only by the engine, which stores the last attempt here if it fits
 	Rewrite  Rewrite
-	// Damaged says that a part that was asked for cannot be read; Error tells why.
+	// Damaged reports that a requested part cannot be read. Error contains the reason.
 	Damaged bool
 }
 
-// Position is where the job stands in its lane, or would.
+// Position returns the job's position in its lane. If the job is in no lane, it returns the position that the
+// job would have.
 func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
 
-// Position is a place in the order of claims.
+// Position is a position in the order of claims: the lowest rank comes first, then the lowest seq.
 type Position struct{ Rank, Seq int64 }
 
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }
 
-// Measured is the start or the end of an attempt.
+// Measured describes the start or the end of an attempt, for the statistics.
 type Measured struct {
 	Queue string
-	End   queue.State   // that the job came to, 0 at a start
-	Took  time.Duration // at a start the wait before it, at an end the run
-	// Fingerprint is, of one that completed, that of its job if it is known; else 0.
+	// End is the state of the job after the attempt. It is 0 if Measured describes a start.
+	End queue.State
+	// Took is the job's wait if Measured describes a start, and the attempt's run time if it describes an
+	// end.
+	Took time.Duration
+	// Fingerprint identifies the command of a completed job. It is 0 if the run time is not to be recorded
+	// for the command.
 	Fingerprint uint64
 }
 
-// Lease is a leased job as its row has it or, of what has not been written yet, will, but for
-// what it runs by. It is replaced, not changed.
+// Lease describes a leased job. Job equals the job's row, including changes that the engine has not written
+// yet, but has no Execution. A Lease is never modified; the rules replace it with a new one.
 type Lease struct {
 	Job     Job
-	Running bool   // known to have started
-	Needs   []Need // what it holds, but for its user's quota
-	Turn    Turn   // of its user, zero once it has started or the service was started again
+	Running bool   // the attempt is known to have started
+	Needs   []Need // the gates that the job holds, except its user's quota
+	// Turn is the turn that the job's user used for the claim. It is zero once the attempt has started, and
+	// after a restart of the service.
+	Turn Turn
 }
 
-// User is what is known of one user.
+// User holds the counts of one user.
 type User struct {
-	Waiting int64 // jobs
-	Hooks   int64 // that wait and are for jobs of this user, whoever runs them
-	Staged  int64 // jobs of batches that are not in the queue yet
+	Waiting int64 // waiting jobs
+	Hooks   int64 // waiting hooks of this user's jobs, whichever account runs them
+	Staged  int64 // jobs of staged batches, which are not in the queue yet
 	Leased  int
-	Bytes   int64 // bytes that the user's jobs and schedules hold; see store.Reader
-	Outputs int64 // the part of Bytes that outputs take
+	Bytes   int64 // bytes used by the user's jobs and schedules; see store.Reader
+	Outputs int64 // the bytes of outputs, which are part of Bytes
 }
 
-// Counts is what is known of all jobs.
+// Counts holds the counts of all jobs.
 type Counts struct {
-	Waiting  int64 // jobs, with those of committed batches
-	Enqueued int64 // ever
+	Waiting  int64 // waiting jobs, including those of committed batches
+	Enqueued int64 // jobs that were ever enqueued
 }
 
-// Tx is one transaction of an engine. What it hands out is the caller's own. A write may be
-// kept back until the end of the transaction, as long as what is read has it. An error that is
-// a *queue.Error refuses one operation; any other one ends the transaction, nothing of which
-// holds then.
+// Tx is one transaction of an engine. The caller owns the values that its methods return. The engine may
+// delay writes until the end of the transaction, provided that reads return the written values. An error that
+// is a *queue.Error rejects one operation. Any other error ends the transaction, and the engine rolls it
+// back.
 // See docs/decisions/0012.
 type Tx interface {
-	// Now is one instant for all of the transaction.
+	// Now returns the time of the transaction. It is the same for the whole transaction.
 	Now() queue.Millis
-	// Order is how ranks are made; changing says that ranks of an earlier order are left.
+	// Order returns the settings from which ranks are computed. changing reports whether some jobs still have
+	// a rank of an earlier order.
 	Order() (o queue.Order, changing bool)
-	// FenceStep is how far a claim raises a fence: at least 1, and not to be foreseen.
+	// FenceStep returns by how much a claim raises a fence. The step is at least 1, and users cannot predict
+	// it.
 	FenceStep() int64
-	// Counts and User are as of now, in this transaction.
+	// Counts and User return current counts, which include the changes of this transaction.
 	Counts() Counts
 	User(uid int) User
-	// Disowned is the uid below 0 that a job belongs to once nobody holds it, for its own
-	// belongs to another account now; 0 if it does not.
+	// Disowned returns the uid below 0 that a job of this uid gets once it is not leased. It returns 0 if the
+	// job keeps its uid, because the uid still belongs to the same account.
 	Disowned(uid int, seq int64) int
-	// Hooks are those that the store was told of.
+	// Hooks returns the value last passed to store.Upkeep.SetHooks.
 	Hooks() *store.Hooks
-	// NewJob takes a draft, which needs no room, and says which number for Insert it has, and its seq and id.
+	// NewJob registers a draft without checking the limits on waiting jobs. It returns the new job's seq and
+	// id, and the draft number to be passed to Insert.
 	NewJob(draft *queue.Job) (at int, seq int64, id string, err error)
-	// WakeAt has Promote called at an instant, or before.
+	// WakeAt ensures that store.Upkeep.Promote is called at the given time or earlier. A time of 0 has no
+	// effect.
 	WakeAt(at queue.Millis)
-	// Attempt carries out a part of the transaction. If that fails all is as it was before. A part has none
-	// of its own.
+	// Attempt runs a part of the transaction. If the part returns an error, Attempt undoes the part's changes
+	// and returns the error. A part must not call Attempt.
 	Attempt(part func() error) error
 
-	// Job reads a job. One that is not there is queue.ErrNotFound.
+	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
 	Job(seq int64, part Part) (Job, error)
-	// Insert stores a new job: the one of that number, from 0, that the engine was given.
+	// Insert stores a new job. draft is the number of its draft, counted from 0: the index in the request, or
+	// the number from NewJob.
 	Insert(j *Job, draft int) error
-	// Put writes a job that is stored.
+	// Put writes a job that is already stored.
 	Put(j *Job) error
-	// PutProgress writes the progress of a job that is stored.
+	// PutProgress writes the progress of a job that is already stored.
 	PutProgress(j *Job) error
-	// Remove deletes a job, with its history, now or later; no reader sees it from then on.
+	// Remove deletes a job and its history. The engine may delete the data later, but no reader sees the job
+	// any more.
 	Remove(seq int64) error
-	// AddAttempt records an attempt of a job, which has been numbered: Job.Runs.
+	// AddAttempt records an attempt of a job. The attempt's number is j.Runs.
 	AddAttempt(j *Job, e *store.Settlement) error
-	// ForgetAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if the job
-	// has none.
+	// ForgetAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if
+	// the job has none.
 	ForgetAttempt(seq int64) error
-	// AddGarbage names an output file of a node that nobody needs.
+	// AddGarbage records that an output file on a node is no longer needed.
 	AddGarbage(ref, node string) error
-	// AddEvent tells what happened to a job, which is in this state after it, or to something else
-	// if there is none.
+	// AddEvent adds an event about a job, which is in the given state after the event. The event concerns no
+	// job if j has no seq.
 	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error
-	// Arrived counts a job that was enqueued.
+	// Arrived counts an enqueued job.
 	Arrived()
-	// Moved counts a move of a job, which is of its user and its queue, from one state to another; 0
-	// is outside.
+	// Moved counts a job's transition between two states, for the job's user and queue. State 0 means that
+	// the job is not stored.
 	Moved(j *Job, from, to queue.State)
-	// CountKept counts a job that its queue's own retention bounds from now on (by is 1), or no longer
-	// does (-1), with the bytes of its outputs.
+	// CountKept adds by, which is 1 or -1, to the number of ended jobs that the queue's own retention bounds.
+	// It adds or subtracts the bytes of the job's outputs likewise.
 	CountKept(j *Job, by int)
-	// Measure counts the start or the end of an attempt in the figures of its queue, in this transaction.
+	// Measure adds the start or the end of an attempt to the statistics of its queue, in this transaction.
 	Measure(m Measured)
-	// Touched has whoever watches a job told.
+	// Touched notifies the watches of a job once the transaction is committed.
 	Touched(seq int64)
-	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is completely
-	// written.
+	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is
+	// completely written.
 	StoredSize(j *queue.Job) (int64, error)
 	// TrimUser removes outputs and inputs of a user until the user holds at most keep bytes, in the order of
 	// store.Upkeep.TrimUser. It removes nothing if that takes more of them than store.RemovalLimit allows.
 	TrimUser(uid int, keep int64) error
-	// Holds adjusts the bytes that a user's jobs and schedules hold. It adds stored to the bytes that count without
+	// Holds adjusts the bytes that a user's jobs and schedules use. It adds stored to the bytes other than
 	// outputs, and outputs to the bytes of outputs.
 	Holds(uid int, stored, outputs int64)
 
-	// HasEdges says that some job waits for another one, or has done so. AddEdge notes that a job does, or
-	// what had come of that before, and
-	// Waits tells whether one of a job's edges has come to this.
+	// HasEdges reports whether the store contains any edge, decided or not. An edge is a dependency of a job
+	// (the child) on another job (the parent).
 	HasEdges() bool
+	// AddEdge stores an edge with its status.
 	AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error
+	// Waits reports whether any edge of a child has the given status.
 	Waits(child int64, met store.Met) (bool, error)
-	// Parents are up to n jobs that one waits for, and DropEdges forgets all that it does or has.
+	// Parents returns up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
+	// DropEdges deletes all edges of a child.
 	DropEdges(child int64) error
-	// Named is the number of the job of an id, of those that are stored and of those that a batch of
-	// this user stages; 0 if there is none. Others' hooks of the settings are none.
+	// Named returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
+	// user's staged batches. It does not find hooks from the settings that run as another user.
 	Named(uid int, id string) (seq int64, err error)
-	// Holder is the job that has a user's unique key and has not ended or, of those that have, the one
-	// that ended last.
+	// Holder returns the job of a user that has the given unique key: the job that has not ended or, if all
+	// have ended, the one that ended last.
 	Holder(uid int, key string) (j Job, found bool, err error)
-	// AddEnded notes that the edges which a user's job has now as a parent, if there are any after one, are
-	// to be decided. Noted is how many such notes of it there are, and the newest. BackToAnew has the newest by
-	// which it runs anew be the last one, for all edges that it has now; it is false if there is none.
-	// NextEnded is the first such job that was noted, which may have been removed since, of the user
-	// whose turn it is: users take turns. Edges are up to n of its edges, and DropEnded forgets what is
-	// done. Postpone has what is noted of a job come after that of all others of its user. If the state is Anew its edges that had Failed are meant. SetEdge notes what becomes of one.
+	// AddEnded adds a note about a parent whose edges must be decided later. The note says that the parent
+	// has ended, was removed (state 0), or runs again (state Anew). It applies to the edges that the parent
+	// has now. If none of them has an id above after, AddEnded adds no note.
 	AddEnded(parent int64, uid int, state queue.State, after int64) error
+	// Noted returns the number of notes about a parent, and the newest note.
 	Noted(parent int64) (n int64, newest EndedParent, err error)
+	// BackToAnew deletes the notes that are newer than the parent's newest Anew note, and extends that note
+	// to all current edges of the parent. It returns false if the parent has no Anew note.
 	BackToAnew(parent int64) (was bool, err error)
+	// NextEnded returns the oldest note of the next user; users take turns. Its parent may have been removed.
 	NextEnded() (e EndedParent, found bool, err error)
+	// Edges returns up to n edges that a note applies to: edges with the status store.Open or, for an Anew
+	// note, store.Failed.
 	Edges(e EndedParent, n int) ([]Edge, error)
+	// DropEnded deletes a note.
 	DropEnded(id int64) error
+	// Postpone moves all notes about a parent behind the other notes of its user, and keeps their order.
 	Postpone(parent int64) error
+	// SetEdge writes the status of an edge.
 	SetEdge(e *Edge, met store.Met) error
 
-	// Schedule reads a schedule. One that is not there is queue.ErrNotFound. SetTimes writes its
-	// instants, its boot and whether it is paused.
+	// Schedule reads a schedule. It returns queue.ErrNotFound if the schedule does not exist.
 	Schedule(name string) (store.Schedule, error)
+	// SetTimes writes a schedule's times, its boot id and its pause.
 	SetTimes(s *store.Schedule) error
-	// Unfinished lists up to most jobs of a schedule that have not ended, the newest first.
+	// Unfinished lists up to most unfinished jobs of a schedule, newest first.
 	Unfinished(schedule string, most int) ([]Job, error)
-	// AddRun records what became of an instant of a schedule, whose oldest are forgotten.
+	// AddRun records the outcome of an occurrence of a schedule, and deletes the schedule's oldest records
+	// above the limit.
 	AddRun(schedule string, r store.ScheduleRun) error
-	// Taken reports whether a job has an id, or will.
+	// Taken reports whether an id belongs to a job, including jobs that are not in the queue yet.
 	Taken(id string) (bool, error)
 
-	// Lease is the lease of a job, nil if it has none.
+	// Lease returns the lease of a job, or nil if the job is not leased.
 	Lease(seq int64) *Lease
-	// Hold notes a lease, in the place of what is known of it, and Drop that it is over.
+	// Hold stores a lease, and replaces the earlier Lease of the same job.
 	Hold(l *Lease)
+	// Drop deletes a lease.
 	Drop(l *Lease)
 
-	// Queues calls each with the queues that have room and an open lane, until it says false:
-	// first that with the best head, then that with the second best, then the others in any
-	// order.
+	// Queues calls each for the queues that have room and an open lane, until each returns false. The queue
+	// with the best head comes first, then the second best, then the others in any order.
 	Queues(each func(*Queue) bool) error
-	// Queue is what is known of a queue, and QueueObstacle why it has no room.
+	// Queue returns the state of a queue.
 	Queue(name string) *Queue
+	// QueueObstacle describes why a queue has no room.
 	QueueObstacle(name string) store.Obstacle
-	// Weighted says that queues differ in weight. Turn is whose turn it was last, and Serve
-	// notes that of a queue, and its next one.
+	// Weighted reports whether any queue has a weight other than 1.
 	Weighted() bool
+	// Turn returns the turn of the queue that was served last.
 	Turn() int64
+	// Serve records that a queue was served in a turn, and sets the queue's next turn.
 	Serve(q *Queue, turn, next int64)
-	// Lane is the lane of jobs like this one. It is made if there is none, and with it the
-	// gates that the job names.
+	// Lane returns the lane for jobs with this job's queue, user and demands. If the lane does not exist, the
+	// engine creates it, together with the gates that the job needs.
 	Lane(j *Job) (Lane, error)
-	// Best is the open lane with the best head, of a queue that Queues has told of, and the
-	// head of the next one.
+	// Best returns the open lane with the best head in a queue, and the head of the second best lane. The
+	// queue must be one that Queues has passed to its callback.
 	Best(q *Queue) (Lane, Position, error)
-	// Shared reports whether several users may have open lanes in a queue. Contenders calls each with the best open
-	// lane of each of them, and with when the user was served last, 0 if that is not known.
+	// Shared reports whether several users may have open lanes in a queue.
 	Shared(q *Queue) bool
+	// Contenders calls each for every user's best open lane in a queue. served is the number of the user's
+	// last turn, or 0 if it is not known.
 	Contenders(q *Queue, each func(l *Lane, served int64))
-	// ServeUser notes that a job of a user was claimed, and Unserve takes that back.
+	// ServeUser records that a claim took a job of a user, and returns the turn.
 	ServeUser(q *Queue, uid int) Turn
+	// Unserve undoes a turn that ServeUser has recorded.
 	Unserve(q *Queue, uid int, t Turn)
-	// Shut calls each with the best lane of each list of a gate, in order, beginning after one list, until it returns
-	// false. NextShut returns the best lane of one list, and FirstShut that of all lists of a queue.
+	// Shut calls each for the best lane of each list of closed lanes of a gate, until each returns false.
+	// Lists are ordered by List.Compare; the first one is the next after the given list.
 	Shut(gate int64, after List, each func(Lane) (bool, error)) error
+	// NextShut returns the best lane of one list of a gate.
 	NextShut(gate int64, of List) (l Lane, found bool, err error)
+	// FirstShut returns the best lane of all lists of a gate that belong to the given queue.
 	FirstShut(gate int64, of string) (l Lane, found bool, err error)
-	// SetLane writes the head of a lane, its priority, and what the lane is shut on.
+	// SetLane writes a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
-	// Find looks for the next jobs of a lane.
+	// Find reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
 	Find(l *Look) error
-	// Quota is how many jobs of one user may be leased, 0 for any number, and Node the node that claims.
+	// Quota returns how many jobs of one user may be leased; 0 means unlimited.
 	Quota() int
+	// Node returns the node that claims.
 	Node() *store.Node
-	// Rule is what is known of a gate.
+	// Rule returns the rule of a gate and the units in use.
 	Rule(gate int64) (Rule, error)
-	// TakenUnits are the units of a resource that leases hold.
+	// TakenUnits returns the units of a resource that leased jobs hold.
 	TakenUnits(name string) map[int]bool
-	// Resources are the gates that are resources: few.
+	// Resources returns the gates that are resources. They are few.
 	Resources() []int64
-	// RecordStart notes a start at a gate that is a rate, which may forget those before its period. Starts are how many
-	// there have been since an instant, that included, and StartBefore is that of them before which n others are newer, 0 if there is
-	// none; one in the future counts as now.
+	// RecordStart stores a start for a rate limit, and may delete starts that are older than the period.
 	RecordStart(gate int64, at queue.Millis) error
+	// Starts counts the starts at or after since. A start in the future counts as now.
 	Starts(gate int64, since queue.Millis) (n int, err error)
+	// StartBefore returns the time of the start after which exactly n newer ones follow. It considers starts
+	// at or after since, and returns 0 if there are n or fewer.
 	StartBefore(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
-	// SetOpens has Promote look at a gate again at an instant.
+	// SetOpens ensures that Promote checks a gate again at the given time.
 	SetOpens(gate int64, at queue.Millis) error
-	// SetRule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
-	// nothing has changed: no job changes that of everybody's key while others name it. It is kept
-	// as long as some job names it: CountNaming counts one more, or less, that does and has not ended.
+	// SetRule sets the rule of a lock or rate from a job's demand. It returns the gate, or 0 if the rule is
+	// unchanged. A job cannot change the rule of a shared key that other unfinished jobs name. The engine
+	// keeps the rule while unfinished jobs name the key.
 	SetRule(j *Job, d queue.Demand) (gate int64, err error)
+	// CountNaming adds by, which is 1 or -1, to the number of unfinished jobs that name each key of j.
 	CountNaming(j *Job, by int) error
-	// KeepRule sets the rule of everybody's lock or rate, whatever jobs say, and tells which gate it is, 0
-	// if nothing has changed; n is 0 for jobs to say it again.
+	// KeepRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
+	// if the rule is unchanged. If d.N is 0, jobs set the rule again.
 	KeepRule(d queue.Demand) (gate int64, err error)
 }
 
-// Look is one look for the next jobs of a lane.
+// Look holds the parameters and the results of Tx.Find, which reads the next jobs of a lane.
 type Look struct {
-	Lane  Lane
-	Part  Part     // of each job that is read
-	Upto  Position // from here on another lane's jobs go first
-	Want  int      // jobs
-	Steps int      // damaged jobs that may be met
-	Bytes int      // that jobs take, with those found before; the one that reaches MaxClaimBytes is the last
-	Peek  bool     // find the priority of the job at Next, too
-	// Likely is the approximate number of jobs that the claim will take from this lane, and from each upcoming lane.
-	// It is 0 unless users take turns.
+	Lane Lane
+	// Part is the part of each job to be read.
+	Part Part
+	// Upto ends the search: from this position on, jobs of another lane go first.
+	Upto Position
+	Want int // number of jobs wanted
+	// Steps is the number of damaged jobs after which the search ends.
+	Steps int
+	// Bytes is the size of the jobs read so far, including those of earlier searches. The search ends with
+	// the job that reaches MaxClaimBytes.
+	Bytes int
+	Peek  bool // also find the priority of the job at Next
+	// Likely is the approximate number of jobs that the claim will take from this lane, and from each
+	// upcoming lane. It is 0 unless users take turns.
 	Likely int
-	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil unless
-	// users take turns.
+	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil
+	// unless users take turns.
 	Upcoming func(n int) []Lane
-	// Start is the place that the jobs take in the order of starts, nil for their own.
+	// Start is the place of the found jobs in the order of starts. If it is nil, each job has the place given
+	// by its rank.
 	Start *queue.Place
 
-	Jobs    []Job    // that may be leased
-	Damaged []Job    // that cannot be read, or do not belong there
-	Next    Position // before it the lane has no others
-	// NextPriority is that of the job at Next, or Unknown.
+	Jobs    []Job    // jobs that may be leased
+	Damaged []Job    // jobs that cannot be read or do not belong in the lane
+	Next    Position // the lane has no further jobs before this position
+	// NextPriority is the priority of the job at Next, or Unknown.
 	NextPriority int64
-	End          bool // nor after it
+	End          bool // the lane has no further jobs at all
 }
 
-// MaxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
-// it, it has enough.
+// MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends with the job that
+// reaches the limit.
 const MaxClaimBytes = 1 << 20
 
-// MaxReplacedHooks is how much may be done for hooks of the jobs that one request replaces, if they are more
-// than one: as much as the request itself may have.
+// MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces, if it
+// replaces several. A request may have the same size itself.
 const MaxReplacedHooks = 8 << 20
 
-// MaxHookBytes is how much is done for hooks in one step of what ends many jobs: with the hook that reaches it,
-// the step is over.
+// MaxHookBytes limits the bytes read and written for hooks in one step of an operation that ends many jobs.
+// The step ends with the hook that reaches the limit.
 const MaxHookBytes = 1 << 20
 
-// Memory is what an engine keeps of the rules from one transaction to the next. If it is lost, all
-// gates that a lane is shut on are to be looked at: see Recheck.
+// Memory holds the state that the rules keep between transactions. An engine that loses it must call Recheck
+// for every gate that closes a lane.
 type Memory struct {
-	// Looks is how many steps Reopen takes in one transaction, 0 is StepsMost. What is left then
-	// may be passed by what ranks behind it, until Promote has gone on.
+	// Looks is the number of steps that Reopen takes in one transaction; 0 means StepsMost. Promote checks
+	// the remaining lanes. Until then, jobs with a worse rank may start before theirs.
 	Looks int
 
-	recheck map[int64]round // gates where a lane may be shut that fits
+	recheck map[int64]round // gates that may have room for a lane they have closed
 }
 
 func (m *Memory) looks() int { return cmp.Or(m.Looks, StepsMost) }
 
-// round is a look at the lists of a gate, by the names of their queues: from the one after which it
-// began to the end, and then from the first one up to that.
+// round is the progress of checking all lists of a gate once. Lists are ordered by List.Compare. A round
+// starts behind one list, continues to the last list, then from the first list back to where it started.
 type round struct {
-	from  List // it began after this one
-	after List // the last list that it has come to
-	again bool // it has come to the end, and begun with the first one
+	from  List // the round started behind this list
+	after List // the last list that was checked
+	again bool // the round has passed the last list and continues from the first
 }
 
-// Left is how many gates Reopen has yet to look at, since it had taken as many steps as it may.
+// Left returns the number of gates that Reopen still has to check because it ran out of steps.
 func (m *Memory) Left() int { return len(m.recheck) }
 
-// Keep remembers which gates are to be looked at, for a transaction that is undone: back has them
-// looked at again.
+// Keep remembers the gates that are to be checked. If the transaction is undone, the caller calls back, which
+// schedules these gates for a check again.
 func (m *Memory) Keep() (back func()) {
 	if len(m.recheck) == 0 {
 		return func() {}
@@ -349,32 +393,34 @@ func (m *Memory) Keep() (back func()) {
 	return func() { maps.Copy(m.recheck, kept) }
 }
 
-// Rules carries out what is asked for in one transaction.
+// Rules carries out operations in one transaction.
 type Rules struct {
 	tx  Tx
 	mem *Memory
-	job Job // that is being inserted or settled: one at a time
-	// Readied says that a job became runnable, or that there is room for one.
+	job Job // the job that is being inserted or settled; memory is reused, since there is one at a time
+	// Readied reports whether a job became runnable, or a queue got room for one.
 	Readied bool
-	// Steps of claims were taken: lanes that were looked at, those that wait for a resource before
-	// them, and jobs that cannot run.
+	// Steps counts the steps of claims in this transaction: lanes that were checked, including lanes that
+	// wait for the same resource and rank first, and jobs that cannot run.
 	Steps    int
-	rates    map[int64]rateRoom // as they were looked at
-	looks    int                // of all else: Reopen, and jobs that come to their lane
-	claiming bool               // what room looks at is a step of a claim
+	rates    map[int64]rateRoom // the rate limits checked in this transaction
+	looks    int                // steps taken outside claims, by Reopen and by jobs that join a lane
+	claiming bool               // a claim is running, so steps count in Steps instead of looks
 
-	contenders []contender // of pick, which uses the memory again
-	// turnSteps counts the steps that this claim has taken to check contenders. roomy maps the IDs of lanes that had room,
-	// but a priority other than the one in turn, to that priority; a change of the lane removes it.
+	contenders []contender // used by pick, which reuses the memory
+	// turnSteps counts the steps that the current claim has taken to check contenders. roomy maps the id of a
+	// lane that had room, but another priority than the lane in turn, to that priority. A change of the lane
+	// removes its entry.
 	turnSteps int
 	roomy     map[int64]int64
-	// Bytes of jobs were read by claims.
+	// Bytes is the size of the jobs that claims have read.
 	Bytes int
-	// HookBytes were read and written for hooks: a job that has some may be large, whatever is done with it.
+	// HookBytes is the number of bytes read and written for hooks. A job that has hooks may be large, even if
+	// the operation on it is small.
 	HookBytes int
 }
 
-// New begins to work in a transaction.
+// New returns Rules for a transaction.
 func New(tx Tx, mem *Memory) Rules {
 	if mem.recheck == nil {
 		mem.recheck = map[int64]round{}

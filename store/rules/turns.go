@@ -7,37 +7,40 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Users whose next jobs in a queue have the same priority take turns, except with fifo. A user's next job is the
-// best-ranked one that all its gates have room for, so the jobs of one user never change their order.
+// Users whose next jobs in a queue have the same priority take turns, except with fifo. A user's next job is
+// the best-ranked one that all its gates have room for, so the jobs of one user never change their order.
 //
-// An example: user 1 has 10,000 jobs of priority 5, then user 2 enqueues job 10001 of priority 5, and user 3 job 10002 of
-// priority 3. The lane with the best head is that of user 1. It decides that the next job is one of this queue with
-// priority 5. Users 1 and 2 have one, and user 2 was served less recently, so a claim takes job 10001. It gets the place
-// of job 1 (Job.Start): the runner starts it before job 1, and its own rank stays, so if it is given back it has lost
-// nothing. The next claim takes job 1. User 3 takes no turns with them: job 10002 waits until it is the best-ranked one.
-// A job that ranks behind k jobs of each of n users waits for at most k turns of each.
+// An example: user 1 has 10,000 jobs of priority 5. Then user 2 enqueues job 10001 of priority 5, and user 3
+// enqueues job 10002 of priority 3. The lane with the best head belongs to user 1, so the next job comes from
+// this queue and has priority 5. Users 1 and 2 have such jobs, and user 2 was served less recently, so a
+// claim takes job 10001. The job gets the place of job 1 (Job.Start), so the runner starts it before job 1.
+// Its own rank does not change, so it loses nothing if it is given back. The next claim takes job 1. User 3
+// does not take turns with the others: job 10002 waits until it is the best-ranked job. A job that ranks
+// behind k jobs of each of n users waits for at most k turns of each.
 //
-// When a user was served is a number that counts the claims of this node (Served). It is a hint, kept in memory and lost
-// with a restart. A user without waiting jobs saves up no turns, since each turn makes the user the one who was served
-// last. A job that is given back without having started gives its turn back too; otherwise a user whose jobs are always
-// taken back from behind those of others would never start one.
+// Turns are numbered by a counter of the node's claimed jobs, and the user with the lowest last turn was
+// served least recently. Turns are hints: they are kept in memory and lost with a restart. A user without
+// waiting jobs saves up no turns, since each turn makes the user the one who was served last. A job that is
+// given back before it starts gives its turn back too. Otherwise, a user whose jobs are always taken back
+// from behind those of others would never start one.
 
-// Unknown is the priority of a lane whose head is only known to be at or before its first job.
+// Unknown is the priority of a lane whose head may be before its first job.
 // See docs/decisions/0014.
 const Unknown = math.MinInt64
 
-// Turn is when a user was served in a queue: at a claim, and at the one before it.
+// Turn holds the number of a user's turn in a queue (At), and the number of the user's turn before it
+// (Before).
 type Turn struct{ At, Before int64 }
 
-// contender is the best open lane of a user, and when the user was served last.
+// contender is the best open lane of a user, with the number of the user's last turn.
 type contender struct {
-	lane   *Lane // the engine's own: to be copied before it is used
+	lane   *Lane // belongs to the engine; copy it before use
 	served int64
 }
 
-// pick chooses the lane of the queue whose turn it is, and prepares look to scan it. The claim takes up to want more
-// jobs. It returns how many jobs of the lane may be leased. 0 means that lanes have changed and that the caller must
-// choose again.
+// pick chooses the lane whose user has the next turn in the queue, and prepares look to scan that lane. The
+// claim takes up to want more jobs. pick returns how many jobs of the lane may be leased. 0 means that lanes
+// have changed and that the caller must choose again.
 func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 	r.claiming = true
 	defer func() { r.claiming = false }()
@@ -52,7 +55,8 @@ func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 	look.Want, look.Peek = 1, true
 	r.contenders = r.contenders[:0]
 	r.tx.Contenders(q, func(l *Lane, served int64) {
-		// A lane without demands holds nothing up that could start, so one of another priority needs no look.
+		// A lane without demands needs no check if its priority is known to differ, because it cannot hold
+		// back a job that could start.
 		if len(l.Needs) > 0 || l.Priority == Unknown || l.Priority == first.Priority {
 			r.contenders = append(r.contenders, contender{l, served})
 		}
@@ -93,8 +97,8 @@ func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 	return n, nil
 }
 
-// upcoming returns the lanes of up to n contenders whose next job is known to have the given priority. The lanes of
-// the users that were served least recently come first.
+// upcoming returns the lanes of up to n contenders whose next job is known to have the given priority. The
+// lanes of the users that were served least recently come first.
 func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
 	next := slices.Clone(r.contenders)
 	slices.SortFunc(next, func(a, b contender) int {
@@ -114,18 +118,19 @@ func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
 	return list
 }
 
-// turnStepsMost bounds the steps that a claim takes to check contenders. After demandStepsMost of them it checks no more
-// lanes that make demands. So there are always steps left to find the priority of the
-// other lanes, which is not known after a restart, and to lease jobs. After that, only the lanes that are known to have
-// the right priority take turns.
+// turnStepsMost limits the steps that a claim takes to check contenders. After demandStepsMost of them, the
+// claim checks no more lanes with demands. So steps remain to find the priorities of the other lanes, which
+// are not known after a restart, and to lease jobs. After turnStepsMost steps, only lanes that are known to
+// have the right priority take turns.
 const (
 	turnStepsMost   = StepsMost / 2
 	demandStepsMost = turnStepsMost / 2
 )
 
-// nextContender returns the index of the contender to check next, or -1. Among those that may have a job of the first
-// lane's priority, it is the one whose user was served least recently. It skips lanes that this claim has checked and
-// whose next job has another priority, so that the claim does not read them again for each job that it leases.
+// nextContender returns the index of the contender to check next, or -1. Among the contenders that may have a
+// job of the first lane's priority, it is the one whose user was served least recently. It skips lanes that
+// this claim has already checked and whose next job has another priority. So the claim does not read these
+// lanes again for each job that it leases.
 func (r *Rules) nextContender(list []contender, first *Lane) int {
 	at := -1
 	for i := range list {
@@ -150,8 +155,8 @@ func (c *contender) before(other *contender) bool {
 	return c.served < other.served || c.served == other.served && other.lane.Head.After(c.lane.Head)
 }
 
-// holdPlaces sees to it that a lane does not overtake others that lack room at a resource which both need: these are shut,
-// and hold their places there. It reports whether one was.
+// holdPlaces prevents a lane from overtaking others that lack room at a resource that both need. It closes
+// those lanes, so that they hold back this lane at the resource. It reports whether it has changed any lane.
 func (r *Rules) holdPlaces(l *Lane, others []contender) (changed bool, err error) {
 	for i := range others {
 		other := *others[i].lane
@@ -168,7 +173,8 @@ func (r *Rules) holdPlaces(l *Lane, others []contender) (changed bool, err error
 	return false, nil
 }
 
-// contends finds the priority of a lane, and how many of its jobs may be leased; 0 means that the lanes have changed.
+// contends finds the priority of a lane and returns how many of its jobs may be leased. 0 means that lanes
+// have changed.
 func (r *Rules) contends(l *Lane) (n int, err error) {
 	if changed, err := r.locate(l); changed || err != nil {
 		return 0, err
@@ -179,7 +185,7 @@ func (r *Rules) contends(l *Lane) (n int, err error) {
 	return r.fits(l)
 }
 
-// fits returns how many jobs of an open lane may be leased. A lane without room is shut.
+// fits returns how many jobs of an open lane may be leased. It closes a lane without room.
 func (r *Rules) fits(l *Lane) (n int, err error) {
 	n, full, err := r.room(l)
 	if err == nil && n == 0 && full != Again {
@@ -188,8 +194,8 @@ func (r *Rules) fits(l *Lane) (n int, err error) {
 	return n, err
 }
 
-// locate moves the head of a lane to its first job, so that its priority is known. It reports whether the lane has changed
-// otherwise.
+// locate moves the head of a lane to its first job if the lane's priority is not known. It reports whether
+// the lane has changed in any other respect.
 func (r *Rules) locate(l *Lane) (changed bool, err error) {
 	if l.Priority != Unknown {
 		return false, nil

@@ -5,7 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Simulate claims up to n jobs, for a transaction that is rolled back. It stops at a bounded number of steps and bytes.
+// Simulate claims up to n jobs in a transaction that the caller rolls back. It stops after a limited number
+// of steps and bytes.
 func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 	steps, bytes := 0, r.Bytes
 	for more := true; more && len(s.Jobs) < n; {
@@ -26,15 +27,16 @@ func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 	return s, nil
 }
 
-// Bounds of a simulation. It may exceed them by what one claim does.
+// Limits of a simulation. The last claim may exceed them.
 const (
 	simulationSteps = 20 * StepsMost
 	simulationBytes = 20 * MaxClaimBytes
 )
 
-// Obstacles are what keeps a claim from taking a job that stands in its lane: the gates are asked as the claim asks
-// them, all of them and not up to the first that is full, and a lane that stands before this one at a resource counts
-// though it may be held elsewhere. Of one that waits for its time it is a pause of its queue alone. It changes nothing.
+// Obstacles returns the reasons why a claim does not take a job that is ready, and changes nothing. Unlike a
+// claim, it checks all gates of the job, not only up to the first full one. A lane that ranks before this one
+// at a resource counts as an obstacle, even if another gate holds that lane back. For a job that is not due
+// yet, Obstacles reports only a pause of its queue.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 	j, err := r.tx.Job(seq, Summary)
 	if err != nil || j.Standing != Ready && j.Standing != Timed || r.tx.Lease(seq) != nil {
