@@ -10,9 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// plainAttempt is the column ran of a job that its attempt has completed and that has left nothing else: WORKER PID CPU_US
-// PEAK_RSS NODE, the rest of it stands in other columns of the job. It is "" of an attempt that needs a row of its own. Most jobs
-// end so, and what they have run costs no row then.
+// plainAttempt returns the value of a job's column ran for its last attempt: WORKER PID CPU_US PEAK_RSS
+// NODE. The other values of the attempt are in other columns of the job. Most jobs complete without output
+// or errors, so their attempts need no row in the table attempts. plainAttempt returns "" for an attempt
+// that needs one.
 // See docs/decisions/0025.
 func plainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
@@ -28,11 +29,12 @@ func plainAttempt(e *store.Settlement) string {
 	return string(append(b, a.Node...))
 }
 
-// jobAttemptColumns are what of a job's row is about its last attempt, in the order of readJobAttempt.
+// jobAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
+// readJobAttempt.
 const jobAttemptColumns = `ran, runs, fence, started_at, ended_at`
 
-// readJobAttempt makes an attempt of a row of jobAttemptColumns. There is none if it has a row of its own. What of it cannot be read
-// is left out.
+// readJobAttempt converts a row of jobAttemptColumns. found is false if the attempt has its own row in the
+// table attempts. Unreadable values are left out.
 func readJobAttempt(r row) (a queue.Attempt, found bool) {
 	text := r.text(0)
 	if text == "" {
@@ -44,7 +46,7 @@ func readJobAttempt(r row) (a queue.Attempt, found bool) {
 		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }
 
-// setApart gives the last attempt of a job that does not stay completed a row of its own.
+// setApart inserts a row for the last attempt of a job that does not stay completed.
 func (t *tx) setApart(j *rules.Job) error {
 	var a queue.Attempt
 	found := false
@@ -59,13 +61,14 @@ func (t *tx) setApart(j *rules.Job) error {
 	return err
 }
 
-// insertAttempt gives an attempt a row.
+// insertAttempt inserts a row for an attempt.
 func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
 	err := t.row(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
 		string(a.Reason), a.Error, bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), a.OutputBytes)
-	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) { // of few jobs
+	// Few jobs have these values.
+	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
 		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
 	}
 	return err

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// An attempt that has left nothing stands in its job's row while that is completed, and is told as if it had a row of its own, which
-// it gets once the job runs anew.
+// An attempt without output or errors is stored in its job's row while the job stays completed. It is
+// reported like any other attempt. It gets its own row once the job runs again.
 func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
@@ -94,7 +94,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	if faults, err := rowFaults(s.db, s.now()); err != nil || len(faults) != 1 || !strings.Contains(faults[0], "cannot be read") {
 		t.Errorf("faults: %q, %v", faults, err)
 	}
-	again() // it stops nobody
+	again() // the damage does not prevent another attempt
 }
 
 func equalAttempts(a, b queue.Attempt) bool {

@@ -16,27 +16,27 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A copy is one SQLite file: the database with, in a table of its own, the output
-// files that it refers to. SQLite's backup interface makes it, on the connection that
-// writes: what is written meanwhile goes into the copied pages too, so that it need
-// not begin anew and nobody holds the WAL.
+// A backup is one SQLite file: the database and, in an additional table, the output files that it refers
+// to. SQLite's backup interface copies the pages on the writer's connection. Pages that the writer changes
+// in the meantime are updated in the copy too, so the backup need not start over, and no reader keeps the
+// WAL from being emptied.
 // See docs/decisions/0037.
 const (
 	copyPrefix  = "copy-"
-	copyStep    = 256 // pages, 1 MiB: about a millisecond of the writer's turn
+	copyStep    = 256 // pages, 1 MiB; copying them takes about a millisecond of the writer's time
 	outputPiece = 1 << 20
 )
 
-// madeCopy is a backup that has been made.
+// madeCopy is a finished backup.
 type madeCopy struct {
 	*os.File
 	size int64
 }
 
-// Size is how many bytes it has.
+// Size returns the size of the backup in bytes.
 func (c *madeCopy) Size() int64 { return c.size }
 
-// Close deletes the copy.
+// Close deletes the backup.
 func (c *madeCopy) Close() error {
 	err := c.File.Close()
 	if gone := os.Remove(c.Name()); gone != nil && !errors.Is(gone, os.ErrNotExist) {
@@ -45,10 +45,9 @@ func (c *madeCopy) Close() error {
 	return err
 }
 
-// Backup makes a copy, beside the database, that holds every change which was answered
-// before Backup was called, and later ones up to some instant. each hears how many
-// bytes were copied so far, of about how many. The copy has passed integrity_check.
-// One copy is made at a time.
+// Backup makes a backup next to the database. It contains every change that was acknowledged before Backup
+// was called, and later changes up to some instant. Backup calls each with the number of bytes copied so
+// far and the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, of int64) error) (store.Copy, error) {
 	var made *madeCopy
 	err := s.copied(ctx, s.counted().Outputs, each, func(c *liteConn, path string) error {
@@ -74,13 +73,13 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(made.Name()) // a file that is open stays until it is closed, where the system has that
+	os.Remove(made.Name()) // on Unix, the file stays readable until it is closed
 	return made, nil
 }
 
-// copied makes a copy, to which so many bytes will be added, has it looked at through its
-// connection and then, if kept is not nil, as a file; else it is deleted. The end of ctx
-// ends what SQLite does meanwhile.
+// copied copies the database into a temporary file and calls look with a connection to it. If kept is not
+// nil, it then calls kept with the file's path and keeps the file; otherwise it deletes the file. added is
+// how many bytes look will add. When ctx ends, running statements on the copy are interrupted.
 func (s *Store) copied(ctx context.Context, added int64, each func(done, of int64) error, look func(c *liteConn, path string) error, kept func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
@@ -88,12 +87,13 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	defer s.copying.Store(false)
 	need := s.Counts().Bytes + added + roomToCopy
 	if free, err := s.free(); err == nil && free < need {
-		const unit = 1 << 10 // both figures in whole KiB are easy to compare; the need is rounded up
+		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
+		const unit = 1 << 10
 		return queue.Errorf(queue.CodeNoSpace,
 			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
 			queue.DescribeSize((need+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
 	}
-	f, err := os.CreateTemp(s.dir, copyPrefix) // 0600
+	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600
 	if err != nil {
 		return err
 	}
@@ -114,14 +114,15 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	release := c.endWith(ctx)
 	err = s.copyPages(ctx, c, each)
 	if err == nil {
-		err = c.exec(`PRAGMA journal_mode = delete`) // one file, which may be read where nothing can be written
+		// The copy then is a single file, which can be read even from a read-only directory.
+		err = c.exec(`PRAGMA journal_mode = delete`)
 	}
 	if err == nil {
 		err = look(c, path)
 	}
 	release()
 	if ctx.Err() != nil {
-		err = ctx.Err() // not what SQLite was doing then
+		err = ctx.Err() // hide the error of the interrupted statement
 	}
 	if err = noRoomFor(errors.Join(err, c.close())); err != nil || kept == nil {
 		return err
@@ -133,11 +134,11 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	return nil
 }
 
-// roomToCopy is what a copy leaves free for the queue, in bytes: below it new jobs are
-// refused, and next the jobs that run lose output.
+// roomToCopy is how much disk space a copy leaves free for the queue, in bytes. With less space new jobs
+// are refused, and with even less running jobs lose output.
 const roomToCopy = roomBytes + copyStep*pageSize
 
-// leavesRoom is an error once a copy takes space that the queue needs.
+// leavesRoom returns an error once a copy takes disk space that the queue needs.
 func (s *Store) leavesRoom() error {
 	if free, err := s.free(); err == nil && free < roomToCopy {
 		return errNoRoom
@@ -147,7 +148,7 @@ func (s *Store) leavesRoom() error {
 
 var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no disk space for a copy of the database; free some space and try again")
 
-// noRoomFor is the error of a copy, which is not the database's.
+// noRoomFor replaces the error for a full disk, since it is the copy that fails and not the database.
 func noRoomFor(err error) error {
 	if err != nil && kindOf(err) == full {
 		return errNoRoom
@@ -155,7 +156,8 @@ func noRoomFor(err error) error {
 	return err
 }
 
-// copyPages copies all pages of the database into an empty one, a step a turn.
+// copyPages copies all pages of the database into an empty one. The writer can commit between two steps of
+// copyStep pages.
 func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of int64) error) error {
 	main, err := libc.CString("main")
 	if err != nil {
@@ -192,26 +194,26 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 			err = each((of-left)*pageSize, of*pageSize)
 		}
 	}
-	// The writer must be rid of it before to is closed, whoever gave up and whatever has
-	// ended or failed by now.
+	// The backup must end before the target connection is closed, even if ctx has ended or the store has
+	// failed.
 	<-s.turn
 	s.endBackup()
 	s.turn <- struct{}{}
 	return err
 }
 
-// pageSize is SQLite's usual one, which the database has.
+// pageSize is the page size of the database in bytes, SQLite's default.
 const pageSize = 4096
 
-// endBackup ends the copying, if there is any. The caller has the turn to write.
+// endBackup ends a running backup. The caller holds the token from turn.
 func (s *Store) endBackup() {
 	if s.backup != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.lite.tls, s.backup) // it repeats a step's error
+		sqlite3.Xsqlite3_backup_finish(s.lite.tls, s.backup) // returns the error of a step again
 		s.backup = 0
 	}
 }
 
-// addOutputs puts the output files that a copy refers to into it.
+// addOutputs stores the output files that a copy refers to in the copy.
 func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outputs) error {
 	statements := []string{`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`, `BEGIN`}
 	for _, q := range statements {
@@ -225,13 +227,13 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 		}
 		f, err := outputs(ref)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // doctor tells of it
+			return nil // doctor reports the missing file
 		}
 		if err != nil {
 			return fmt.Errorf("read an output file: %w", err)
 		}
 		defer f.Close()
-		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // it may have been made longer
+		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes appended since
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
 			if failed := errors.Join(ctx.Err(), s.leavesRoom()); failed != nil {
@@ -257,11 +259,10 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 	return err
 }
 
-// refStep is how many names of outputs are read at once.
+// refStep is how many names of output files are read per query.
 const refStep = 1000
 
-// eachRef calls each with the name of every output file that a copy refers to, and its size
-// in bytes.
+// eachRef calls each with the name of every output file that a copy refers to, and its size in bytes.
 func eachRef(c *liteConn, each func(ref string, size int64) error) error {
 	seq, n := int64(0), int64(0)
 	for {
@@ -283,7 +284,7 @@ func eachRef(c *liteConn, each func(ref string, size int64) error) error {
 	}
 }
 
-// integrity is an error if SQLite finds the database damaged.
+// integrity returns an error if SQLite finds the database damaged.
 func integrity(c *liteConn) error {
 	var verdict []string
 	err := c.query(func(r row) (bool, error) {
@@ -299,9 +300,9 @@ func integrity(c *liteConn) error {
 	return nil
 }
 
-// sweepCopies deletes what a service that was killed has left of copies.
+// sweepCopies deletes the unfinished copies of a service that was killed.
 func sweepCopies(dir string) {
-	list, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*")) // the pattern is sound
+	list, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*")) // Glob fails only for a malformed pattern
 	for _, path := range list {
 		os.Remove(path)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// withOutput is a store with a job whose output, of so many bytes, is in a file.
+// withOutput returns a store with one job whose output is in a file and has the given size in bytes.
 func withOutput(t *testing.T, bytes string) *Store {
 	t.Helper()
 	dir := filled(t, 1)
@@ -34,8 +34,8 @@ func noCopies(t *testing.T, s *Store) {
 
 func progress(int64, int64) error { return nil }
 
-// A backup takes no space that the queue needs: one that would not fit with its outputs
-// does not begin, and one whose space others take meanwhile gives up.
+// A backup takes no disk space that the queue needs. It does not start if it would not fit with its output
+// files. It gives up if other programs use up the space in the meantime.
 func TestBackupLeavesRoom(t *testing.T) {
 	s := withOutput(t, "100000000")
 	read := 0
@@ -69,8 +69,8 @@ func TestBackupLeavesRoom(t *testing.T) {
 	made.Close()
 }
 
-// A backup whose client is gone, or whose service stops, ends at once, also while
-// SQLite looks through the copy.
+// A backup ends when its context ends: the client is gone or the service stops. An ended backup leaves no
+// files behind and allows the next one.
 func TestBackupEndsWithItsContext(t *testing.T) {
 	s := withOutput(t, "1")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -89,7 +89,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	made.Close()
 }
 
-// An output that is deleted while doctor looks is not told to be nobody's.
+// If an output file is deleted while doctor checks, doctor does not report that it belongs to no attempt.
 func TestVerifyWhileOutputsGo(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)

@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// barred fills a store with some 990 jobs a unit that may not run: behind one lock, locks of their
-// own under a quota, full rates, a paused queue and a job that has not ended.
+// barred fills a store with about 990 jobs per unit of scale that may not run. They are behind one lock,
+// behind individual locks of a user at the quota, behind full rates, in a paused queue, or wait for a job
+// that has not ended.
 func barred(t testing.TB, s *Store, scale int) {
 	ctx := t.Context()
 	must := func(err error) {
@@ -88,7 +89,7 @@ func barred(t testing.TB, s *Store, scale int) {
 	}
 }
 
-// rounds enqueues, claims and settles blocks of jobs of another user.
+// rounds enqueues, claims and settles n blocks of 8 jobs of another user.
 func rounds(t testing.TB, s *Store, n int) {
 	for range n {
 		drafts := make([]queue.Job, 8)
@@ -112,10 +113,10 @@ func rounds(t testing.TB, s *Store, n int) {
 	}
 }
 
-// However many jobs may not run, and for whatever reason, nobody else's claims look at them.
+// Jobs that may not run cost other users' claims nothing, for any number of such jobs and any reason.
 func TestBarredJobsCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
-		rounds(t, s, 20) // what is made once is there
+		rounds(t, s, 20) // prepares the statements
 		all := func() (n int64) {
 			inTransaction(t, s, func() error {
 				for q := range s.lite.stmts {
@@ -133,13 +134,14 @@ func TestBarredJobsCostNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	barred(t, s, 10)
 	without, with := statements(empty), statements(s)
-	if with > without+100*8+50 { // one an end: whether somebody waits for it; and a minute of figures may begin
+	// One statement per ended job checks for dependants, and a new minute of statistics may begin.
+	if with > without+100*8+50 {
 		t.Errorf("%d statements where 9,900 jobs are barred, %d where there are none", with, without)
 	}
 	sound(t, s, "at the end")
 }
 
-// overQuota fills a store with jobs of a user who may run one, and does.
+// overQuota fills a store with n jobs of a user who is at the quota of leased jobs.
 func overQuota(t testing.TB, s *Store, n int) {
 	if err := s.SetMaxRunningUser(t.Context(), 8); err != nil {
 		t.Fatal(err)
@@ -158,8 +160,8 @@ func overQuota(t testing.TB, s *Store, n int) {
 	}
 }
 
-// BenchmarkBarred is what a block of 8 jobs costs in an empty queue, where 990,000 are barred, and
-// where a million of another user wait for the quota.
+// BenchmarkBarred measures a block of 8 jobs in an empty queue, in one with 990,000 jobs that may not run,
+// and in one where a million jobs of another user wait for the quota.
 func BenchmarkBarred(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -179,8 +181,8 @@ func BenchmarkBarred(b *testing.B) {
 	}
 }
 
-// BenchmarkDependants is how long enqueues of another client take while 100,000 dependants of one
-// job are decided, and while nothing else is done.
+// BenchmarkDependants measures how long another client's enqueues take: alone, and while 100,000 dependants
+// of one job are decided.
 func BenchmarkDependants(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "beside 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {

@@ -16,30 +16,30 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// batch is a large batch whose jobs are not all in the queue yet: in frames, each
-// of which holds some jobs.
+// batch is a large batch whose jobs are not all in the queue yet. The client sends it in several requests.
+// Each request is stored as one frame, which holds some of the jobs.
 // See docs/decisions/0009.
 type batch struct {
 	n         int64
 	uid       int
 	name      string
-	at        queue.Millis     // of its last frame
-	node      int64            // that took it
-	jobs      int64            // that are not in the queue yet
-	names     int64            // of them that have a name of their own, as far as this process knows
-	bytes     int64            // that its jobs in frames use
-	of        map[string]int64 // jobs of each queue, as far as this process knows; replaced, not changed
+	at        queue.Millis     // time of the last frame
+	node      int64            // number of the node that receives the frames
+	jobs      int64            // number of jobs that are not in the queue yet
+	names     int64            // number of these jobs that were given an id; counted since the store was opened
+	bytes     int64            // size of the jobs in frames, in bytes
+	of        map[string]int64 // jobs per queue, counted since the store was opened; replaced, not changed
 	committed bool
-	dropped   bool // it is removed, a frame a step
+	dropped   bool // the batch is being removed, one frame per step
 }
 
-// staging reports whether a batch takes frames.
+// staging reports whether a batch accepts frames.
 func (b *batch) staging() bool { return !b.committed && !b.dropped }
 
-// staged says which batches take frames of this node's clients.
+// staged reports whether a batch accepts frames from this node's clients.
 func (s *engine) staged(b *batch) bool { return b.staging() && b.node == s.node }
 
-// StageBatch keeps one frame of a batch.
+// StageBatch stores one frame of a batch.
 func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := allTexts(r.Drafts)
 	if err != nil {
@@ -53,8 +53,7 @@ func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 	return receipt, err
 }
 
-// setBatch changes what is known of a batch, and of its user; one without a number is
-// gone.
+// setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
 func (t *tx) setBatch(n int64, b batch) {
 	t.tellAll()
 	m := &t.s.mem
@@ -88,7 +87,7 @@ func (t *tx) setBatch(n int64, b batch) {
 	}
 }
 
-// first is the batch with the lowest number of those that match.
+// first returns the matching batch with the lowest number.
 func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
 	for _, b := range m.batches {
 		if matches(&b) && (!ok || b.n < found.n) {
@@ -98,7 +97,7 @@ func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
 	return found, ok
 }
 
-// staged is a batch that takes frames.
+// staged returns the user's batch of that name that accepts frames.
 func (m *memory) staged(uid int, name string) (batch, bool) {
 	return m.first(func(b *batch) bool { return b.staging() && b.uid == uid && b.name == name })
 }
@@ -156,7 +155,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	switch {
 	case !going:
 		b.n, err = t.beginBatch(&b, len(r.Drafts))
-	case b.node != t.s.node: // its client has come from another one
+	case b.node != t.s.node: // its client sent earlier frames to another node
 		err = t.takeBatch(&b)
 	}
 	if err != nil {
@@ -176,10 +175,10 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	return receipt, nil
 }
 
-// grownFrame is how many bytes are made room for at once at most for the jobs of a frame.
+// grownFrame limits how many bytes are allocated in advance for the jobs of a frame.
 const grownFrame = 512 << 10
 
-// addFrame stores drafts of a batch, in one piece, and what they are named.
+// addFrame stores drafts of a batch as one frame, and the ids that the drafts were given.
 func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
@@ -188,7 +187,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 		if frame, err = f.append(frame); err != nil {
 			return err
 		}
-		if i == 0 { // most are alike
+		if i == 0 { // most jobs of a batch have about the same size
 			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
 		}
 		if !f.named() {
@@ -203,8 +202,8 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 	return err
 }
 
-// remembered refuses to begin a batch under the name of one that was forgotten with
-// some of its frames: it would be committed without them.
+// remembered returns an error if a batch of that name was forgotten after some of its frames had arrived. A
+// new batch of that name would be committed without these frames.
 func (t *tx) remembered(r store.Request) error {
 	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
 	if err == nil && forgotten != 0 {
@@ -221,8 +220,7 @@ func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 	return n, t.auditBatch(b, "begun", int64(jobs))
 }
 
-// auditBatch records what becomes of a batch that is not committed: nothing else tells
-// of its jobs.
+// auditBatch records an event about an uncommitted batch. Its jobs have no other events.
 func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 	target := store.BatchTarget(b.name, what, jobs)
 	detail, err := json.Marshal(queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
@@ -232,8 +230,8 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 	return t.AddEvent(queue.EventAudit, nil, 0, detail)
 }
 
-// commitBatch makes the frames of a batch, and these drafts, jobs of the queue from
-// now on: ApplyBatch moves them there.
+// commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
+// ApplyBatch moves them there.
 func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.staged(r.UID, r.Batch)
@@ -260,7 +258,7 @@ func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, 
 	return receipt, nil
 }
 
-// AbortBatch forgets a batch that was not committed.
+// AbortBatch removes a batch that was not committed.
 func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := s.do(ctx, prompt, func(t *tx) error {
@@ -273,7 +271,7 @@ func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 		}
 		return t.drop(b)
 	})
-	for more := n != 0; more && err == nil; { // its ids are free when this returns
+	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
 		err = s.do(ctx, normal, func(t *tx) (err error) {
 			more, err = t.dropStep(n)
 			return err
@@ -282,7 +280,8 @@ func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	return err
 }
 
-// forget drops a batch whose client may still be sending: its name is kept.
+// forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
+// are rejected.
 func (t *tx) forget(b batch) error {
 	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
 		return err
@@ -293,7 +292,7 @@ func (t *tx) forget(b batch) error {
 	return t.drop(b)
 }
 
-// drop has a batch removed: dropStep does it.
+// drop marks a batch as removed; dropStep removes its frames.
 func (t *tx) drop(b batch) error {
 	if err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
 		return err
@@ -304,8 +303,8 @@ func (t *tx) drop(b batch) error {
 	return nil
 }
 
-// dropStep removes a frame of a batch, with the ids of its jobs; the batch goes with
-// its last one. It reports whether there is more.
+// dropStep removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
+// removes the batch. It reports whether there is more to remove.
 func (t *tx) dropStep(n int64) (more bool, err error) {
 	f, found, err := t.firstFrame(n)
 	if err != nil {
@@ -314,7 +313,7 @@ func (t *tx) dropStep(n int64) (more bool, err error) {
 	if !found {
 		return false, t.dropEmpty(n)
 	}
-	if !f.whole { // so not all its ids can be told
+	if !f.whole { // some of the frame's ids are unreadable
 		if err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
 			return false, err
 		}
@@ -322,7 +321,8 @@ func (t *tx) dropStep(n int64) (more bool, err error) {
 	return true, t.dropFrame(&f)
 }
 
-// dropEmpty removes a batch that has no frames, and the ids that no frame could tell.
+// dropEmpty removes a batch that has no frames. If a damaged frame was detached from the batch, it also
+// removes the ids that could not be read from that frame.
 func (t *tx) dropEmpty(n int64) error {
 	detached, err := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
 	if err == nil && detached != 0 {
@@ -349,10 +349,10 @@ func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 	return more, err
 }
 
-// finish moves a frame of a batch into the queue, and reports whether there may be more.
+// finish moves the first frame of a batch into the queue. It reports whether there may be more frames.
 func (t *tx) finish(b batch) (more bool, err error) {
 	if err := t.s.host.room(); err != nil {
-		return true, err // the reserve is for what runs
+		return true, err // the disk reserve is for running jobs
 	}
 	f, found, err := t.firstFrame(b.n)
 	if err != nil {
@@ -369,7 +369,7 @@ func (t *tx) finish(b batch) (more bool, err error) {
 		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, cmp.Or(j.id, strconv.FormatInt(j.seq, 10))); err != nil {
 			return false, err
 		}
-		if b.uid < 0 { // its owner was disowned meanwhile
+		if b.uid < 0 { // the batch's owner was disowned in the meantime
 			stored, err := t.Job(j.seq, rules.Summary)
 			if err == nil {
 				err = t.rules.Disown(&stored, b.uid)
@@ -379,7 +379,7 @@ func (t *tx) finish(b batch) (more bool, err error) {
 			}
 		}
 	}
-	b.jobs -= f.count // they are counted now
+	b.jobs -= f.count // they are counted as jobs of the queue now
 	b.bytes -= f.bytes
 	t.setBatch(b.n, b)
 	if !f.whole {
@@ -388,9 +388,9 @@ func (t *tx) finish(b batch) (more bool, err error) {
 	return true, t.dropFrame(&f)
 }
 
-// tidyBatches removes a frame of a batch that is dropped, or forgets one whose client
-// has gone silent, or moves a frame of one that was committed; it reports whether
-// there is more to do.
+// tidyBatches does one step of upkeep: it removes a frame of a dropped batch, forgets a batch whose client
+// has stopped sending, or moves a frame of a committed batch into the queue. It reports whether there is
+// more to do.
 func (t *tx) tidyBatches() (more bool, err error) {
 	m := &t.s.mem
 	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
@@ -410,12 +410,13 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	}
 	_, err = t.finish(b)
 	if errors.Is(err, queue.ErrNoSpace) {
-		return false, nil // at the next look
+		return false, nil // the next upkeep tries again
 	}
 	return true, err
 }
 
-// readBatches reads which batches there are, and how many jobs and bytes their frames have.
+// readBatches adds the statements that read all batches, and the number and size of the jobs in their
+// frames.
 func (s *engine) readBatches(all *reads) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
@@ -433,7 +434,7 @@ func (s *engine) readBatches(all *reads) {
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// countBatches adds their jobs and bytes to those of their users.
+// countBatches adds the jobs and bytes of all batches to the totals of their users.
 func (s *engine) countBatches() {
 	m := &s.mem
 	for _, b := range m.batches {
@@ -449,8 +450,7 @@ func (s *engine) countBatches() {
 	}
 }
 
-// endBatches finishes what was committed before the store was opened, and forgets
-// what was not.
+// endBatches finishes the batches that were committed before the store was opened, and forgets the others.
 func (s *engine) endBatches(ctx context.Context) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
@@ -472,7 +472,7 @@ func (s *engine) endBatches(ctx context.Context) error {
 			return err
 		})
 		if errors.Is(err, queue.ErrNoSpace) {
-			return nil // later: what is there can run meanwhile
+			return nil // upkeep continues later; the stored jobs can run in the meantime
 		}
 		if err != nil {
 			return err
@@ -481,12 +481,14 @@ func (s *engine) endBatches(ctx context.Context) error {
 	return nil
 }
 
-// idsGiven reads which ids there are of jobs that were given one.
+// idsGiven returns a statement that reads the ids in a column that users gave to jobs. Other jobs have
+// their seq as id.
 func idsGiven(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
 }
 
-// taken says which of these ids jobs have, of the queue or of a batch.
+// taken reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
+// the inbox.
 func (t *tx) taken(ids []string) (map[string]bool, error) {
 	m := &t.s.mem
 	there := map[string]bool{}
@@ -498,7 +500,7 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 		column = t.amongWords("id")
 	}
 	of, args := idsGiven(column), append(make([]any, 0, 5), list)
-	var numbers []byte // of jobs that there may be
+	var numbers []byte // seqs of jobs that may exist
 	for _, id := range ids {
 		if n := numberOf(id); n > 0 && n < m.nextSeq {
 			numbers = append(strconv.AppendInt(numbers, n, 10), ' ')
@@ -525,7 +527,7 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 		if seq == 0 || there[id] || seq >= m.nextSeq {
 			continue
 		}
-		// It may be the number of a job there: seqs of frames do not overlap.
+		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
 		last, err := t.number(`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 		if err != nil {
 			return there, err

@@ -14,14 +14,17 @@ const (
 	bestLanesPage = 32
 )
 
-// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried.
+// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be
+// retried.
 //
-// No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead, BestWaiting compares
-// the first job that waits to be retried and the first jobs of the user's lanes. In each queue, the user has one lane
-// for the jobs without demands. A lane for jobs with demands stores a position at or before its first job, so the search
-// takes these lanes in the order of their positions and ends at the first position that is behind the best job found.
-// The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the last lane that
-// was searched, so the effective priority at this position is then an upper bound of the result.
+// No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead,
+// BestWaiting compares the first job that waits to be retried with the first jobs of the user's lanes. In
+// each queue, the user has one lane for the jobs without demands. The row of a lane with demands stores a
+// position at or before the lane's first job. So the search takes these lanes in the order of their
+// positions, and ends at the first position behind the best job found.
+//
+// The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the
+// last searched lane, so the effective priority at this position is then an upper bound of the result.
 func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	s.mu.Lock()
 	waiting, counts := s.usage[uid].waiting, s.counts
@@ -41,7 +44,7 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
 		}
 		if b.limited && (!b.found || b.best.After(b.others)) {
-			if counts.Reranking { // positions of two orders cannot be compared
+			if counts.Reranking { // positions computed by different orders cannot be compared
 				b.others = rules.Start
 			}
 			bound := order.EffectivePriority(b.others.Rank, now, counts.Enqueued)

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The read costs the same however many jobs, queues and locks the user and others have, and nothing for a user without
-// waiting jobs.
+// The cost of BestWaiting does not depend on the number of jobs, queues and locks of the user or of others.
+// For a user without waiting jobs it costs nothing.
 func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	const some, many = 1000, 10_000
 	s := openStore(t, t.TempDir())
@@ -52,7 +52,7 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	if took := read(own, 6); took > few+few/5 {
 		t.Errorf("%d steps with %d jobs, and %d with %d", took, some+2*many, few, some)
 	}
-	for _, seq := range put(t, s, idle, 3) { // waiting, but not runnable
+	for _, seq := range put(t, s, idle, 3) { // these jobs wait, but are not runnable
 		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,8 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 }
 
-// The heads of more lanes than the search can read are better than all their jobs. The result is then an upper bound.
+// If there are more lanes than the search reads, and the heads stored for the lanes are better than all
+// their jobs, the result is an upper bound.
 func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	for _, order := range []queue.Order{usual, {Scheduling: queue.ByPriority}} {
 		for _, c := range []struct {
@@ -96,7 +97,8 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	}
 }
 
-// A user has jobs in more queues than the search can read.
+// If a user has jobs in more queues than the search reads, the result is a bound that is at least the
+// highest priority.
 func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for i := range maxBestLanes + 1 {

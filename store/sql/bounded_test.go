@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// counted has the rows counted that each transaction changes; most is how many one
-// has changed at most since it was asked last, and how many there were.
+// counted counts the rows that each transaction changes. most returns the highest count since its last
+// call, and how many transactions changed rows.
 func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
@@ -23,7 +23,7 @@ func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)
 	var before, worst int64
 	var begun int
 	clock := s.now
-	hook := func() queue.Millis { // each transaction begins with a look at the clock
+	hook := func() queue.Millis { // each transaction begins by reading the clock
 		n, err := s.lite.number(`SELECT total_changes()`)
 		if err != nil {
 			t.Error(err)
@@ -43,7 +43,7 @@ func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)
 	}
 }
 
-// stage sends n jobs as the frames of a batch, by names if they are to have any.
+// stage sends n jobs as frames of a batch, with ids if named is set.
 func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
@@ -60,7 +60,7 @@ func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	}
 }
 
-// dropsDamaged gives a batch up whose frame cannot be read: its ids are free again.
+// dropsDamaged checks that aborting a batch with an unreadable frame frees the batch's ids.
 func dropsDamaged(t *testing.T, s *Store) {
 	t.Helper()
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
@@ -75,7 +75,7 @@ func dropsDamaged(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.AbortBatch(t.Context(), 0, "e")
 	}
-	if err == nil { // while there is a batch, its ids are looked at
+	if err == nil { // ids of batches are checked only while there is a batch
 		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
 	}
 	if err == nil {
@@ -89,7 +89,7 @@ func dropsDamaged(t *testing.T, s *Store) {
 	}
 }
 
-// enqueueMany enqueues n jobs, 1,000 a request.
+// enqueueMany enqueues n jobs, 1,000 per request.
 func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 	t.Helper()
 	for range n / 1000 {
@@ -103,7 +103,7 @@ func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 	}
 }
 
-// untilDone repeats a step as long as it says that there is more.
+// untilDone repeats a step while it reports that there is more to do.
 func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
 	t.Helper()
 	for more := true; more; {
@@ -120,12 +120,12 @@ func finish(t *testing.T, s *Store, committed store.Receipt) {
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, committed.Batch) })
 }
 
-// However much is due, too old, or of one batch, no transaction changes more than a
-// bounded number of rows: whoever waits for the next one waits as long as for a step.
+// No transaction changes more than a bounded number of rows, even if very many jobs are due, too old or in
+// one batch. So the next caller waits at most for one step.
 func TestNoTransactionIsLarge(t *testing.T) {
 	const many = 5 * promoteStep
 	s := openStore(t, t.TempDir())
-	now := s.now() // stands still, but for the steps below
+	now := s.now() // advanced only by the cases below
 	s.now = func() queue.Millis { return now }
 	most := counted(t, s)
 	promote := func() {
@@ -140,8 +140,8 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		what    string
 		prepare func()
 		do      func()
-		rows    int64 // a transaction
-		atLeast int   // transactions
+		rows    int64 // maximum number of changed rows per transaction
+		atLeast int   // minimum number of transactions
 	}{
 		{"jobs due in the same millisecond", func() {
 			enqueueMany(t, s, many, func(j *queue.Job) { j.RunAt, j.ExpiresAt = due, expiry })
@@ -191,7 +191,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		c.prepare()
 		most()
 		c.do()
-		const heads = 10 // the rows of meta, of a batch and the like
+		const heads = 10 // the rows of meta, of a batch and similar ones
 		if rows, n := most(); rows > c.rows+heads || n < c.atLeast {
 			t.Errorf("%s: %d rows in a transaction of %d; want %d at most in %d at least", c.what, rows, n, c.rows+heads, c.atLeast)
 		}
@@ -199,7 +199,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	if left := s.mem.batches; len(left) != 0 {
 		t.Errorf("left of batches: %+v", left)
 	}
-	// Their ids are free again, but for those of jobs.
+	// The ids of removed batches are free again; the ids of jobs are not.
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }), draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
 		t.Error(err)
 	}
@@ -208,8 +208,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	}
 }
 
-// A batch whose removal had begun when the service died is gone after the next start,
-// and its ids are free.
+// If the service dies while a batch is being removed, the next start removes the rest and frees its ids.
 func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -240,8 +239,8 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	}
 }
 
-// A job with a long history is gone at once; its attempts go in small steps, also after
-// the store was opened anew, and doctor finds nothing wrong meanwhile.
+// A removed job with a long history disappears immediately. Its attempts are removed in small steps, also
+// after the store was reopened. In the meantime doctor finds no faults.
 func TestALongHistoryGoesInSteps(t *testing.T) {
 	const many = 2600
 	dir := t.TempDir()
@@ -283,8 +282,8 @@ func TestALongHistoryGoesInSteps(t *testing.T) {
 	sound(t, s, "at last")
 }
 
-// However many attempts the jobs have that are removed together, a transaction removes a
-// bounded number.
+// A transaction that removes several jobs removes a bounded number of attempts, no matter how many the jobs
+// have.
 func TestRemovalsTogetherAreBounded(t *testing.T) {
 	const jobs, each = 50, 150
 	s := openStore(t, t.TempDir())
@@ -315,13 +314,13 @@ func TestRemovalsTogetherAreBounded(t *testing.T) {
 	sound(t, s, "at last")
 }
 
-// However many jobs a claim meets too late, it cancels a bounded number of them in one
-// transaction, and goes on until it has what may run.
+// A claim that finds expired jobs cancels a bounded number of them per transaction, and continues until it
+// finds a runnable job.
 func TestAClaimPastLateJobsIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	now := s.now()
 	s.now = func() queue.Millis { return now }
-	const many = 2000 // more than a step, in whole thousands
+	const many = 2000 // more than one step; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
 	s.do(t.Context(), urgent, func(tx *tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })

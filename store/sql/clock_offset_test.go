@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// slowReplies returns the URL of a socket between a client and a server. Once slow is set, each reply of the server
-// takes that many nanoseconds.
+// slowReplies returns a URL whose socket forwards to the server's. slow is a delay in nanoseconds for each
+// reply of the server.
 func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic
 	}
 	t.Cleanup(func() { l.Close() })
 	slow = new(atomic.Int64)
-	go func() { // ends with the listener
+	go func() { // ends when the listener closes
 		for {
 			client, err := l.Accept()
 			if err != nil {
@@ -57,7 +57,8 @@ func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic
 	return strings.Replace(url, filepath.Dir(socket), dir, 1), slow
 }
 
-// A slow reply of the server is not taken for a clock that is off: the instants of a job stay those of its runner.
+// A slow reply of the server does not look like a wrong clock: a job keeps the start time that its runner
+// reported.
 func TestSlowRepliesMoveNoInstants(t *testing.T) {
 	p := pgserver.Shared(t)
 	url, slow := slowReplies(t, p.Create(t), p.Socket())
@@ -75,7 +76,7 @@ func TestSlowRepliesMoveNoInstants(t *testing.T) {
 	}
 }
 
-// A reading of the server's clock says only that it was read between the request and the reply.
+// A reading of the server's clock shows only that it was taken between request and reply.
 func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 	type reading struct{ sent, server, received queue.Millis }
 	for name, row := range map[string]struct {

@@ -18,18 +18,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// keeper is a connection beside the writer's: what a node's lease needs waits for nobody's transaction, and its talk with other nodes,
-// which has one of its own, keeps it from nothing. It is made when it is needed, and anew when it is lost.
+// keeper is a connection to the server that is separate from the writer's. A node has two: one renews the
+// node's lease, so that the renewal waits for no transaction; the other carries messages between nodes, so
+// that they do not delay the renewal. The connection is opened at its first use, and opened again after it
+// was lost.
 type keeper struct {
 	config *serverAddress
 	mu     sync.Mutex
 	conn   *serverConn // guarded by mu
 }
 
-// keeperPatience is how long one use of it may take.
+// keeperPatience limits how long one use of the connection may take.
 const keeperPatience = 5 * time.Second
 
-// do calls f with the connection, once more if that was lost before.
+// do calls f with the connection, and once more if the connection had been lost before the call.
 func (k *keeper) do(ctx context.Context, f func(*serverConn) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, keeperPatience)
 	defer cancel()
@@ -52,7 +54,8 @@ func (k *keeper) do(ctx context.Context, f func(*serverConn) error) (err error) 
 	return unavailable(err)
 }
 
-// unavailable says of an error of the connection that it may be over later.
+// unavailable turns an error of the connection that may be temporary into one that asks the caller to try
+// again.
 func unavailable(err error) error {
 	if errors.As(err, new(serverLost)) || errors.As(err, new(serverRefused)) && kindOf(err) == busy {
 		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
@@ -60,7 +63,7 @@ func unavailable(err error) error {
 	return err
 }
 
-// close gives the connection back.
+// close closes the connection.
 func (k *keeper) close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,21 +73,22 @@ func (k *keeper) close() error {
 	return k.conn.close()
 }
 
-// Channels on which nodes tell each other something. What is told is a hint: polling is the truth.
+// The channels on which nodes notify each other with NOTIFY. A notification is only a hint and may be lost;
+// polling guarantees progress.
 const (
-	commitsChannel = "queuectl_commits" // the node that has committed
-	asksChannel    = "queuectl_asks"    // the node that is asked, or answered
+	commitsChannel = "queuectl_commits" // the payload is the node that has committed
+	asksChannel    = "queuectl_asks"    // the payload is the node that has a request or got an answer
 )
 
-// Waits of what nodes tell each other.
+// Intervals of the communication between nodes.
 const (
-	tellEvery = 10 * time.Millisecond // at most
-	pollEvery = time.Second           // and up to half as long again
+	tellEvery = 10 * time.Millisecond // the shortest time between two notifications of one node
+	pollEvery = time.Second           // the shortest poll interval; up to half is added at random
 	askPoll   = 250 * time.Millisecond
 )
 
-// tellCommits tells other nodes that something has changed, outside of all transactions: within one it would take a lock
-// that all share.
+// tellCommits notifies the other nodes of commits, outside of all transactions. Within a transaction,
+// NOTIFY would take a lock that all nodes share.
 func (s *Server) tellCommits(ctx context.Context) {
 	for {
 		select {
@@ -102,14 +106,14 @@ func (s *Server) tellCommits(ctx context.Context) {
 }
 
 func (s *Server) notify(ctx context.Context, channel string, about int64) {
-	s.talk.do(ctx, func(c *serverConn) error { // who does not hear it polls
+	s.talk.do(ctx, func(c *serverConn) error { // a node that misses the notification polls
 		_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
 		return err
 	})
 }
 
-// hearCommits has this node know soon what others have changed, though it writes nothing itself: then it
-// claims what there is, and who watches is told.
+// hearCommits learns of other nodes' commits soon, even if this node writes nothing itself. The node then
+// claims new jobs and notifies the callers that watch jobs. The function runs until ctx ends.
 func (s *Server) hearCommits(ctx context.Context) {
 	for pause := listenAgain; ctx.Err() == nil; pause = min(2*pause, listenMost) {
 		var heard []pgconn.Notification
@@ -120,7 +124,8 @@ func (s *Server) hearCommits(ctx context.Context) {
 		c, err := connectServer(within, &config)
 		cancel()
 		if err == nil {
-			if !config.pooled { // else nothing is heard, and polling is all
+			// A pooled connection receives no notifications, so the node only polls.
+			if !config.pooled {
 				err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+asksChannel).Close()
 			}
 			for err == nil {
@@ -136,10 +141,11 @@ func (s *Server) hearCommits(ctx context.Context) {
 	}
 }
 
-// hear waits for what others tell, or for the next poll, and looks.
+// hear waits for a notification, or until the next poll. If this node may have missed commits, it begins a
+// transaction, which applies them.
 func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notification) error {
 	told := true
-	if len(*heard) == 0 { // else some came with the last answer
+	if len(*heard) == 0 { // otherwise notifications came with an earlier reply
 		within, cancel := context.WithTimeout(ctx, pollEvery+rand.N(pollEvery/2))
 		defer cancel()
 		err := c.pg.WaitForNotification(within)
@@ -169,7 +175,7 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 		if err != nil {
 			return err
 		}
-		for s.behindOf(commits) && s.busy() { // what it does itself has it look
+		for s.behindOf(commits) && s.busy() { // the running transaction may apply the changes itself
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -177,7 +183,7 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 			}
 		}
 		if s.behindOf(commits) {
-			s.do(ctx, urgent, func(*tx) error { return nil }) // which enters
+			s.do(ctx, urgent, func(*tx) error { return nil }) // beginning a transaction applies the changes
 		}
 	}
 	return nil
@@ -186,23 +192,23 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 // HasOthers implements store.Cluster.
 func (s *Server) HasOthers() bool { return s.others.Load() > 0 }
 
-// behindOf reports whether this node does not know of so many commits yet.
+// behindOf reports whether this node has not yet applied the commit of that number.
 func (s *Server) behindOf(commits int64) bool { return s.commits.Load() < commits }
 
-// busy reports whether a transaction is under way, and no claim waits for a job.
+// busy reports whether a transaction is running and no claim waits for a job.
 func (s *engine) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.turn) == 0 && s.waiter == nil
 }
 
-// bell is rung for all who wait.
+// bell wakes all goroutines that wait for it.
 type bell struct {
 	mu sync.Mutex
-	c  chan struct{} // closed by the next ring, nil if nobody waits; guarded by mu
+	c  chan struct{} // closed by the next ring; nil if no goroutine waits; guarded by mu
 }
 
-// wait is closed by the next ring.
+// wait returns a channel that the next ring closes.
 func (b *bell) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,7 +255,8 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 	defer func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 		defer cancel()
-		s.talk.do(within, func(c *serverConn) error { return c.exec(`DELETE FROM asks WHERE n = ?`, n) }) // else it is old soon
+		// If this fails, upkeep deletes the row when it is old.
+		s.talk.do(within, func(c *serverConn) error { return c.exec(`DELETE FROM asks WHERE n = ?`, n) })
 	}()
 	s.notify(ctx, asksChannel, node)
 	for {
@@ -278,13 +285,15 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 	}
 }
 
-// unheardMost is of how many looks it is kept that their answers were lost: nearly all of them never reached the server.
+// unheardMost is how many queries of Asked with lost replies are remembered. Nearly all such queries never
+// reached the server.
 const unheardMost = 32
 
 // Asked implements store.Cluster.
 func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
 	look := 1 + rand.Int64N(math.MaxInt64)
-	err = s.talk.do(ctx, func(c *serverConn) error { // perhaps twice: it finds the same then
+	// do may call the function twice. With the same value of look, the second call finds the same rows.
+	err = s.talk.do(ctx, func(c *serverConn) error {
 		list = nil
 		for len(s.unheard) > 0 {
 			if err := c.exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, s.node, s.unheard[0]); err != nil {
@@ -297,7 +306,7 @@ func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.
 			return true, nil
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, look, s.node, bit(slow), look, int64(limit))
 	})
-	if err != nil { // it may have been taken, and nobody was told
+	if err != nil { // the server may have marked requests as taken, but the reply was lost
 		s.unheard, list = append(s.unheard[max(0, len(s.unheard)-unheardMost+1):], look), nil
 	}
 	slices.SortFunc(list, func(a, b store.Asked) int { return cmp.Compare(a.N, b.N) })

@@ -11,35 +11,42 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Removed rows leave free pages inside the database file, which SQLite uses for later rows but does not give
-// back to the disk. Compaction moves pages from the end of the file into free ones and cuts the file, with
-// SQLite's incremental vacuum: a VACUUM would hold the writer lock until every job is copied.
+// Removed rows leave free pages inside the database file. SQLite uses them for later rows but does not
+// return them to the disk. Compaction moves pages from the end of the file into free ones and truncates the
+// file, with SQLite's incremental vacuum. A full VACUUM would hold the writer lock until every job is
+// copied.
 //
 // Example: a file of 12,000 pages has 11,000 free ones. A step takes up to 256 pages from its end, in one
-// transaction of about 5 ms. Other commits go between two steps, and readers keep the version that they read.
-// The file itself is cut by the checkpoint that follows.
+// transaction of about 5 ms. Other commits run between two steps, and readers keep the version that they
+// read. The checkpoint that follows truncates the file.
 //
-// The database is created with auto_vacuum = INCREMENTAL for this. That costs one more page of bookkeeping for
-// every 800 pages; no difference in CPU time was measured over 12,000 jobs (enqueue, claim, settle with output).
+// The database is created with auto_vacuum = INCREMENTAL for this. That costs one more page of bookkeeping
+// for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no difference in CPU time was
+// measured.
 const (
-	compactPages  = 256                  // at most, in one step
-	compactBudget = 5 * time.Millisecond // for one step; it ends with the page that exceeds it
-	compactRest   = 3                    // the pause after a step, as a multiple of its duration
-	compactLook   = 30 * time.Second     // between two looks when there is nothing to do
+	compactPages  = 256                  // maximum number of pages cut by one step
+	compactBudget = 5 * time.Millisecond // time limit of one step; it ends with the page that exceeds it
+	compactRest   = 3                    // the pause after a step, as a multiple of the step's duration
+	compactLook   = 30 * time.Second     // the pause when there is nothing to do
 	compactAgain  = 100 * time.Millisecond
-	compactFrom   = 16 << 20 / pageSize // free pages below which a file is never mostly free
-	compactSpare  = 1 << 20 / pageSize  // free pages that are not worth a step on a full disk
-	compactLog    = 16 << 20            // bytes in the write-ahead log that must reach the database first
+	compactFrom   = 16 << 20 / pageSize // number of free pages below which a file never counts as mostly free
+	compactSpare  = 1 << 20 / pageSize  // number of free pages not worth a step, even on a full disk
+	// compactLog is a number of bytes. Compaction pauses while the write-ahead log has more than that to
+	// checkpoint.
+	compactLog = 16 << 20
 )
 
-// compaction is the writer's memory of the compaction that is under way.
+// compaction is the state of a running compaction, used by the writer only.
 type compaction struct {
-	mostlyFree bool          // it began because most of the file was free, and continues until little is
-	cut        int64         // bytes taken from the end of the file that no checkpoint has given back yet
-	pause      time.Duration // since the last attempt to empty the log that a reader prevented
+	// mostlyFree reports that most of the file was free. Compaction then continues until little of it is
+	// free.
+	mostlyFree bool
+	cut        int64 // bytes cut from the end that no checkpoint has returned to the disk yet
+	// pause is the time until the next attempt to empty the log, after a reader prevented the last one.
+	pause time.Duration
 }
 
-// pageCounts are how many pages the database has, and how many of these are free.
+// pageCounts holds the number of pages of the database, and how many of them are free.
 type pageCounts struct{ all, free int64 }
 
 func countPages(c *liteConn) (p pageCounts, err error) {
@@ -49,8 +56,8 @@ func countPages(c *liteConn) (p pageCounts, err error) {
 	return p, err
 }
 
-// Compact gives free space inside the database back to the disk while the file is mostly free, or while the
-// disk is short of space, until ctx ends.
+// Compact returns free space inside the database to the disk while most of the file is free or the disk is
+// short of space. It runs until ctx ends or the store fails.
 func (s *Store) Compact(ctx context.Context) {
 	for {
 		var wait time.Duration
@@ -74,7 +81,7 @@ func (s *Store) Compact(ctx context.Context) {
 	}
 }
 
-// pauseCompaction waits until the next step is due, or sooner if new jobs are refused for want of space. It
+// pauseCompaction waits until the next step is due, or less if new jobs are refused for lack of space. It
 // reports whether compaction continues.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	asked := s.needsSpace
@@ -101,11 +108,11 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// compactStep does a bounded part of the work, and returns how long to wait before the next. The caller has the
-// turn to write.
+// compactStep does a bounded part of the work, and returns how long to wait before the next step. The
+// caller holds the token from turn.
 func (s *Store) compactStep() (wait time.Duration, err error) {
 	if s.copying.Load() {
-		return compactLook, nil // the copy would have to follow each page that moves
+		return compactLook, nil // a running copy would have to copy each moved page again
 	}
 	if _, err := s.checkFiles(); err != nil {
 		return 0, err
@@ -120,7 +127,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 		return s.finishCompaction(missing)
 	}
 	if waiting, err := s.logBacklog(); err != nil || waiting > compactLog {
-		return time.Second, err // the log would grow by every page that is moved
+		return time.Second, err // each moved page would make the log longer
 	}
 	began := time.Now()
 	cut, err := s.cutPages(n)
@@ -146,7 +153,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	return compactRest * time.Since(began), nil
 }
 
-// pagesToCut is how many pages the next step is to take from the end of the file.
+// pagesToCut returns how many pages the next step should cut from the end of the file.
 func (s *Store) pagesToCut(pages pageCounts, missing int64) int64 {
 	c := &s.compaction
 	switch {
@@ -161,20 +168,21 @@ func (s *Store) pagesToCut(pages pageCounts, missing int64) int64 {
 	return 0
 }
 
-// missingSpace is how many bytes the disk lacks to take new jobs for a while, with the reserve if that is gone.
+// missingSpace returns how many bytes of disk space are missing to accept new jobs for a while, including
+// the disk reserve if it does not exist.
 func (s *Store) missingSpace() int64 {
 	free, err := s.free()
 	if err != nil {
 		return 0
 	}
-	need := int64(roomBytes + reserveBytes) // below that doctor fails
+	need := int64(roomBytes + reserveBytes) // with less free space doctor reports a failure
 	if info, err := os.Stat(filepath.Join(s.dir, reserve)); err != nil || info.Size() < reserveBytes {
 		need += reserveBytes
 	}
 	return max(0, need-free)
 }
 
-// countFree counts pages, and notes for Room how much is free inside.
+// countFree counts pages, and stores for Room how many bytes are free inside the file.
 func (s *Store) countFree() (pageCounts, error) {
 	pages, err := countPages(s.lite)
 	if err == nil {
@@ -183,7 +191,7 @@ func (s *Store) countFree() (pageCounts, error) {
 	return pages, err
 }
 
-// cutPages takes up to n pages from the end of the database, in one transaction.
+// cutPages cuts up to n pages from the end of the database, in one transaction.
 func (s *Store) cutPages(n int64) (cut int64, err error) {
 	if err := s.lite.begin(); err != nil {
 		return 0, err
@@ -205,7 +213,8 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 	return cut, err
 }
 
-// finishCompaction has the file cut, and on a disk that is short of space the log as well.
+// finishCompaction truncates the file with a checkpoint. If the disk is short of space, it truncates the
+// log as well.
 func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
 	c := &s.compaction
 	if c.cut == 0 && (missing == 0 || s.seen.wal <= compactSpare*pageSize) {
@@ -215,7 +224,7 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	if err = s.emptyLog(`TRUNCATE`); err != nil {
 		c.pause = min(max(2*c.pause, walAgain), walSeldom)
 		if kind := kindOf(err); errors.Is(err, errHeld) || kind == busy || kind == full {
-			err = nil // it is tried again
+			err = nil // Compact tries again after the pause
 		}
 		return c.pause, err
 	}
@@ -225,7 +234,7 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	return compactAgain, nil
 }
 
-// logBacklog is how many bytes of the write-ahead log the database does not have yet.
+// logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
 func (s *Store) logBacklog() (bytes int64, err error) {
 	err = s.lite.query(func(r row) (bool, error) {
 		bytes = (r.num(1) - r.num(2)) * pageSize
@@ -234,7 +243,7 @@ func (s *Store) logBacklog() (bytes int64, err error) {
 	return bytes, err
 }
 
-// examineSize says how large the database is and how much of it is free.
+// examineSize reports the size of the database and how much of it is free.
 func examineSize(c *liteConn) []store.Finding {
 	pages, err := countPages(c)
 	if err != nil {

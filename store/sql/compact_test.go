@@ -56,7 +56,7 @@ func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
 	return wait
 }
 
-// compactAll does steps until there is nothing to do, and returns how many.
+// compactAll does steps until there is nothing to do, and returns their number.
 func compactAll(t *testing.T, s *Store) (steps int) {
 	t.Helper()
 	for compactOnce(t, s) != compactLook {
@@ -76,8 +76,8 @@ func fileSize(t *testing.T, s *Store, end string) int64 {
 	return info.Size()
 }
 
-// A database of which most is free shrinks in steps of a bounded number of pages. Jobs that are kept, and a
-// reader that began before, notice nothing.
+// A mostly free database shrinks in steps of a bounded number of pages. Compaction affects neither the jobs
+// that are kept nor a reader that began before.
 func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 80)
@@ -120,10 +120,10 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 			t.Errorf("job %s: %v", id, err)
 		}
 	}
-	enqueueLarge(t, s, 1) // it is still written to
+	enqueueLarge(t, s, 1) // the database can still be written
 }
 
-// A file whose free pages cannot be taken from its end is left as it is, with no step after the first one.
+// Compaction gives up after one step on a file whose free pages cannot be cut from its end.
 func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -144,7 +144,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	}
 }
 
-// Pages that are free inside the database count as room for new jobs, though the disk is full.
+// Free pages inside the database count as room for new jobs, even if the disk is full.
 func TestFreePagesCountAsRoom(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 24)
@@ -167,7 +167,8 @@ func TestFreePagesCountAsRoom(t *testing.T) {
 	}
 }
 
-// On a disk that lacks space the file, and its log, shrink by what is lacking, however little of the file is free.
+// On a disk that is short of space, the file and its log shrink by the missing amount, even if little of
+// the file is free.
 func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 20)
@@ -193,7 +194,7 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 	}
 }
 
-// On a disk that lacks space the write-ahead log is emptied, also where the database has no free pages.
+// On a disk that is short of space, the write-ahead log is emptied even if the database has no free pages.
 func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 10)
@@ -207,7 +208,7 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 	}
 }
 
-// The last part of the reserve is kept for operations that may use all of it.
+// Only operations that may use the whole reserve get its last part.
 func TestReserveKeepsRoomToRemove(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 1)

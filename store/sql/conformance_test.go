@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// The SQL store keeps the contract.
+// The SQL store fulfils the contract of store.Store.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: order})
@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// fixture is an open store whose clock stands still.
+// fixture returns an open store whose clock only advances on request.
 func fixture(t *testing.T, s store.Store, of *engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64

@@ -17,41 +17,39 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// liteConn is one connection with its prepared statements, for one goroutine at a
-// time. It calls SQLite itself, as modernc.org/sqlite/lib has it: the driver
-// above that copies every value twice and takes locks that one goroutine at a
-// time does not need, which was a ninth of the service's CPU time for a short
-// job. Addresses of SQLite's memory are uintptr, as there.
+// liteConn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls
+// SQLite's C API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every
+// value twice and takes locks that a single goroutine does not need, which cost a ninth of the service's
+// CPU time for a short job. As in that package, addresses in SQLite's memory are uintptr.
 // See docs/decisions/0007.
 type liteConn struct {
 	tls   *libc.TLS
 	db    uintptr
-	stmts map[string]uintptr // by SQL
-	word  uintptr            // room for what a call returns
-	texts uintptr            // room for the texts and blobs of one statement
-	room  int                // of texts, in bytes
-	bound int64              // bytes of texts and blobs that statements were given
+	stmts map[string]uintptr // by SQL text
+	word  uintptr            // memory for the value that a call returns
+	texts uintptr            // memory for the texts and blobs of one statement
+	room  int                // size of texts in bytes
+	bound int64              // total size in bytes of the texts and blobs bound to statements
 }
 
-// keptRoom is how much room for texts is kept between statements.
+// keptRoom is how much memory for texts is kept between statements, in bytes.
 const keptRoom = 64 << 10
 
 var locking sync.Once
 
-// openConn opens a database, or makes one, and runs these pragmas.
+// openConn opens a database, creates it if it does not exist, and executes the pragmas.
 func openConn(path string, pragmas ...string) (*liteConn, error) {
 	return openAs(path, readWrite, pragmas...)
 }
 
-// readWrite are SQLite's flags that open a database, or make one.
+// readWrite are the SQLite flags that open a database and create it if it does not exist.
 const readWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
 
-// openAs opens a database as flags of SQLite say.
+// openAs opens a database with the given SQLite flags and executes the pragmas.
 // See docs/decisions/0034.
 func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error) {
-	// POSIX locks vanish when any descriptor of the file is closed in this
-	// process; open-file-description locks do not. Where the system has none
-	// the call says so and POSIX locks stay.
+	// POSIX locks vanish when this process closes any descriptor of the file; open-file-description locks
+	// do not. On systems without them, OFDLocking reports that and SQLite keeps using POSIX locks.
 	locking.Do(func() {
 		sqlite.OFDLocking(true)
 		sqlite.StrictPragmas(true)
@@ -78,7 +76,8 @@ func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error
 	if rc != sqlite3.SQLITE_OK {
 		return nil, c.failed(rc)
 	}
-	// Nothing that a database file says may make SQLite write outside of it.
+	// Defensive mode disables the SQL features that can corrupt a database, so the schema of a hostile file
+	// cannot use them.
 	if rc := sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_DEFENSIVE, libc.VaList(c.word, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
 		return nil, c.failed(rc)
 	}
@@ -90,13 +89,13 @@ func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error
 	return c, nil
 }
 
-// at is an address of SQLite's memory, which the garbage collector does not know.
+// at converts an address in SQLite's memory, which the garbage collector does not manage.
 func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-// view is n bytes of SQLite's memory.
+// view returns n bytes of SQLite's memory as a slice.
 func view(address uintptr, n int) []byte { return unsafe.Slice((*byte)(at(address)), n) }
 
-// grow makes the room for texts so large.
+// grow reallocates texts with n bytes.
 func (c *liteConn) grow(n int) error {
 	libc.Xfree(c.tls, c.texts)
 	c.room = 0
@@ -109,7 +108,7 @@ func (c *liteConn) grow(n int) error {
 
 func (c *liteConn) close() error {
 	for _, p := range c.stmts {
-		sqlite3.Xsqlite3_finalize(c.tls, p) // it repeats an error that was told
+		sqlite3.Xsqlite3_finalize(c.tls, p) // returns the error of the last step again
 	}
 	var err error
 	if rc := sqlite3.Xsqlite3_close(c.tls, c.db); rc != sqlite3.SQLITE_OK {
@@ -138,8 +137,8 @@ func (c *liteConn) prepare(sql string) (uintptr, error) {
 	return p, nil
 }
 
-// bind prepares a statement and binds its arguments: int64, string, []byte or
-// nil. What they hold stays in texts until the next statement.
+// bind prepares a statement and binds its arguments: int64, string, []byte or nil. The contents of texts
+// and blobs stay in c.texts until the next statement.
 func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 	p, err := c.prepare(sql)
 	if err != nil {
@@ -148,7 +147,7 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.tls, p)); n != len(args) {
 		return 0, fmt.Errorf("%d arguments for %d placeholders in the SQL statement: %s", len(args), n, sql)
 	}
-	size := 1 // an address for what is empty
+	size := 1 // so that empty values have an address too
 	for _, a := range args {
 		switch a := a.(type) {
 		case string:
@@ -189,7 +188,7 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 	return p, nil
 }
 
-// exec runs a statement.
+// exec executes a statement.
 func (c *liteConn) exec(sql string, args ...any) error {
 	_, err := c.count(sql, args...)
 	return err
@@ -198,14 +197,14 @@ func (c *liteConn) exec(sql string, args ...any) error {
 // row implements conn.
 func (c *liteConn) row(sql string, args ...any) error { return c.exec(sql, args...) }
 
-// begin begins the writer's transaction, and commit ends it.
+// begin begins the writer's transaction, and commit commits it.
 func (c *liteConn) begin() error  { return c.exec(`BEGIN IMMEDIATE`) }
 func (c *liteConn) commit() error { return c.exec(`COMMIT`) }
 
-// rollback undoes it; SQLite may have done so itself.
+// rollback rolls the transaction back. SQLite may have done so already, so errors are ignored.
 func (c *liteConn) rollback() { c.exec(`ROLLBACK`) }
 
-// beginReading and endReading are about one state of the database.
+// beginReading begins a read transaction, in which all reads see the same snapshot, and endReading ends it.
 func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
 func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
 
@@ -229,23 +228,23 @@ func (c *liteConn) amongWords(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
 
-// ahead implements conn: rows are found as they are asked for.
+// ahead implements conn. SQLite finds each row only when it is read, so no limit is needed.
 func (c *liteConn) ahead(int, int) int { return math.MaxInt32 }
 
-// hasWritten implements conn: what is written shows in what the engine keeps.
+// hasWritten implements conn. With SQLite, every write shows in the counters that the engine keeps.
 func (c *liteConn) hasWritten() bool { return false }
 
-// interrupted reports whether endWith has ended what ran.
+// interrupted reports whether err is an interruption by endWith.
 func (c *liteConn) interrupted(err error) bool {
 	var e *sqliteError
 	return errors.As(err, &e) && e.code&0xff == sqlite3.SQLITE_INTERRUPT
 }
 
-// carried is how many bytes of texts statements were given.
+// carried implements conn.
 func (c *liteConn) carried() int64 { return c.bound }
 
-// count runs a statement and says how many rows it changed. Arguments are int64,
-// string, []byte or nil.
+// count executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
+// nil.
 func (c *liteConn) count(sql string, args ...any) (int64, error) {
 	p, err := c.bind(sql, args)
 	if err != nil {
@@ -258,15 +257,15 @@ func (c *liteConn) count(sql string, args ...any) (int64, error) {
 	if rc != sqlite3.SQLITE_DONE {
 		err = c.failed(rc)
 	}
-	sqlite3.Xsqlite3_reset(c.tls, p) // it repeats step's error
+	sqlite3.Xsqlite3_reset(c.tls, p) // returns the error of step again
 	if err != nil {
 		return 0, err
 	}
 	return sqlite3.Xsqlite3_changes64(c.tls, c.db), nil
 }
 
-// query calls each with every row until it says no. The row is valid during the
-// call only; no other statement may run in it.
+// query calls each with every row until each returns false. The row is valid during the call only, and each
+// must not execute another statement.
 func (c *liteConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	p, err := c.bind(sql, args)
 	if err != nil {
@@ -282,11 +281,11 @@ func (c *liteConn) query(each func(r row) (more bool, err error), sql string, ar
 			err = c.failed(rc)
 		}
 	}
-	sqlite3.Xsqlite3_reset(c.tls, p) // it repeats step's error
+	sqlite3.Xsqlite3_reset(c.tls, p) // returns the error of step again
 	return err
 }
 
-// number reads the one integer of a statement's first row, 0 if there is none.
+// number returns the integer in the first row, or 0 if there is no row.
 func (c *liteConn) number(sql string, args ...any) (n int64, err error) {
 	err = c.query(func(r row) (bool, error) {
 		n = r.num(0)
@@ -295,8 +294,8 @@ func (c *liteConn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// endWith has the end of ctx end what SQLite does, until release is called. SQLite
-// forgets an interruption that meets no statement, so it is repeated.
+// endWith interrupts the running statement when ctx ends, until release is called. SQLite forgets an
+// interruption that arrives between two statements, so endWith repeats it.
 func (c *liteConn) endWith(ctx context.Context) (release func()) {
 	released, ended := make(chan struct{}), make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
@@ -313,13 +312,13 @@ func (c *liteConn) endWith(ctx context.Context) (release func()) {
 	return func() {
 		if !unhook() {
 			close(released)
-			<-ended // the connection is used by others, or closed, next
+			<-ended // another goroutine may use or close the connection next
 		}
 	}
 }
 
-// keepWAL has the connection leave the WAL as it is when it is closed: whatever is wrong
-// with it, the next start finds out better.
+// keepWAL makes the connection leave the WAL unchanged when it closes. The next start can diagnose a
+// damaged WAL better.
 func (c *liteConn) keepWAL() {
 	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.word, int32(1), uintptr(0)))
 }
@@ -327,16 +326,16 @@ func (c *liteConn) keepWAL() {
 // interruptAgain is the time between two interruptions of one statement.
 const interruptAgain = 10 * time.Millisecond
 
-// readerPragmas are those of a connection that reads.
+// readerPragmas returns the pragmas for connections that read.
 func readerPragmas() []string {
 	return []string{`busy_timeout = 2000`, `query_only = 1`, `cache_size = -1024`, `trusted_schema = 0`}
 }
 
-// sqliteError is what SQLite said.
+// sqliteError is an error that SQLite reported.
 type sqliteError struct {
-	code    int // the extended result code
+	code    int // SQLite's extended result code
 	text    string
-	noSpace bool // the system has refused it for want of space, for which it has more words than ENOSPC
+	noSpace bool // the system refused a write for lack of space, with ENOSPC or another code
 }
 
 func (e *sqliteError) Error() string {
@@ -347,7 +346,7 @@ func (e *sqliteError) Error() string {
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.text+" "+name), e.code)
 }
 
-// failed is the error of a call that did not return SQLITE_OK.
+// failed returns the error of a call whose result rc is not SQLITE_OK.
 func (c *liteConn) failed(rc int32) error {
 	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.tls, rc))
 	if c.db != 0 && sqlite3.Xsqlite3_extended_errcode(c.tls, c.db) == rc {
@@ -363,7 +362,7 @@ func (c *liteConn) failed(rc int32) error {
 	return e
 }
 
-// kind sorts an error of SQLite.
+// kind classifies an error of SQLite.
 func (e *sqliteError) kind() kind {
 	if e.noSpace {
 		return full
@@ -374,8 +373,8 @@ func (e *sqliteError) kind() kind {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return busy
 	case sqlite3.SQLITE_IOERR:
-		// A full disk met while writing the -shm or while truncating is told as
-		// an I/O error, and stays a breakage.
+		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O
+		// error. It counts as a breakage.
 		return breakage
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
 		return breakage
@@ -383,8 +382,8 @@ func (e *sqliteError) kind() kind {
 	return mistake
 }
 
-// checkVersion refuses an SQLite older than 3.51.3, which could lose a commit
-// in WAL mode when a checkpoint met a writer (sqlite.org, "WAL-reset bug").
+// checkVersion rejects an SQLite older than 3.51.3. Older versions can lose a commit in WAL mode when a
+// checkpoint and a writer run concurrently (sqlite.org, "WAL-reset bug").
 func checkVersion(number int64) error {
 	if number < 3_051_003 {
 		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000, number/1000%1000, number%1000)

@@ -9,8 +9,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Every kind of value comes back as it was given, whatever its size, and what
-// is not of the asked kind is zero.
+// Values of every type and size are read as they were written. A value of another type than requested reads
+// as zero.
 func TestValuesComeBackAsGiven(t *testing.T) {
 	c, err := openConn(filepath.Join(t.TempDir(), "db"))
 	if err != nil {
@@ -50,7 +50,7 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 	}
 }
 
-// A statement that fails says why, by SQLite's own code, and can be run again.
+// A failed statement reports SQLite's error code and text, and can be executed again.
 func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 	c, err := openConn(filepath.Join(t.TempDir(), "db"))
 	if err != nil {
@@ -89,7 +89,7 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 	}
 }
 
-// An SQLite that could lose a commit is refused by number.
+// SQLite versions that can lose a commit are rejected.
 func TestOldSQLiteIsRefused(t *testing.T) {
 	for number, ok := range map[int64]bool{3_051_002: false, 3_050_004: false, 2_999_999: false, 3_051_003: true, 3_052_000: true} {
 		if err := checkVersion(number); (err == nil) != ok {

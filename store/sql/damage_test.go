@@ -19,7 +19,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// filled is a closed database of n jobs, all of it in the main file.
+// filled creates a closed database with n jobs, all of it in the main file.
 func filled(t *testing.T, n int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -40,8 +40,8 @@ func sum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// refuses checks that a folder's database is refused, left as it is, and that
-// the error says what.
+// refuses checks that opening the database in a directory fails with an error that contains says, and does
+// not change the file.
 func refuses(t *testing.T, dir, says string) error {
 	t.Helper()
 	path := filepath.Join(dir, fileName)
@@ -60,7 +60,7 @@ func refuses(t *testing.T, dir, says string) error {
 	return err
 }
 
-// carryOut runs statements on a closed database.
+// carryOut executes statements on a closed database.
 func carryOut(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	c, err := openWriter(filepath.Join(dir, fileName))
@@ -77,8 +77,8 @@ func carryOut(t *testing.T, dir string, statements ...string) {
 	}
 }
 
-// A newer schema is refused with both versions and left as it is, unless the
-// file says that it may be read.
+// A newer schema is rejected with both version numbers, and the file is not changed. If the file says that
+// this version may read it, it is opened.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := filled(t, 1)
 	newer := len(migrations) + 7
@@ -95,7 +95,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	if sum(t, filepath.Join(dir, fileName)) != before {
 		t.Error("the file was changed")
 	}
-	// A file that does not say which programs may use it is for none of the others.
+	// A newer file that does not say which versions may read it is rejected.
 	carryOut(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
 	if err := refuses(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
@@ -106,8 +106,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
-// The database of a program with other tables is refused before anything reads them, with its file and a next step,
-// and left as it is.
+// A database with other tables is rejected before anything reads them. The error names the file and a next
+// step, and the file is not changed.
 func TestOtherTablesAreRefused(t *testing.T) {
 	for what, statement := range map[string]string{
 		"a column of jobs":     `ALTER TABLE jobs DROP COLUMN stored`,
@@ -129,8 +129,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 	}
 }
 
-// Where a database has been, a missing, empty or foreign file is never replaced
-// by an empty queue.
+// A missing, empty or foreign file is never replaced by an empty queue if the directory has had a queue.
 func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
 	for what, c := range map[string]struct {
 		harm func(path string) error
@@ -152,8 +151,8 @@ func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
 	}
 }
 
-// A crash between making the file and the first schema leaves an empty file,
-// which is no lost queue.
+// A crash between creating the file and its first schema leaves an empty file. The next start uses it,
+// since no queue was lost.
 func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, fileName), nil, 0o600); err != nil {
@@ -162,9 +161,8 @@ func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
 	enqueue(t, openStore(t, dir), 1)
 }
 
-// Damage to the head of any page is never silent: the database is refused, or
-// reading tells an error, or all jobs are there; and it is refused at the start
-// or whole if the last service had met an I/O error.
+// Damage to the header of any page is never silent: opening fails, or reading fails, or all jobs are there.
+// If the last service had an I/O error, reading never fails: damage is found when opening.
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
 	dir := filled(t, jobs)
@@ -176,7 +174,7 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	for page := 0; page < len(whole); page += 4096 {
 		head := page
 		if page == 0 {
-			head = 100 // the first page's own head follows the file's
+			head = 100 // on page 1, the page header follows the header of the file
 		}
 		damaged := slices.Clone(whole)
 		damaged[head] ^= 0x08
@@ -190,7 +188,7 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// reopened is what becomes of a database: refused, told or whole.
+// reopened opens a database and returns the outcome: "refused" (opening failed), "told" (reading failed) or "whole".
 func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
@@ -223,8 +221,8 @@ func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	return "whole"
 }
 
-// A crash at any statement of any migration leaves the old schema or the new
-// one, and the next start goes on from there, to the schema of a new database.
+// A crash at any statement of any migration leaves the old or the new schema. The next start continues from
+// there, and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	for v := range migrations {
 		for n := range len(migrations[v]) + 1 {
@@ -240,7 +238,8 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			if err := migrateOne(c, v, append(slices.Clone(migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
 				t.Fatal("a broken statement was carried out")
 			}
-			for _, q := range append([]string{`BEGIN IMMEDIATE`}, migrations[v][:n]...) { // and now as a kill -9 leaves it
+			// Now produce the state that kill -9 leaves.
+			for _, q := range append([]string{`BEGIN IMMEDIATE`}, migrations[v][:n]...) {
 				if err := c.exec(q); err != nil {
 					t.Fatalf("version %d, statement %d: %v", v, n, err)
 				}
@@ -280,8 +279,8 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	}
 }
 
-// A job whose row is damaged stops no other: the claim holds it, it is shown with
-// the reason, and it may be cancelled and removed.
+// A job whose row is damaged does not stop other jobs. The claim moves it to the state held, and it is
+// shown with the reason. It can be cancelled and removed.
 func TestADamagedJobIsHeld(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	id, seq := holdsDamaged(t, s)
@@ -307,8 +306,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	}
 }
 
-// holdsDamaged damages the older of two new jobs and checks that a claim takes
-// the other one.
+// holdsDamaged damages the older of two new jobs, and checks that a claim takes the other one.
 func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
@@ -330,7 +328,7 @@ func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
 	return r.IDs[0], r.Seqs[0]
 }
 
-// A database that has lost its numbers is refused, not begun anew.
+// A database that has lost its counters is rejected, not started over.
 func TestLostNumbersAreRefused(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
@@ -358,8 +356,7 @@ func broken(t *testing.T, s *Store) {
 	}
 }
 
-// A reader that meets a damaged page, or a disk that fails, stops the store as a writer
-// does.
+// A reader that finds a damaged page, or an I/O error, stops the store as a writer does.
 func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -388,12 +385,13 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	}
 }
 
-// namesWhatToDo reports whether an error names the two ways to find out about a damaged database.
+// namesWhatToDo reports whether an error names both sources of information about a damaged database: the
+// log and doctor.
 func namesWhatToDo(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
 }
 
-// A damage message of the check at startup is one line, because programs show only the last line of the log.
+// The startup check reports damage in one line, because some programs show only the last line of the log.
 func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -415,8 +413,8 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	}
 }
 
-// What a person does with SQLite's own means while the service runs is no damage: the
-// WAL emptied by a checkpoint, the database made smaller by VACUUM.
+// Ordinary use of SQLite's tools while the service runs does not count as damage: a checkpoint that empties
+// the WAL, or a VACUUM that shrinks the database.
 func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -444,8 +442,8 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	sound(t, s, "afterwards")
 }
 
-// A row that stands in a lane against its state, which damage or a foreign hand has put
-// there, leaves it: it stops neither the claim nor the store, whether it can be read or not.
+// A row that is in a lane although its state says otherwise is removed from the lane. Such a row comes from
+// damage or another program. It stops neither the claim nor the store, whether it is readable or not.
 func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	for what, harm := range map[string]string{
 		"readable": `UPDATE jobs SET state = 6 WHERE seq = 1`, "unreadable": `UPDATE jobs SET state = 7, terms = '{' WHERE seq = 1`, "too late": `UPDATE jobs SET state = 2, expires_at = 1 WHERE seq = 1`,
@@ -469,10 +467,10 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	}
 }
 
-// A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A lookup
-// finds the job, or returns a damage error.
+// A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A
+// lookup finds the job or returns a damage error.
 func TestDamageIsNeverNotFound(t *testing.T) {
-	for _, jobs := range []int{30, 600} { // with 30 jobs the index has one page, with 600 it has several
+	for _, jobs := range []int{30, 600} { // the index has one page with 30 jobs, and several with 600
 		dir := t.TempDir()
 		ids, roots := manyNamed(t, dir, jobs)
 		path := filepath.Join(dir, fileName)
@@ -493,7 +491,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 			start := (page - 1) * pageSize
 			for at := range pageSize {
 				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
-				if at > 16 { // for the entries, a sample of bit changes is enough
+				if at > 16 { // a sample of the bytes is enough for the entries
 					masks = []byte{0x11}
 				}
 				if at > 16 && at%((jobs/30)*29) != 0 {
@@ -516,8 +514,8 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// manyNamed makes a database of jobs, every second one with an id chosen by the caller. It returns the ids of all
-// jobs, and the root pages of the jobs table and of the id index.
+// manyNamed creates a database of jobs, every second one with an id chosen by the caller. It returns the
+// ids of all jobs, and the root pages of the jobs table and of the id index.
 func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)
@@ -543,8 +541,8 @@ func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[stri
 	return ids, roots
 }
 
-// lookUpAll looks up ids in a damaged database. It counts the lookups that found the job and those that returned a
-// damage error. Any other result is a test error.
+// lookUpAll looks up ids in a damaged database. It counts the lookups that found the job and those that
+// returned a damage error. Any other result fails the test.
 func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
 	t.Helper()
 	c, err := openAs(path, sqlite3.SQLITE_OPEN_READONLY)
@@ -572,14 +570,16 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 	return found, refused
 }
 
-// The index of a sound database is never reported as damaged, whatever was added to it and removed from it.
+// The index of an intact database is never reported as damaged, after any sequence of insertions and
+// deletions.
 func TestSoundIndexIsNeverDamaged(t *testing.T) {
 	for _, size := range []int{512, 4096, 65_536} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) { indexIsSound(t, size) })
 	}
 }
 
-// indexIsSound changes an index with pages of a size at random, and looks up ids that it does not have.
+// indexIsSound changes an index with the given page size at random, and looks up ids that it does not
+// contain.
 func indexIsSound(t *testing.T, size int) {
 	c, err := openConn(":memory:")
 	if err != nil {
@@ -614,7 +614,7 @@ func indexIsSound(t *testing.T, size int) {
 	}
 }
 
-// A job that does not exist is not found, whatever its id is like.
+// A job that does not exist is not found, whatever its id looks like.
 func TestMissingJobIsNotFound(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {

@@ -12,110 +12,121 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// conn is a connection to the tables, for one goroutine at a time. Arguments of statements
-// are int64, string, []byte or nil, as SQLite writes them: ?, or ?N. What else only SQLite
-// has, like INDEXED BY, other databases are not told.
+// conn is a connection to the database, for one goroutine at a time. Statements use the syntax of SQLite,
+// with placeholders ? or ?N; arguments are int64, string, []byte or nil. Connections to other databases
+// leave out SQLite-only syntax such as INDEXED BY.
 type conn interface {
-	// exec carries out a statement, now or with what follows; count does so at once, and says how many rows it
-	// has changed.
+	// exec executes a statement immediately, or together with later ones. count executes it immediately and
+	// returns the number of changed rows.
 	exec(sql string, args ...any) error
 	count(sql string, args ...any) (int64, error)
-	// row carries out a statement that inserts a row, or changes the one that its last argument names, and no other one
-	// of it needs: in its transaction, at the latest before what is not written so.
+	// row executes a statement that inserts one row, or changes only the row named by its last argument. No
+	// other statement of the transaction may depend on it. It is executed at the latest before the next
+	// statement that is not executed by row.
 	row(sql string, args ...any) error
-	// query calls each with every row until it says no. The row is valid during the
-	// call only; no other statement may run in it.
+	// query calls each with every row until each returns false. The row is valid during the call only, and
+	// each must not execute another statement.
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
-	// among is the condition that a column is one of the numbers of a text, which a space parts.
+	// among returns the condition that a column equals one of the numbers in a text argument, separated by
+	// spaces.
 	among(column string) string
-	// amongWords is the condition that a column is one of the words of a text, which a space parts; they have no quotes.
+	// amongWords returns the condition that a column equals one of the words in a text argument, separated
+	// by spaces. The words must not contain quotes.
 	amongWords(column string) string
-	// ahead is how many rows a statement is to have of which so many are wanted, of about so many bytes each: a server sends
-	// also those that are not read.
+	// ahead returns the LIMIT for a statement of which about want rows of about the given size in bytes
+	// will be read. A server also sends rows that are not read.
 	ahead(want, bytes int) int
-	// queries carries out statements that do not wait for each other's rows, as query does one after the other.
+	// queries executes statements in order, each as query does. No statement may depend on the rows of
+	// another one.
 	queries(list []asked) error
-	// number reads the one integer of a statement's first row, 0 if there is none.
+	// number returns the integer in the first row, or 0 if there is no row.
 	number(sql string, args ...any) (int64, error)
-	// begin begins the writer's transaction, commit stores it and rollback undoes it.
+	// begin begins the writer's transaction, commit commits it and rollback rolls it back.
 	begin() error
 	commit() error
 	rollback()
-	// beginReading has what follows see one state of what is stored, until endReading; a connection on which
-	// that fails is not sound.
+	// beginReading starts a snapshot that all reads see until endReading. A connection on which either
+	// fails must not be used again.
 	beginReading() error
 	endReading() error
-	// hasWritten says that the number of commits is to be raised, whatever else has changed.
+	// hasWritten reports whether the number of commits must be raised even if nothing in meta has changed.
 	hasWritten() bool
-	// carried is how many bytes of texts statements were given.
+	// carried returns the total size in bytes of the texts and blobs passed to statements.
 	carried() int64
-	// endWith has the end of ctx end what runs, until release is called.
+	// endWith interrupts running statements when ctx ends, until release is called. interrupted reports
+	// whether err comes from such an interruption.
 	endWith(ctx context.Context) (release func())
-	interrupted(err error) bool // by that
+	interrupted(err error) bool
 	close() error
 }
 
-// asked is a statement, and what its rows are told to.
+// asked is a statement and the function that receives its rows.
 type asked struct {
 	each func(r row) (more bool, err error)
 	sql  string
 	args []any
 }
 
-// reads are statements that are carried out together.
+// reads is a list of statements that are executed together.
 type reads struct{ list []asked }
 
 func (r *reads) add(each func(r row) (more bool, err error), sql string, args ...any) {
 	r.list = append(r.list, asked{each, sql, args})
 }
 
-// host is the database that an engine's tables are in, beside its connections.
+// host provides what differs between the databases of an engine, apart from their connections.
 type host interface {
-	// reader opens a connection that reads.
+	// reader opens a connection for reading.
 	reader() (conn, error)
 	// ready is called before each commit. An error breaks the store.
 	ready() error
-	// enter begins a transaction: what another node has changed since the last one is known from then on.
+	// enter begins a transaction. Afterwards the writer's cache contains all changes that other nodes have
+	// committed.
 	enter(t *tx) error
-	// readReserved adds a statement that reads which leases are not known to have started and do not stand in meta, and writeReserved writes them
-	// where they belong: it says what meta is to have, if that changes.
+	// readReserved adds a statement that reads the leases that are not known to have started and are stored
+	// outside of meta. writeReserved stores these leases, and returns the new text for meta if that
+	// changes.
 	readReserved(all *reads, each func(row) (bool, error))
 	writeReserved(t *tx) (inMeta string, changed bool, err error)
-	// committed is called after one; changed says that what stands in meta has changed.
+	// committed is called after each commit; changed reports whether the row of meta changed.
 	committed(changed bool)
-	// relieve releases disk space from the reserve, and reports whether it could. Without whole it leaves the last part
-	// for operations with wholeReserve.
+	// relieve releases disk space from the reserve, and reports whether it could. Without whole it keeps
+	// the last part for operations with wholeReserve.
 	relieve(whole bool) bool
 	// freed is called after jobs or outputs were removed.
 	freed()
-	// refusal is the answer to those who meet a full disk or a busy database.
+	// refusal returns the error for callers whose request fails because the disk is full or the database is
+	// busy.
 	refusal(k kind, err error) error
-	// blames reports whether an error may be about a row of the transaction, though another statement met it.
+	// blames reports whether an error may be about another row of the transaction than that of the failed
+	// statement.
 	blames(err error) bool
 	// broke is called once, when the store has failed.
 	broke()
-	// room is an error while there is none for new jobs, and keepRoom sees to it that there is some for what runs.
+	// room returns an error while there is no disk space for new jobs. keepRoom keeps some space in reserve
+	// for running jobs.
 	room() error
 	keepRoom()
-	// bytes is how large the database is.
+	// bytes returns the size of the database.
 	bytes() int64
-	// budget is how long a read may take now, and late the answer to one that took longer.
+	// budget returns how long a read may take now, and late the error for a read that took longer.
 	budget() time.Duration
 	late(budget time.Duration) error
-	// readable is an error once what is read may not be what is stored.
+	// readable returns an error once a read may no longer show the stored state.
 	readable() error
-	// cannotRead is the answer to a read that met an error, which may have broken the store.
+	// cannotRead returns the caller's error for a failed read. It breaks the store if err says that the
+	// database is damaged.
 	cannotRead(err error) error
-	// close gives back what is open.
+	// close closes the database.
 	close() error
 }
 
-// row is the row that a statement stands at. A column that holds another kind of value
-// than is asked for is zero.
+// row is the current row of a statement. A column that holds another type than the requested one reads as
+// zero.
 type row struct {
 	tls *libc.TLS
 	p   uintptr
-	of  *serverRow // of PostgreSQL, in the place of these
+	of  *serverRow // set for PostgreSQL instead of the other fields
 }
 
 func (r row) num(column int) int64 {
@@ -128,10 +139,10 @@ func (r row) num(column int) int64 {
 	return sqlite3.Xsqlite3_column_int64(r.tls, r.p, int32(column))
 }
 
-// text is also the bytes of a blob.
+// text returns a text or the bytes of a blob.
 func (r row) text(column int) string { return string(r.view(column)) }
 
-// view is a text or blob in the database's memory: it must not be used after the row.
+// view returns a text or blob in the database's memory. The slice must not be used after the row.
 func (r row) view(column int) []byte {
 	if r.of != nil {
 		return r.of.view(column)
@@ -149,7 +160,7 @@ func (r row) view(column int) []byte {
 	return view(from, int(n))
 }
 
-// value is what stands there: nil, an int64, a string or, of a blob, a copy of its bytes.
+// value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
 func (r row) value(column int) any {
 	if r.of != nil {
 		return r.of.value(column)
@@ -165,18 +176,18 @@ func (r row) value(column int) any {
 	return nil
 }
 
-// kind sorts failures by what must follow.
+// kind classifies errors by how the writer must react.
 type kind uint8
 
 const (
-	refusal  kind = iota // the request was refused before it wrote
-	mistake              // of this request alone: it is undone
-	full                 // the disk is full: nothing of the transaction holds
-	busy                 // the database cannot be had now: nothing of the transaction holds
-	breakage             // the database failed: the outcome may be unknown
+	refusal  kind = iota // the request was refused before it wrote anything
+	mistake              // only this request failed, and it is rolled back
+	full                 // the disk is full, and the transaction is rolled back
+	busy                 // the database is unavailable now, and the transaction is rolled back
+	breakage             // the database failed, and the outcome may be unknown
 )
 
-// kindOf sorts an error.
+// kindOf returns the kind of an error.
 func kindOf(err error) kind {
 	var known interface{ kind() kind }
 	var refused *queue.Error
@@ -189,7 +200,7 @@ func kindOf(err error) kind {
 	return mistake
 }
 
-// damage is an error of what is stored.
+// damage is an error about damaged data in the database.
 type damage string
 
 // Error implements error.

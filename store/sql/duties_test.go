@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// duties are what upkeep does again and again, each with enough to do for one step.
+// duties lists the periodic tasks of upkeep. The test store gives each of them enough work for one step.
 var duties = []struct {
 	name string
 	do   func(t *testing.T, s *Store) error
@@ -99,7 +99,7 @@ var duties = []struct {
 	}},
 }
 
-// trimJobs removes a step of a queue's jobs if half of them, at most, may be kept; of is the share to remove.
+// trimJobs removes a step of a queue's jobs. share is 1 to keep at most half of them, and 0 to keep all.
 func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().Bounded()
@@ -118,15 +118,17 @@ func want[T comparable](got, want T) error {
 	return nil
 }
 
-// These are users of storeOfEnded. The only job of manyAttempts waits for its next attempt after n attempts, and the
-// newest ten attempts have outputs. Each of the n jobs of withInputs has an input that may be removed, and no output.
+// Users of storeOfEnded. The only job of manyAttempts waits for its next attempt after n attempts, and the
+// newest ten attempts have outputs. Each of the n jobs of withInputs has an input that may be removed, and
+// no output.
 const (
 	manyAttempts = 8
 	withInputs   = 9
 )
 
-// storeOfEnded returns a store with n ended jobs, each with an attempt, an output and two events. Half of them ended
-// while their queue had its own retention. The store also has the jobs of manyAttempts and withInputs.
+// storeOfEnded returns a store with n ended jobs, each with an attempt, an output and two events. Half of
+// them ended while their queue had its own retention. The store also has the jobs of manyAttempts and
+// withInputs.
 func storeOfEnded(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -164,8 +166,8 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	return openStore(t, dir)
 }
 
-// steps is how many steps of SQLite's virtual machine, each of which reads one row at most, the store has taken since it
-// was asked last.
+// steps returns how many steps of SQLite's virtual machine the store has executed since the last call. A
+// step reads at most one row.
 func steps(t *testing.T, s *Store) (n int64) {
 	t.Helper()
 	of := func(c *liteConn) {
@@ -186,7 +188,8 @@ func steps(t *testing.T, s *Store) (n int64) {
 	return n
 }
 
-// What a step of a periodic duty reads does not depend on how much is stored. `make duties` compares with a million jobs.
+// What a step of a periodic task reads does not depend on how much is stored. `make duties` compares with a
+// million jobs.
 func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	many := 100_000
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_ENDED")); err == nil {
@@ -195,7 +198,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	few := map[string]int64{}
 	for _, n := range []int{10_000, many} {
 		s := storeOfEnded(t, n)
-		if _, err := s.Promote(t.Context()); err != nil { // what only the first call after a start does
+		if _, err := s.Promote(t.Context()); err != nil { // does what only the first call after a start does
 			t.Fatal(err)
 		}
 		for _, d := range duties {

@@ -43,8 +43,8 @@ func (t *tx) DropEdges(child int64) error {
 	return err
 }
 
-// Named implements rules.Tx. It finds a staged job only by the id that the job was given, and a hook from the
-// settings only for the hook's user.
+// Named implements rules.Tx. It finds a staged job only by an id that the user gave it, and a hook from the
+// settings only if the hook runs as that user.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
 	hidden := false
 	err = t.query(func(r row) (bool, error) {
@@ -96,8 +96,8 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 	return n, newest, err
 }
 
-// AddEnded implements rules.Tx. What is noted of one parent counts as of one user, also after that one's uid has become
-// somebody else's: else its end and its beginning anew would overtake each other.
+// AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was
+// given to another uid. Otherwise the notes of its end and of its restart might be processed out of order.
 func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, after)
@@ -156,7 +156,7 @@ func (t *tx) DropEnded(id int64) error {
 	return err
 }
 
-// Postpone implements rules.Tx. What ended first of a parent is decided first.
+// Postpone implements rules.Tx. The notes of one parent keep their order.
 func (t *tx) Postpone(parent int64) error {
 	last, err := t.number(`SELECT max(id) FROM ended`)
 	if err == nil {
@@ -174,8 +174,8 @@ func (t *tx) SetEdge(e *rules.Edge, met store.Met) error {
 	return err
 }
 
-// dropEdgesOf forgets up to most of what a job that goes has waited for, and reports whether that
-// was all.
+// dropEdgesOf deletes up to most dependencies of a job that is being removed. It reports whether that was
+// all.
 func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
 	if !t.HasEdges() || most <= 0 {
 		return !t.HasEdges(), nil
@@ -185,7 +185,8 @@ func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
 	return n < int64(most), err
 }
 
-// readEdges finds out whether any job waits for another one, or has done so.
+// readEdges adds the statements that find out whether any job waits or has waited for another one, and how
+// many ended jobs have undecided dependants.
 func (s *engine) readEdges(all *reads) {
 	all.add(func(r row) (bool, error) {
 		s.mem.linked = true
@@ -197,7 +198,7 @@ func (s *engine) readEdges(all *reads) {
 	}, `SELECT count(*) FROM ended`)
 }
 
-// Links lists what a job waits or waited for, and what waits or waited for it.
+// Links returns the jobs that a job waits or waited for, and the jobs that wait or waited for it.
 func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, nil, err
@@ -218,7 +219,7 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 	return parents, children, err
 }
 
-// links are the jobs at one end of edges that have seq at the other.
+// links returns the jobs at one end of the edges that have seq at the other end.
 func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
 	err = r.query(func(r row) (bool, error) {
 		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), How: queue.ParentEnd(r.num(3)), Met: store.Met(r.num(4))})
@@ -227,7 +228,7 @@ func (r *reader) links(end, other string, seq int64, limit int) (list []store.Li
 	return list, err
 }
 
-// after are the first of those that a job waits for.
+// after returns the first jobs that a job waits for.
 func (r *reader) after(child int64) (list []queue.Dependency, err error) {
 	err = r.query(func(r row) (bool, error) {
 		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
@@ -236,12 +237,13 @@ func (r *reader) after(child int64) (list []queue.Dependency, err error) {
 	return list, err
 }
 
-// Parents are those that a job has waited for.
+// Parents returns the jobs that a job has waited for.
 func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
 		room := queue.MaxDeps
-		var came, results []int64 // when each came to be one; of those whose results are told
+		// came holds the ids of all edges in order; results those of the edges whose parent's result is returned.
+		var came, results []int64
 		err := r.query(func(r row) (bool, error) {
 			p := store.Parent{ID: r.text(1), UID: int(r.num(2)), State: queue.State(r.num(3)), ExitCode: r.num(4)}
 			if size := int(r.num(5)); size > 0 && size <= room {
@@ -252,7 +254,7 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
 			return true, nil
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
-		for _, edge := range results { // the others are not read at all: they may be many, and large
+		for _, edge := range results { // other results are not read at all, since they may be many and large
 			if err == nil {
 				err = r.query(func(r row) (bool, error) {
 					at, _ := slices.BinarySearch(came, edge)

@@ -1,5 +1,9 @@
-// Package sql is the store's contract in SQL: an engine over the tables of a database, which is one
-// embedded SQLite file or on a PostgreSQL server.
+// Package sql stores the jobs of a queue durably in a SQL database: in one embedded SQLite file, or on a
+// PostgreSQL server that several nodes share.
+//
+// Start with engine, which implements store.Store for both databases. A host provides what differs between
+// them: Store is the host on SQLite, Server the host on PostgreSQL. Package store/rules decides what
+// happens to jobs; this package stores the results.
 package sql
 
 import (
@@ -20,87 +24,99 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// engine keeps jobs in the tables of a database. One caller at a time writes, and commits for all that wait.
+// engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the
+// token from turn, called the writer below. It commits the operations of all waiting callers together, one
+// group per transaction.
 // See docs/decisions/0013.
 type engine struct {
-	host host
-	now  func() queue.Millis
-	db   conn // the writer's
-	read *readers
+	host host                // what differs between SQLite and PostgreSQL
+	now  func() queue.Millis // the store's clock
+	db   conn                // the writer's connection
+	read *readers            // connections for reading, safe for concurrent use
 	log  *slog.Logger
 
-	turn     chan struct{} // holds one token: the right to write
-	group    []*op         // of whoever has it
-	ended    bool          // nothing is written any more; whoever has the turn
+	turn     chan struct{} // holds one token; the goroutine that takes it is the writer
+	group    []*op         // scratch space for the operations of the current commit; writer only
+	ended    bool          // no more writes are allowed; writer only
 	broken   chan struct{} // closed when the store has failed
-	alarm    chan struct{}
-	looks    bool // there is no writer: what is stored is read only
-	hasInbox bool // jobs may be handed in by other ways, and their ids are taken
+	alarm    chan struct{} // receives a hint when Promote must be called earlier than it reported
+	looks    bool          // the store is read-only and has no writer
+	hasInbox bool          // other programs can submit jobs, and their submissions reserve ids
 
 	watchers store.Watchers
 
-	copying atomic.Bool // a copy is being made
+	copying atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
-	dice *rand.Rand // the writer's
-	// lanesKept is how many lanes without jobs are kept for those that come: to make one costs
-	// more than to keep it.
+	dice *rand.Rand // source of random numbers; writer only
+	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
+	// keeping it.
 	lanesKept int64
-	mem       memory // the writer's: what the tables' heads hold
-	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
+	mem       memory // the writer's cache of the database; writer only
+	// rechecks lists the gates that the rules must check again. Rolling back a transaction does not shrink
+	// it. Writer only.
 	rechecks rules.Memory
 
-	readied    bool         // what another node has changed may be runnable, and was not claimed yet; the writer's
-	hereStale  bool         // lanes that are shut to this node alone are to be looked at again; the writer's
-	hereLooked queue.Millis // when they were
-	standsIn   queue.Millis // when this node looks for another one's timers; the writer's
-	leaseRoom  []int64      // for the next transaction's leases; the writer's
+	// readied reports that another node's changes may have made jobs runnable, and that no claim has
+	// followed yet. Writer only.
+	readied bool
+	// hereStale reports that the lanes closed only for this node must be checked again. Writer only.
+	hereStale bool
+	// hereLooked is the time of the last check of the lanes closed only for this node. Writer only.
+	hereLooked queue.Millis
+	// standsIn is the time at which this node checks for timers that another node has not served. Writer
+	// only.
+	standsIn  queue.Millis
+	leaseRoom []int64 // memory reused for tx.leases of the next transaction; writer only
 
-	served    map[served]int64 // when operations of users were carried out last, by serving; the writer's
-	serving   int64
-	slow      map[int]bool // users whose last operation took slowOp or longer; the writer's
-	surprised bool         // the last transaction met errForeseen; the writer's
-	shared    time.Time    // last time that operations of several users waited; used by the writer only
-	late      *op          // a slow user's operation, which is committed next, alone; the writer's
+	// served holds when operations of each user and class were last carried out, as values of serving.
+	// Writer only.
+	served    map[served]int64
+	serving   int64        // number of operations carried out for users; writer only
+	slow      map[int]bool // users whose last operation took slowOp or longer; writer only
+	surprised bool         // the last transaction ended with errForeseen; writer only
+	shared    time.Time    // last time that operations of several users waited; writer only
+	late      *op          // a slow user's operation, committed next and alone; writer only
 
-	looked  string // the queue that was claimed from last; the writer's
-	typical int    // bytes that a job takes to be claimed, of late; the writer's
+	looked  string // name of the queue that was last claimed from; writer only
+	typical int    // recent size of a claimed job in bytes; writer only
 
-	minute minuteFigures // the writer's
-	usual  estimates
+	minute minuteFigures // cached statistics of the current minute; writer only
+	usual  estimates     // typical run times of commands
 
-	node int64 // this one's number in the database, 0 of a store that has one alone
-	// foreign are jobs that another node has changed, or any, of which whoever watches was not told yet; the writer's.
+	node int64 // number of this node in the database; 0 if the store has only one node
+	// foreign lists jobs changed by other nodes whose watchers have not been notified yet. Writer only.
 	foreign foreigners
 
-	file  string // which database it is: a copy is another one
-	moved bool   // it was another one when it was used last
+	file  string // identifier of the database; a copy has another one
+	moved bool   // the database had another identifier when it was last used, so it is a copy
 
-	order   atomic.Pointer[queue.Order] // as the last commit has it
+	order   atomic.Pointer[queue.Order] // the order as of the last commit
 	created time.Time
 	// commitStart is when the commit that is in progress started, in nanoseconds since created; 0 if none is.
 	commitStart atomic.Int64
 	mu          sync.Mutex
-	err         error          // why the store has failed; guarded by mu
-	closing     bool           // guarded by mu
-	waiting     [classes][]*op // operations; guarded by mu
-	counts      store.Counts
+	err         error                 // the reason why the store has failed; guarded by mu
+	closing     bool                  // guarded by mu
+	waiting     [classes][]*op        // operations that wait for a commit, by class; guarded by mu
+	counts      store.Counts          // counts as of the last commit; guarded by mu
 	usage       map[int]userUsage     // by uid; guarded by mu
-	reserved    map[int64]reservation // by job; guarded by mu
-	waiter      *waiter               // the claim that waits for a job; guarded by mu
-	last        int64                 // event that is stored; guarded by mu
-	// servedSeen is, by queue, queueState.served as of the last commit. The inner maps never change; guarded by mu.
+	reserved    map[int64]reservation // by seq of the job; guarded by mu
+	waiter      *waiter               // the claim that waits for a runnable job; guarded by mu
+	last        int64                 // number of the newest stored event; guarded by mu
+	// servedSeen holds queueState.served of each queue as of the last commit. The inner maps never change.
+	// Guarded by mu.
 	servedSeen map[string]map[int]int64
-	newer      chan struct{} // closed by the next event, nil if no caller waits; guarded by mu
+	newer      chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// foreigners are jobs that another node has changed, or any.
+// foreigners lists the jobs that other nodes have changed. If any is set, every job may have changed.
 type foreigners struct {
 	seqs []int64
-	uids []int // users whose counts have changed with them
+	uids []int // users whose counts changed with the jobs
 	any  bool
 }
 
-// newEngine is an engine that is not open yet.
+// newEngine returns an engine that is not open yet.
 func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 	e := &engine{
 		host: h, log: log, lanesKept: 1000, created: time.Now(),
@@ -116,13 +132,14 @@ func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	var seed [32]byte
-	crand.Read(seed[:]) // it cannot fail
+	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.dice = rand.New(rand.NewChaCha8(seed))
 	e.order.Store(&order)
 	return e
 }
 
-// begin goes on with what is loaded.
+// begin prepares a loaded engine for work: it releases the writer's token, applies the configured order,
+// resumes interrupted changes of lanes and ranks, and finishes or forgets batches.
 func (s *engine) begin(ctx context.Context, o Options) error {
 	s.turn <- struct{}{}
 	s.mem.order = o.Order
@@ -146,49 +163,55 @@ func (s *engine) begin(ctx context.Context, o Options) error {
 	return s.endBatches(ctx)
 }
 
-// memory is what the writer keeps of the database, so that it need not ask.
+// memory is the writer's cache of the database, so that most operations need no query.
 type memory struct {
-	commits   int64
-	nextSeq   int64
-	nextEvent int64
-	enqueued  int64
+	commits   int64 // number of commits of all nodes that this cache reflects
+	nextSeq   int64 // seq of the next job
+	nextEvent int64 // number of the next event
+	enqueued  int64 // number of jobs ever enqueued
 	counts    [queue.Cancelled + 1]int64
-	nextDue   queue.Millis // the earliest timer, as of the last Promote
-	lanes     *lanes
-	leases    map[int64]*rules.Lease
-	used      map[int64]int   // units that leases hold, by gate; of rates those that are not known to have started
-	turn      int64           // of the queue that was served last, while weights differ
-	served    int64           // jobs that this node has claimed, which says when users have turns
-	linked    bool            // some job waits for another one, or has done so
-	ended     int64           // jobs whose edges are to be decided
-	endedUID  int64           // whose was the last one that was looked at
-	empties   int64           // lanes without jobs
-	rechecked int64           // gates up to this one are looked at again, 0 if all are
-	promoted  queue.Millis    // when Promote was called last
-	hooks     store.Hooks     // that are made for jobs' sake
-	users     map[int]user    // who have jobs that wait or are leased
-	maxUser   int             // jobs of one user may be leased, 0 is any number
-	listed    []int           // users who stand in meta.users; replaced as batches are
-	list      string          // that is meta.users
-	changed   []string        // queues that stand in meta.queues; replaced as batches are
-	queues    string          // that is meta.queues
-	owners    map[int]string  // by uid, of those that are not former
-	disowning []disowning     // replaced, not changed, by each transaction
-	batches   map[int64]batch // by number, but for forgotten ones
-	committed int64           // jobs of committed batches
-	order     queue.Order
+	nextDue   queue.Millis           // the earliest timer as of the last Promote
+	lanes     *lanes                 // lanes and queues
+	leases    map[int64]*rules.Lease // by seq of the job
+	// used counts the units that leases hold, by gate. For a rate it counts only leases that are not known
+	// to have started.
+	used      map[int64]int
+	turn      int64           // Pass of the queue that was served last, while weights differ
+	served    int64           // number of jobs that this node has claimed; orders the turns of users
+	linked    bool            // some job waits, or once waited, for another job
+	ended     int64           // number of ended jobs whose dependants are not decided yet
+	endedUID  int64           // uid of the user whose ended job was decided last
+	empties   int64           // number of lanes without jobs
+	rechecked int64           // gates up to this one have been checked again; 0 if all have
+	promoted  queue.Millis    // time of the last call of Promote
+	hooks     store.Hooks     // hooks that are made for jobs at certain moments
+	users     map[int]user    // users who have waiting or leased jobs
+	maxUser   int             // maximum number of leased jobs per user; 0 means unlimited
+	listed    []int           // users listed in meta.users; replaced, not changed, by each transaction
+	list      string          // content of meta.users
+	changed   []string        // queues listed in meta.queues; replaced, not changed, by each transaction
+	queues    string          // content of meta.queues
+	owners    map[int]string  // account names by uid, without former owners
+	disowning []disowning     // unfinished moves of jobs to former owners; replaced, not changed
+	batches   map[int64]batch // by number, without forgotten ones
+	committed int64           // number of jobs in committed batches
+	order     queue.Order     // how ranks are computed
 	ranking   ranking
-	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
-	outputs   int64  // bytes of all outputs
-	kept      int64  // jobs that ended while their queue had its own retention
-	gathered  bool   // leases that are not known to have started stand in meta, though each node has a place for its own
-	// upto is, of hours and days, up to when the figures are made of finer ones; tidied is the hour in
-	// which that was looked at last.
+	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
+	// being recomputed.
+	rankedBy string
+	outputs  int64 // total size of all outputs in bytes
+	kept     int64 // number of jobs that ended while their queue had its own retention
+	// gathered reports that meta lists leases that are not known to have started, although each node has
+	// its own row for them.
+	gathered bool
+	// upto holds, for hours and days, the end of the last period whose statistics were summed up from finer
+	// ones. tidied is the hour in which tidyFigures last finished.
 	upto   [store.Day + 1]queue.Millis
 	tidied queue.Millis
 }
 
-// load reads it for the first time.
+// load reads the whole cache for the first time.
 func (s *engine) load() error {
 	if err := s.loadHeads(); err != nil {
 		return err
@@ -200,7 +223,8 @@ func (s *engine) load() error {
 	return nil
 }
 
-// loadHeads reads all but what the database does not tell, in two goes.
+// loadHeads reads everything that is stored in the database, in two batches of queries. It keeps the
+// settings in memory that are not stored.
 func (s *engine) loadHeads() error {
 	was := &s.mem
 	s.mem = memory{maxUser: was.maxUser, hooks: was.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}, here: map[int64]int64{}}}
@@ -261,7 +285,7 @@ func (s *engine) loadHeads() error {
 	}
 	nodes := fieldOf(reserved, 2)
 	for seq, fence := range held {
-		if l := s.mem.leases[seq]; l != nil { // else its row is lost
+		if l := s.mem.leases[seq]; l != nil { // otherwise the job's row is lost
 			l.Job.Fence, l.Job.Node = fence, nodes[seq]
 		}
 	}
@@ -277,21 +301,21 @@ func (s *engine) loadHeads() error {
 	return nil
 }
 
-// Now is the store's clock.
+// Now returns the time of the store's clock.
 func (s *engine) Now() queue.Millis { return s.now() }
 
-// Broken is closed when the store has failed for good; Err says why. Whoever
-// runs the store then ends the process: what it holds is on the disk.
+// Broken returns a channel that is closed when the store has failed for good; Err returns the reason. The
+// process that runs the store should then exit: everything committed is on disk.
 func (s *engine) Broken() <-chan struct{} { return s.broken }
 
-// Err is why the store has failed, or nil.
+// Err returns the reason why the store has failed, or nil.
 func (s *engine) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Close ends the store after what has begun.
+// Close commits the operations that are already waiting, then closes the store.
 func (s *engine) Close() error {
 	s.mu.Lock()
 	first := !s.closing
@@ -305,8 +329,8 @@ func (s *engine) Close() error {
 		s.lead()
 	}
 	var unwritten error
-	if s.Err() == nil && !s.ended { // else nothing is written any more
-		// Estimates may be lost: a store that cannot write them now closes without an error.
+	if s.Err() == nil && !s.ended { // otherwise nothing may be written any more
+		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
 		unwritten = s.writeUsual()
 		if k := kindOf(unwritten); k == full || k == busy || errors.As(unwritten, new(serverLost)) {
 			unwritten = nil
@@ -320,31 +344,33 @@ func (s *engine) Close() error {
 	if w != nil {
 		w.done <- granted{err: errClosed}
 	}
-	s.turn <- struct{}{} // who comes later is refused
+	s.turn <- struct{}{} // operations that arrive later are refused
 	return errors.Join(unwritten, s.read.close(), s.host.close())
 }
 
-// DueSooner hints that something is due earlier than the last Promote said.
+// DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
+// reported.
 func (s *engine) DueSooner() <-chan struct{} { return s.alarm }
 
-// Watch hints at changes of some jobs.
+// Watch returns hints about changes of the given jobs.
 func (s *engine) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
 
-// counted is what the last commit counted.
+// counted returns the counts as of the last commit.
 func (s *engine) counted() store.Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts
 }
 
-// Counts is how many jobs are in each state.
+// Counts returns the number of jobs in each state, and the size of the database.
 func (s *engine) Counts() store.Counts {
 	c := s.counted()
 	c.Bytes = s.host.bytes()
 	return c
 }
 
-// LastEvent is the number of the newest event.
+// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
+// stored.
 func (s *engine) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,7 +380,7 @@ func (s *engine) LastEvent() (last int64, newer <-chan struct{}) {
 	return s.last, s.newer
 }
 
-// publish makes the writer's counts visible to readers.
+// publish makes the writer's counts visible to readers after a load.
 func (s *engine) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

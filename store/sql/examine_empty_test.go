@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Doctor reports a database without tables by one finding, which is a failure if the database has held jobs. It leaves
-// an empty file as it is.
+// Doctor reports a database without tables with exactly one finding, which is a failure if the database has
+// held jobs. Doctor does not change an empty file.
 func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 	emptyFile := func(path string) error { return os.WriteFile(path, nil, 0o600) }
 	noTables := func(path string) error {

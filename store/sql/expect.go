@@ -5,20 +5,25 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// expectation is what a claim is expected to ask. It is asked at the beginning of the turn, so that the server finds the jobs while this
-// node records what has ended. In its turn nobody else changes anything; what the transaction itself does meanwhile is held against it.
+// expectation is a claim prefetch: the query that the claim of a transaction will probably send. It is sent
+// right after this node gets the writer lock, so that the server finds the jobs while the node records
+// ended attempts.
+//
+// No other node changes anything while this node holds the lock. The transaction's own writes may
+// invalidate the prefetched rows; putting keeps track of them.
 // See docs/decisions/0028.
 type expectation struct {
 	of    *serverConn
 	args  []any
-	ended map[int64]bool // jobs whose leases have ended since
-	rows  []serverRow    // that were read, nil if they are to come
+	ended map[int64]bool // jobs whose leases have ended since the query was sent
+	rows  []serverRow    // the rows, if they were read immediately; nil while they are still to be read
 }
 
-// expectLeast is from how many wanted jobs on it is worth it.
+// expectLeast is the number of wanted jobs from which a claim prefetch pays off.
 const expectLeast = 64
 
-// expect asks for the jobs that the group's first operation will want, if the lane that was looked into last is that of the next job too.
+// expect sends the query for the jobs that the first operation of the group will claim. It does so only if
+// the claim will probably use the same lane as the last claim.
 func (s *Server) expect(t *tx) error {
 	q := s.mem.lanes.queues[s.looked]
 	if t.wants < s.expects || q == nil || q.listed || q.best != nil || len(q.open) != 1 && s.mem.order.Scheduling != queue.ByArrival || len(q.open) == 0 {
@@ -30,7 +35,8 @@ func (s *Server) expect(t *tx) error {
 		t.expected = e
 		return e.of.expect(findJobs(wholeColumns), e.args...)
 	}
-	// What has ended is written in this turn, and the server would not begin with that before somebody has read the jobs.
+	// This transaction still has to write the ended attempts, and the server executes these writes only
+	// after the client has read the rows. So read them immediately.
 	e.rows = make([]serverRow, 0, t.wants)
 	err := e.of.query(func(r row) (bool, error) {
 		e.rows = append(e.rows, r.of.clone())
@@ -40,7 +46,7 @@ func (s *Server) expect(t *tx) error {
 	return err
 }
 
-// answered tells the rows; ok is false if they are lost.
+// answered calls each with the prefetched rows. ok is false if the rows are lost.
 func (e *expectation) answered(each func(r row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.of.answered(each)
@@ -53,7 +59,8 @@ func (e *expectation) answered(each func(r row) (more bool, err error)) (ok bool
 	return true, nil
 }
 
-// putting holds against what is expected that a job is written: that of a leased one, or its end, changes no other, and all else may.
+// putting notes that the transaction writes a job. Writing a leased job, or the end of a lease, does not
+// affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
 func (t *tx) putting(j *rules.Job) {
 	switch last := len(t.leases) - 1; {
 	case t.expected == nil, t.s.mem.leases[j.Seq] != nil:

@@ -12,16 +12,17 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// What a claim is expected to ask is asked before what comes first in its transaction. The answer is taken if nothing has changed
-// what it would be, but for leased jobs that have ended; these are not leased again.
+// A claim prefetch is sent before the first operation of its transaction. Its rows are used unless a write
+// of the transaction may have changed them. The end of a leased job does not discard them, but that job is
+// not leased again.
 func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 	server := pgserver.Shared(t)
 	important := draft(func(j *queue.Job) { j.Priority = 9 })
 	cases := map[string]struct {
-		ended []int // of the first three jobs, of which the third is leased
+		ended []int // indexes into the first three jobs, of which the third is leased
 		do    func(t *tx) error
 		want  []int64
-		taken bool // the answer that was expected
+		taken bool // whether the prefetched rows are used
 	}{
 		"nothing":        {want: []int64{1, 4}, taken: true},
 		"an end":         {ended: []int{2}, want: []int64{1, 4}, taken: true},
@@ -48,7 +49,8 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 			s.expects = 1
 			var got []queue.Job
 			expected, taken := false, false
-			var ends []store.Settlement // which the server is to write: so it is not to wait
+			// If there are attempts to prewrite, the prefetched rows are not read immediately.
+			var ends []store.Settlement
 			if early {
 				ends = []store.Settlement{over(s, &jobs[2])}
 			}
@@ -78,7 +80,7 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 	}
 }
 
-// enqueueIn adds a job within a transaction.
+// enqueueIn enqueues a job within a transaction.
 func enqueueIn(t *tx, j queue.Job) error {
 	list, err := allTexts([]queue.Job{j})
 	if err != nil {
@@ -88,7 +90,8 @@ func enqueueIn(t *tx, j queue.Job) error {
 	return err
 }
 
-// An expected answer is read whatever was sent after its question, and is lost once the answer to a later one was read.
+// The rows of a claim prefetch can be read after further statements were sent. They are lost once the
+// result of a later statement was read.
 func TestExpectedAnswerStandsInOrder(t *testing.T) {
 	s := node(t, pgserver.Shared(t).Create(t), "a")
 	hand(t, s, draft(), draft())

@@ -11,14 +11,21 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// minuteFigures is what the writer keeps of the figures of one minute, so that it need not read them
-// before it adds to them.
+// minuteFigures is the writer's cache of the statistics of one minute, so that it need not read them before
+// it adds to them.
+//
+// Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep
+// sums up the minutes of a past hour in one row per queue, and the hours of a past day likewise. A
+// period names queues with a rule and at most store.MaxNamed others. It counts further queues together as
+// store.OtherQueues.
 // See docs/decisions/0024.
 type minuteFigures struct {
-	at   queue.Millis              // when it began
-	rows map[string]*store.Figures // nil if nothing is known
-	ever map[string]bool           // the queues that have their name in all that was ever recorded; nil if nothing is known
-	room [1024]byte                // for two histograms that are written
+	at   queue.Millis              // start of the minute
+	rows map[string]*store.Figures // by queue; nil if they have not been read
+	// ever holds the queues that have their own name in the all-time statistics. It is nil if they have not
+	// been read.
+	ever map[string]bool
+	room [1024]byte // memory for two encoded histograms
 }
 
 const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
@@ -28,7 +35,7 @@ func readFigures(r row, f *store.Figures) {
 	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
 }
 
-// putFigures writes the figures of a queue in a period, of which there is a row or not.
+// putFigures writes the statistics of a queue in a period. there says whether the row exists.
 func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, there bool) (err error) {
 	room := &t.s.minute.room
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
@@ -53,9 +60,10 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	return err
 }
 
-// namedEver reports whether a queue has its name in all that was ever recorded. That is settled with the first figure of
-// it that finds room there or belongs to a queue which stands by itself, and stays; until then it is one of the others.
-// Each minute's row says how it was settled then, so what is counted already never moves.
+// namedEver reports whether a queue has its own name in the all-time statistics. It gets one with its first
+// measurement for which there is room, or if hasOwnFigures reports true; the name stays for good. Until
+// then the queue counts as one of the others. The column others of each minute's row records which of the
+// two applied, so measurements never move from one to the other.
 // See docs/decisions/0086.
 func (t *tx) namedEver(name string) (bool, error) {
 	kept := &t.s.minute
@@ -76,7 +84,7 @@ func (t *tx) namedEver(name string) (bool, error) {
 	return kept.ever[name], nil
 }
 
-// periodFigures reads what there is from one instant on and before another, by queue.
+// periodFigures returns the statistics from one instant until before another, by queue.
 func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
 	rows := map[string]*store.Figures{}
 	err := t.query(func(r row) (bool, error) {
@@ -95,21 +103,22 @@ func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
 	rows[name].Add(f)
 }
 
-// hasOwnFigures reports whether a queue has figures of its own however many others there are.
+// hasOwnFigures reports whether a queue always has its own statistics, even if a period already names the
+// maximum number of queues.
 func (t *tx) hasOwnFigures(name string) bool {
 	q := t.s.mem.lanes.queues[name]
 	return standsAlone(name) || q != nil && q.rule != store.Plain
 }
 
-// standsAlone reports whether a name has figures of its own though it has no rule.
+// standsAlone reports whether a queue without a rule always has its own statistics.
 func standsAlone(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
 
-// figuresName is under which name a queue is counted in a period that has these rows.
+// figuresName returns the name under which a queue is counted in a period that has these rows.
 func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
 	return figuresName(rows, name, t.hasOwnFigures)
 }
 
-// figuresName is tx.figuresName; own says which queues have figures of their own however many others there are.
+// figuresName implements tx.figuresName. own reports which queues always have their own statistics.
 func figuresName[V any](rows map[string]V, name string, own func(string) bool) string {
 	if _, there := rows[name]; there || len(rows) < store.MaxNamed || own(name) {
 		return name
@@ -126,8 +135,8 @@ func figuresName[V any](rows map[string]V, name string, own func(string) bool) s
 	return store.OtherQueues
 }
 
-// writeFigures writes what the transaction has measured. It all belongs to the minute of the transaction and, if the
-// clock was set back, to coarser periods that are made already.
+// writeFigures writes the measurements of the transaction. They belong to the transaction's minute. If the
+// clock was set back, they also belong to coarser periods that were summed up earlier.
 func (t *tx) writeFigures() error {
 	if len(t.measured) == 0 {
 		return nil
@@ -177,7 +186,7 @@ func (t *tx) writeFigures() error {
 	return nil
 }
 
-// changedFigures names a row that has changed, and tells whether there was one.
+// changedFigures names a changed row, and says whether it existed before.
 type changedFigures struct {
 	name  string
 	there bool
@@ -191,13 +200,13 @@ func count(f *store.Figures, m *rules.Measured) {
 	f.End(m.End, m.Took)
 }
 
-// addFigures adds what the transaction has measured to a period that is made already.
+// addFigures adds the measurements of the transaction to a period that was summed up earlier.
 func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 	rows, err := t.periodFigures(g, at, at+1)
 	if err != nil {
 		return err
 	}
-	changed := map[string]bool{} // and whether there was a row
+	changed := map[string]bool{} // by queue; true if the row existed
 	for i := range t.measured {
 		m := &t.measured[i]
 		name := t.figuresName(rows, m.Queue)
@@ -225,9 +234,9 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 	return nil
 }
 
-// tidyFigures makes the figures of hours and days that are over of finer ones, and removes those that
-// are too old: a period a step, and both only in the first look of an hour. It says whether there is
-// more.
+// tidyFigures sums up the hours and days that are over, and removes statistics that are too old. Each call
+// sums up at most one hour and one day. After everything is done, it does nothing until the next hour. It
+// reports whether there is more to do.
 func (t *tx) tidyFigures() (more bool, err error) {
 	m := &t.s.mem
 	hour := store.Hour.Floor(t.now)
@@ -238,7 +247,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	by := hour // no minute before is left
+	by := hour // all minutes before this hour are summed up
 	if hours {
 		by = m.upto[store.Hour]
 	}
@@ -248,7 +257,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	}
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.Floor(g.Oldest(t.now)) // by the hour, so that an idle queue is left alone
+		old := store.Hour.Floor(g.Oldest(t.now)) // rounded to the hour, so that an idle queue causes no writes
 		if g < store.Day {
 			old = min(old, m.upto[g+1])
 		}
@@ -258,7 +267,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 		}
 		removed = max(removed, n)
 		if n > 0 && g == store.Minute {
-			t.s.minute.rows = nil // it may be one of them, if the clock was ahead
+			t.s.minute.rows = nil // the row may be among the removed ones if the clock was ahead
 		}
 	}
 	if more = hours || days || removed == promoteStep; !more {
@@ -267,11 +276,13 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	return more, nil
 }
 
-// rollUp makes the figures of the first period that is not made yet, if it ends by then. It says whether it did. The
-// mark is set in the same transaction, so each finer figure is counted once.
+// rollUp sums up the first period that is not summed up yet, if it ends by the given instant. It reports
+// whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
+// once.
 func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	mark := &t.s.mem.upto[g]
-	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark)) // 0 is none
+	// Zero means that there is no such row.
+	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark))
 	if err != nil || next == 0 {
 		return false, err
 	}
@@ -295,21 +306,23 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 		}
 	}
 	*mark = end
-	t.s.mem.upto[store.Hour] = max(t.s.mem.upto[store.Hour], end) // before a day that is made there are no minutes left
+	// A day is summed up only after all of its minutes were.
+	t.s.mem.upto[store.Hour] = max(t.s.mem.upto[store.Hour], end)
 	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.upto[store.Hour]), int64(t.s.mem.upto[store.Day]))
 	return true, err
 }
 
-// ever is the grain of the one period, at 0, of all that was recorded before the mark of the hours.
+// ever is the grain of the all-time statistics. They form one period, at 0, which ends where the last
+// summed-up hour ends.
 const ever = store.Day + 1
 
-// addEver adds minutes to what was ever recorded.
+// addEver adds minutes to the all-time statistics.
 func (t *tx) addEver(from, before queue.Millis) error {
 	all, err := t.periodFigures(ever, 0, 1)
 	if err != nil {
 		return err
 	}
-	changed := map[string]bool{} // and whether there was a row
+	changed := map[string]bool{} // by queue; true if the row existed
 	err = t.query(func(r row) (bool, error) {
 		var f store.Figures
 		readFigures(r, &f)
@@ -331,7 +344,7 @@ func (t *tx) addEver(from, before queue.Millis) error {
 	return nil
 }
 
-// everName is the name under which a row counts in all that was ever recorded.
+// everName returns the name under which a row counts in the all-time statistics.
 func everName(r row) string {
 	if r.num(9) != 0 {
 		return store.OtherQueues
@@ -339,7 +352,8 @@ func everName(r row) string {
 	return r.text(0)
 }
 
-// fold leaves names to so many queues as one period may name: those with most starts.
+// fold keeps the names of the queues with the most starts, as many as one period may have. It adds up the
+// others as store.OtherQueues.
 func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 	var names []string
 	for name := range rows {
@@ -360,7 +374,7 @@ func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 	return rows
 }
 
-// Stats reads figures.
+// Stats returns the statistics that match a filter.
 func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
 	if f.Ever {
 		f = store.StatsFilter{Ever: true}
@@ -385,7 +399,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 			return nil
 		}
 		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest first
+		for fine := store.Minute; fine <= g && before > since; fine++ { // from the newest period to the oldest
 			from := since
 			if fine < g {
 				from = max(since, upto[fine+1])
@@ -405,7 +419,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 	return out, nil
 }
 
-// everFigures reads what was ever recorded: what there is of it, and the minutes since.
+// everFigures reads the all-time statistics: the stored sums and the minutes since.
 func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
 	return r.query(func(r row) (bool, error) {
 		var one store.Figures
@@ -415,7 +429,7 @@ func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(ever), int64(store.Minute), int64(since))
 }
 
-// figures reads those of a grain from one instant on and before another, the last ones first.
+// figures reads the statistics of one grain from one instant until before another, the newest first.
 func (r *reader) figures(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats, queues map[string]*store.Figures) error {
 	return r.query(func(r row) (bool, error) {
 		var one store.Figures
@@ -438,7 +452,7 @@ func (r *reader) figures(g store.Grain, from, before queue.Millis, f store.Stats
 		int64(g), int64(from), int64(before), f.Queue, f.Queue)
 }
 
-// byName lists figures by their queues' names, the others last.
+// byName lists statistics by queue name, with store.OtherQueues last.
 func byName(queues map[string]*store.Figures) (list []store.QueueFigures) {
 	for name, f := range queues {
 		list = append(list, store.QueueFigures{Queue: name, Figures: *f})

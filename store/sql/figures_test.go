@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// completes runs a job of a queue to its end.
+// completes enqueues a job in a queue and completes it.
 func completes(t *testing.T, s *Store, name string) {
 	t.Helper()
 	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = name })}})
@@ -31,7 +31,7 @@ func completes(t *testing.T, s *Store, name string) {
 	}
 }
 
-// figuresOf are the figures of all time, by a grain.
+// figuresOf returns the sum of all statistics of a grain.
 func figuresOf(t *testing.T, s *Store, g store.Grain) (sum store.Figures) {
 	t.Helper()
 	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, Series: true})
@@ -44,7 +44,7 @@ func figuresOf(t *testing.T, s *Store, g store.Grain) (sum store.Figures) {
 	return sum
 }
 
-// clocked is an open store whose clock is stepped.
+// clocked returns an open store whose clock returns *now.
 func clocked(t *testing.T, dir string, now *queue.Millis) *Store {
 	t.Helper()
 	s := openStore(t, dir)
@@ -52,7 +52,8 @@ func clocked(t *testing.T, dir string, now *queue.Millis) *Store {
 	return s
 }
 
-// everyFigure has figures be counted, made of finer ones, and added to after the clock was set back.
+// everyFigure records statistics, sums them up in coarser periods, and adds to these after the clock was
+// set back.
 func everyFigure(t *testing.T, s *Store) {
 	t.Helper()
 	clock, now := s.now, s.now()
@@ -68,7 +69,8 @@ func everyFigure(t *testing.T, s *Store) {
 	figuresOf(t, s, store.Day)
 }
 
-// A figure holds if its job's change does, and only then: over restarts, and transactions that are undone.
+// Statistics are committed together with their job's change, across restarts. A transaction that is rolled
+// back leaves none.
 func TestFiguresAreInTheCommit(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := clocked(t, dir, &now)
@@ -97,8 +99,8 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 	}
 }
 
-// Wherever a kill cuts what upkeep does, and however often it begins anew, each attempt is counted once by every
-// grain that is kept.
+// Upkeep may be interrupted at any point and started over any number of times: each grain still counts each
+// attempt exactly once.
 func TestRollUpsAreCutAnywhere(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
 	s := clocked(t, dir, &now)
@@ -146,8 +148,8 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 	}
 }
 
-// Whatever queues come, so many rows are kept of each period; and however the clock goes, no figure of a queue ever
-// becomes less.
+// Each period keeps a bounded number of rows for any number of queues. The all-time statistics of a queue
+// never decrease, even if the clock changes.
 func TestFiguresAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := clocked(t, t.TempDir(), &now)
@@ -177,7 +179,7 @@ func TestFiguresAreBounded(t *testing.T) {
 		completes(t, s, name)
 		total++
 		rises()
-		for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} { // settings come and go
+		for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} { // settings are added and removed
 			if i%7 != 6 {
 				break
 			}
@@ -209,7 +211,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	}
 	now += queue.Millis((25 * time.Hour).Milliseconds())
 	defer func() {
-		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // or far ahead, and set right
+		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // then far ahead, and corrected again
 		promoteAll(t, s)
 		rises()
 		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())
@@ -227,7 +229,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	}
 }
 
-// A store on a full disk closes without an error, though it cannot write its estimates.
+// A store on a full disk closes without an error although it cannot write its estimates.
 func TestCloseOnAFullDisk(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := clocked(t, t.TempDir(), &now)
@@ -236,7 +238,7 @@ func TestCloseOnAFullDisk(t *testing.T) {
 		many[i] = rules.Measured{Fingerprint: uint64(i + 1), Took: time.Second}
 	}
 	s.usual.note(many)
-	if err := s.lite.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow any more
+	if err := s.lite.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -244,7 +246,7 @@ func TestCloseOnAFullDisk(t *testing.T) {
 	}
 }
 
-// How long commands run is known over restarts, of the last 4096; what is damaged is not known.
+// Estimates of run times survive restarts, for the last 4096 commands. Damaged estimates are ignored.
 func TestUsualOverRestarts(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := clocked(t, dir, &now)
@@ -269,12 +271,12 @@ func TestUsualOverRestarts(t *testing.T) {
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
 		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
 	}
-	promoteAll(t, s) // which writes them
+	promoteAll(t, s) // writes the estimates
 	s.usual.note([]rules.Measured{{Fingerprint: store.MaxEstimates, Took: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
 		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1), s.Usual(store.MaxEstimates))
 	}
-	s.usual.take() // as if it was killed
+	s.usual.take() // as if the service was killed
 	reopen()
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
 		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates), s.Usual(600))
@@ -286,7 +288,7 @@ func TestUsualOverRestarts(t *testing.T) {
 	}
 }
 
-// A restored backup has the figures and marks of when it was made, and goes on from there.
+// A restored backup has the statistics and marks of the time when it was made, and continues from there.
 func TestRestoredFiguresGoOn(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := clocked(t, t.TempDir(), &now)
@@ -295,7 +297,7 @@ func TestRestoredFiguresGoOn(t *testing.T) {
 	completes(t, s, "f")
 	promoteAll(t, s)
 	file, dir := backup(t, s), t.TempDir()
-	completes(t, s, "f") // which the backup does not know of
+	completes(t, s, "f") // the backup does not contain this job
 	if err := restore(dir, file); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +315,7 @@ func TestRestoredFiguresGoOn(t *testing.T) {
 	}
 }
 
-// A machine without a clock of its own begins in 1970, and figures are kept from its first minute on.
+// A machine without a battery-backed clock starts in 1970. Statistics are kept from the first minute on.
 func TestFiguresOfTheFirstMinute(t *testing.T) {
 	now := queue.Millis(30_000)
 	s := clocked(t, t.TempDir(), &now)
@@ -329,7 +331,8 @@ func TestFiguresOfTheFirstMinute(t *testing.T) {
 	}
 }
 
-// What is recorded in a minute whose row a clock far ahead has had removed is counted by that minute again.
+// If a clock far ahead caused a minute's row to be removed, later measurements in that minute are still
+// counted in it.
 func TestMinuteThatWasRemoved(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := clocked(t, t.TempDir(), &now)

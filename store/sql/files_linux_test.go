@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A database that is a link, or that others can read, is refused.
+// A database that is a symbolic link, or that other users can read, is rejected.
 func TestForeignDatabaseIsRefused(t *testing.T) {
 	for says, harm := range map[string]func(path string) error{
 		"regular":   func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) },
@@ -78,14 +78,14 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	}
 }
 
-// replaced puts a copy in the place of a file.
+// replaced replaces a file with a copy of it.
 func replaced(p string) error {
 	raw, err := os.ReadFile(p)
 	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
 }
 
-// When the WAL or the database is deleted or replaced under a running service,
-// nothing more is acknowledged: the store fails for good and says so.
+// If the WAL or the database is deleted or replaced while the service runs, nothing more is acknowledged:
+// the store fails for good and reports why.
 func TestReplacedFilesStopTheStore(t *testing.T) {
 	for what, harm := range map[string]func(path string) error{
 		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
@@ -115,7 +115,7 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 	}
 }
 
-// The locks of the database belong to the open file, not to the process.
+// The locks of the database belong to the open file description, not to the process.
 func TestLocksAreOfTheOpenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), fileName)
 	s := openStore(t, filepath.Dir(path))
@@ -145,8 +145,8 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 	})
 }
 
-// A store that was copied or restored says so until it has noted its own runners; the one
-// that was opened where it always was does not.
+// A copied or restored store reports that it is a copy until it has noted its own runners. A store reopened
+// in its original directory does not.
 func TestCopiesSaySo(t *testing.T) {
 	moved := func(s *Store) bool {
 		left, err := s.Left(t.Context())
@@ -199,9 +199,9 @@ func TestCopiesSaySo(t *testing.T) {
 	}
 }
 
-// A WAL or a database that somebody cuts short while jobs are enqueued and listed is
-// noticed: the store fails for good. What is opened afterwards is sound, with all that was
-// moved into the database before; or it is refused.
+// If another program truncates the WAL or the database while jobs are enqueued and listed, the store fails
+// for good. Afterwards the database is either rejected, or it opens intact with all jobs that a checkpoint
+// had moved into the database.
 func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 	for what, c := range map[string]struct {
 		suffix string
@@ -235,7 +235,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 					s.List(context.Background(), store.Filter{Limit: 100})
 				}
 			})
-			<-s.turn // between two commits, as nearly always
+			<-s.turn // between two commits, which is the most common case
 			info, err := os.Stat(path)
 			if err == nil {
 				err = os.Truncate(path, c.keep(info.Size()))
@@ -255,13 +255,14 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 			s.Close()
 			s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
-				return // what it lacks is not in the WAL either
+				return // the WAL does not contain the lost pages either
 			}
 			if c.suffix != "" {
 				if err == nil || !strings.Contains(err.Error(), "acknowledged changes") {
 					t.Fatalf("with less than it had it opens: %v", err)
 				}
-				if err = os.Remove(filepath.Join(dir, markName)); err == nil { // to go on with what is left
+				// Continue with the remaining jobs.
+				if err = os.Remove(filepath.Join(dir, markName)); err == nil {
 					s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
 				}
 			}
@@ -277,7 +278,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 	}
 }
 
-// A folder that is named by a link is looked at as it is.
+// Doctor follows a symbolic link to the directory and checks its target.
 func TestExamineAFolderByItsLink(t *testing.T) {
 	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Chmod(dir, 0o700); err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Find implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the lane's other
-// jobs from being claimed. Find puts such a job into Damaged. Jobs are read in pieces, because a server sends all
-// rows of a result, even those that are not used.
+// Find implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
+// lane's other jobs from being claimed, so Find puts it into Damaged. Find reads jobs in pieces, because a
+// server sends all rows of a result, even those that are not used.
 func (t *tx) Find(l *rules.Look) error {
 	l.Next, l.NextPriority, l.End = l.Lane.Head, rules.Unknown, true
 	enough, full := false, false
@@ -57,8 +57,8 @@ func (t *tx) Find(l *rules.Look) error {
 	return t.peek(l)
 }
 
-// peek finds the lane's next unleased job after those that Find has found. It reads only the columns that the lane is
-// ranked by. The job may have a large input, and a later claim reads it anyway.
+// peek finds the lane's next unleased job after those that Find has found. It reads only the columns that
+// the lane is ranked by. The job may have a large input, and a later claim reads it anyway.
 func (t *tx) peek(l *rules.Look) error {
 	l.End = true
 	found := func(h *laneHead) (more bool) {
@@ -87,8 +87,9 @@ func (t *tx) peek(l *rules.Look) error {
 	return nil
 }
 
-// headPriority returns a lane's priority, given the state, priority and expiry of its first job; see rules.Lane. It
-// returns Unknown for a job that expires or may be damaged, so that each claim reads the job again.
+// headPriority returns a lane's priority, given the state, priority and expiry of its first job; see
+// rules.Lane. It returns Unknown for a job that expires or may be damaged, so that each claim reads the job
+// again.
 func headPriority(state, priority, expiresAt int64) int64 {
 	if expiresAt != 0 || !queue.State(state).Runnable() {
 		return rules.Unknown
@@ -106,8 +107,8 @@ func findArgs(lane int64, from rules.Position, most int) []any {
 	return []any{lane, from.Rank, from.Seq, int64(most)}
 }
 
-// findPiece reads the next jobs of a lane and passes them to each. gone is true for a job that has left the lane
-// since its row was read. findPiece reports whether the lane has no further jobs.
+// findPiece reads the next jobs of a lane and passes them to each. gone is true for a job that has left the
+// lane since its row was read. findPiece reports whether the lane has no further jobs.
 func (t *tx) findPiece(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
 	rows, piece := 0, t.ahead(l.Want-len(l.Jobs), t.s.typical)
 	counted := func(r row, gone bool) (bool, error) {

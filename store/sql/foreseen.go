@@ -7,32 +7,36 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// foreseen are rows that a transaction writes before its turn: those of the node's own attempts that have ended. What they will hold is
-// known, and while another node has the turn the server is done with them. In the turn each is compared with what the rules say. What
-// differs is written again; if one did not come about, the transaction is undone and tried again without.
+// foreseen is a prewrite: rows that a transaction writes before this node holds the writer lock, for
+// attempts of this node that have ended. Their contents are predictable, so the server can execute the
+// writes while another node holds the lock.
+//
+// Once the node holds the lock, each row is compared with the result of the rules. A row that differs is
+// written again. If a prewritten row turns out to be wrong altogether, because the rules do not produce it,
+// the transaction is rolled back and repeated without a prewrite.
 // See docs/decisions/0028.
 type foreseen struct {
-	early    bool // the turn has not come yet
+	early    bool // this node does not hold the writer lock yet
 	jobs     map[int64]*jobRow
 	attempts map[int64]foreseenAttempt
 }
 
-// foreseenAttempt is a row of attempts.
+// foreseenAttempt identifies a prewritten row of the table attempts.
 type foreseenAttempt struct {
 	of   *store.Settlement
 	runs int
 }
 
-// errForeseen is met by a transaction that has written what did not come about, or would take it for what is so. It is tried again,
-// and writes nothing before its turn.
+// errForeseen ends a transaction whose prewrite was wrong, or that would mistake a prewritten row for the
+// current state. The transaction is repeated without a prewrite.
 var errForeseen = notForeseen{errors.New("the database is busy: another node has taken over this node's jobs")}
 
 type notForeseen struct{ error }
 
 func (notForeseen) kind() kind { return busy }
 
-// foresee writes the rows for attempts that have ended, before the group that records them holds the writer lock.
-// Each user's jobs may hold mostBytes.
+// foresee writes the rows for attempts that have ended, before the group that records them holds the writer
+// lock. Each user's jobs may hold mostBytes.
 func (t *tx) foresee(ended []store.Settlement, mostBytes int64) error {
 	f := &foreseen{early: true, jobs: map[int64]*jobRow{}, attempts: map[int64]foreseenAttempt{}}
 	t.foreseen = f
@@ -41,8 +45,9 @@ func (t *tx) foresee(ended []store.Settlement, mostBytes int64) error {
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
-		// A node that holds the writer lock may remove outputs of this job. It would wait for the lock on the row, while this
-		// transaction waits for the writer lock: a deadlock.
+		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job.
+		// It would wait for the lock on the row while this transaction waits for the writer lock: a
+		// deadlock.
 		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.Outputs > 0 {
 			continue
 		}
@@ -61,14 +66,14 @@ func (t *tx) foresee(ended []store.Settlement, mostBytes int64) error {
 	return nil
 }
 
-// writing reports whether what is written is only foreseen.
+// writing reports whether the transaction is writing its prewrite.
 func (f *foreseen) writing() bool { return f != nil && f.early }
 
-// holds reports whether a job's row is what was foreseen.
+// holds reports whether the row of a job in the database is a prewritten one.
 func (f *foreseen) holds(seq int64) bool { return f != nil && !f.early && f.jobs[seq] != nil }
 
-// has reports whether a job's row is there as it is to be, but for the instant: then it need not be written. One that is foreseen is
-// remembered.
+// has reports whether the database already has the row of a job, apart from updated_at, so that the row
+// need not be written. During the prewrite, has remembers the row instead and returns false.
 func (f *foreseen) has(j *rules.Job, row *jobRow) bool {
 	switch {
 	case f == nil:
@@ -86,7 +91,7 @@ func (f *foreseen) has(j *rules.Job, row *jobRow) bool {
 	return j.Rewrite == rules.RowAlone && *was == *row
 }
 
-// hasAttempt reports whether the row of an attempt is there.
+// hasAttempt reports whether the row of an attempt was prewritten.
 func (f *foreseen) hasAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
 	if f == nil {
 		return false, nil
@@ -102,8 +107,8 @@ func (f *foreseen) hasAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
 	return true, nil
 }
 
-// foreseenOf reports whether the database has an attempt of one of the user's jobs that the rules have not recorded
-// yet.
+// foreseenOf reports whether the database has a prewritten attempt of one of the user's jobs that the rules
+// have not recorded yet.
 func (t *tx) foreseenOf(uid int) bool {
 	if t.foreseen == nil {
 		return false
@@ -116,7 +121,7 @@ func (t *tx) foreseenOf(uid int) bool {
 	return false
 }
 
-// left is an error if something was written that did not come about.
+// left returns errForeseen if a prewritten row was not confirmed by the rules.
 func (f *foreseen) left() error {
 	if f != nil && len(f.jobs)+len(f.attempts) > 0 {
 		return errForeseen

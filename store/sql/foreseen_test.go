@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// talkTo is a connection of nobody's to a node's server.
+// talkTo returns a connection of no node to a node's server.
 func talkTo(t *testing.T, s *Server) *serverConn {
 	t.Helper()
 	c, err := connectServer(t.Context(), s.config)
@@ -23,8 +23,9 @@ func talkTo(t *testing.T, s *Server) *serverConn {
 	return c
 }
 
-// What attempts leave is written while another node has the turn, so that the turn is not needed for it. Who changes such a row
-// meanwhile, as a takeover would, stops nobody for longer than the server takes to see that two wait for each other.
+// The rows of ended attempts are written while another node holds the writer lock. If another node writes
+// such a row in the meantime, as a takeover does, both nodes are delayed only until the server resolves the
+// deadlock.
 func TestEndsAreWrittenBeforeTheTurn(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -50,7 +51,7 @@ func TestEndsAreWrittenBeforeTheTurn(t *testing.T) {
 		if free != 0 {
 			t.Error("the row of a job that has ended is not written while another node has the turn")
 		}
-		held.exec(what) // one of the two is refused
+		held.exec(what) // may deadlock, and then the server aborts one of the two
 		held.exec(`ROLLBACK`)
 		if err := <-ended; err != nil {
 			t.Errorf("after %s: %v", what, err)
@@ -61,8 +62,8 @@ func TestEndsAreWrittenBeforeTheTurn(t *testing.T) {
 	}
 }
 
-// A node that holds the writer lock may remove outputs of a job that another node runs. It does not meet a lock on the row of
-// that job when the attempt ends, so neither node waits for the server to resolve a deadlock.
+// A node that holds the writer lock may remove outputs of a job that another node runs. When the attempt
+// ends, the row of that job is not locked by a prewrite, so the server has no deadlock to resolve.
 func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -75,7 +76,7 @@ func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	j = claim(t, a, 1)[0]
-	claim(t, b, 1) // both know of each other now
+	claim(t, b, 1) // now both nodes know of each other
 	claim(t, a, 1)
 	looks, ended, free := talkTo(t, b), make(chan error, 1), int64(0)
 	err := b.do(t.Context(), urgent, func(tx *tx) error {
@@ -106,7 +107,8 @@ func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
 	}
 }
 
-// What was foreseen and comes about otherwise is written as it came about; what does not come about leaves nothing.
+// If a prewritten result turns out differently, the actual result is stored. If it does not occur at all,
+// nothing of it is stored.
 func TestForeseenIsNotBelieved(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
@@ -163,8 +165,8 @@ func TestForeseenIsNotBelieved(t *testing.T) {
 	}
 }
 
-// What another node has done with a lease is heard in the turn, when the row of its job is what was foreseen. It is not taken for
-// what is so.
+// A node applies another node's change of a lease while the row of the job holds the prewritten values. It
+// does not mistake these for the current state.
 func TestForeseenIsNotHeard(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)
@@ -181,7 +183,7 @@ func TestForeseenIsNotHeard(t *testing.T) {
 		}
 		j = claim(t, a, 1)[0]
 		begun(t, a, &j)
-		claim(t, b, 1) // both know of each other now
+		claim(t, b, 1) // now both nodes know of each other
 		claim(t, a, 1)
 		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), On: true}); err != nil {
 			t.Fatal(err)
@@ -203,7 +205,8 @@ func TestForeseenIsNotHeard(t *testing.T) {
 	}
 }
 
-// A node that was taken for dead ends by that, whatever it wanted to write, and leaves nobody without an answer.
+// A node whose jobs were taken over stops when it tries to write, even with a prewrite. Every waiting
+// caller gets an answer.
 func TestForeseenOfAnExpelledNode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -251,7 +254,7 @@ func TestForeseenOfAnExpelledNode(t *testing.T) {
 	}
 }
 
-// A large report is written once.
+// A large report is prewritten completely.
 func TestLargeForeseenIsWrittenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
@@ -274,7 +277,7 @@ func TestLargeForeseenIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// Whose plain attempt it was is known when its node is gone.
+// The node of a plain attempt is still known after the node was removed.
 func TestNodeOfAPlainAttempt(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")

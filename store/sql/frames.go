@@ -10,14 +10,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// frame is one request of a batch.
+// frame holds the jobs of one request of a batch.
 // See docs/decisions/0009.
 type frame struct {
 	n     int64
-	count int64 // of its jobs
-	bytes int64 // that its jobs use
+	count int64 // number of jobs
+	bytes int64 // size of the jobs in bytes
 	jobs  []stagedJob
-	whole bool // all of them could be read
+	whole bool // all jobs could be read
 }
 
 // firstFrame reads the first frame of a batch.
@@ -31,7 +31,7 @@ func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	return f, found, err
 }
 
-// freeIDs frees the ids of a frame's jobs.
+// freeIDs frees the ids that a frame's jobs were given.
 func (t *tx) freeIDs(f *frame) error {
 	for i := range f.jobs {
 		if !f.jobs[i].named() {
@@ -44,7 +44,7 @@ func (t *tx) freeIDs(f *frame) error {
 	return nil
 }
 
-// dropFrame removes a frame with the ids of its jobs.
+// dropFrame removes a frame and the ids of its jobs.
 func (t *tx) dropFrame(f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (t *tx) dropFrame(f *frame) error {
 	return err
 }
 
-// detach keeps a damaged frame for a person to look at: what could be read of it is in
-// the queue, and the batch goes on without the rest. count then says how many are lost.
+// detach keeps a damaged frame for a person to examine. The readable jobs of the frame are already in the
+// queue, and the batch continues without the others. The column count then holds how many jobs are lost.
 func (t *tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (t *tx) detach(b *batch, f *frame) error {
 	if err != nil {
 		return err
 	}
-	t.s.mem.ended += ended // as if those that are lost were removed
+	t.s.mem.ended += ended // dependants of lost jobs are decided as if these jobs were removed
 	t.wakeAt(t.now)
 	lost := max(1, f.count-int64(len(f.jobs)))
 	if err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.n); err != nil {
@@ -77,20 +77,20 @@ func (t *tx) detach(b *batch, f *frame) error {
 	return nil
 }
 
-// stagedJob is a job in a frame: the length and the checksum of what follows, then its
-// numbers as varints, then its id and texts, each after its length.
+// stagedJob is a job in a frame. Its encoding starts with the length and the checksum of the rest. The rest
+// holds the numbers as varints, then the id and the texts, each after its length.
 type stagedJob struct {
 	seq   int64
 	draft queue.Job // queue, priority, attempts, times, demands and dependencies
-	id    string    // that it was given, '' if none
+	id    string    // the id given by the user; "" if none
 	texts
 }
 
-// named reports whether it was given an id, which has a row of its own while it is staged: the numbers of
-// the batch are known to be taken without.
+// named reports whether the job was given an id. Such an id has its own row while the job is staged. Other
+// jobs need none: the ranges of seqs in frames show that their ids are taken.
 func (f *stagedJob) named() bool { return f.id != "" }
 
-// castagnoli is what processors have an instruction for. Its tables are made with the first
+// castagnoli returns the CRC-32 table for which processors have an instruction. It is built at the first
 // use, not at the start of every program.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
@@ -119,8 +119,7 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 	return slices.Insert(b, at, head[:size+crc32.Size]...), nil
 }
 
-// readFrame reads the jobs of a frame: all that can be read. It is whole if nothing was
-// left out.
+// readFrame reads all readable jobs of a frame. whole reports whether none was left out.
 func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 	whole = true
 	for len(b) > 0 {
@@ -135,7 +134,7 @@ func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 			whole = false
 			continue
 		}
-		if jobs == nil { // they are large, and mostly alike
+		if jobs == nil { // allocate once: jobs are large, and most have about the same size
 			jobs = make([]stagedJob, 0, min(queue.MaxBatch, len(b)/(size+4+int(n))+1))
 		}
 		jobs = append(jobs, f)

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// harm runs a statement that no program of ours would.
+// harm executes a statement that simulates damage, and checks that it changes a row.
 func harm(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
@@ -27,7 +27,7 @@ func harm(t *testing.T, s *Store, sql string, args ...any) {
 	}
 }
 
-// detachesDamaged commits a batch of which a frame cannot be read at all.
+// detachesDamaged commits a batch with a frame that is completely unreadable.
 func detachesDamaged(t *testing.T, s *Store) {
 	t.Helper()
 	stage(t, s, "h", 1, true)
@@ -39,8 +39,8 @@ func detachesDamaged(t *testing.T, s *Store) {
 	finish(t, s, committed)
 }
 
-// What a frame holds comes back as it was, and what is damaged of it is left out: never
-// is another job made of it.
+// Jobs in a frame are read as they were written. Damaged jobs are left out, and never turn into different
+// jobs.
 func TestFramesAreReadOrLeftOut(t *testing.T) {
 	var frame []byte
 	var want []stagedJob
@@ -65,7 +65,7 @@ func TestFramesAreReadOrLeftOut(t *testing.T) {
 			if whole || len(got) == len(want) {
 				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
 			}
-			next := 0 // each is one of those that were written, in their order
+			next := 0 // each job read is one of the written ones, in the same order
 			for _, j := range got {
 				for next < len(want) && !same(j, want[next]) {
 					next++
@@ -87,9 +87,9 @@ func TestFramesAreReadOrLeftOut(t *testing.T) {
 	}
 }
 
-// A damaged frame of a committed batch keeps nobody from anything: what can be read of
-// it is in the queue, the batch goes on, ids are free, doctor and the log say what is
-// lost, and restoring forgets it. So it is while the service runs, and at its start.
+// A damaged frame of a committed batch blocks nothing. Its readable jobs are in the queue, the batch
+// continues, and its ids are free. Doctor and the log report the lost jobs, and restoring removes the
+// frame. This holds while the service runs and when it starts.
 func TestADamagedFrameIsLeftBehind(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A bit of a job in the middle of the second frame, and all of the third.
+			// Damage one bit of a job in the middle of the second frame, and the whole third frame.
 			var raw []byte
 			inTransaction(t, s, func() error {
 				return s.lite.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil }, `SELECT jobs FROM frames WHERE n = 2`)
@@ -152,7 +152,8 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A user's names in batches are bounded, all batches of that user together.
+// The number of named jobs in uncommitted batches is limited per user, for all batches of the user
+// together.
 func TestNamesInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 2, true)
@@ -183,8 +184,8 @@ func TestNamesInBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// Whatever numbers are names already, a request finds free ones by a bounded number of
-// looks.
+// A request finds free numbers with a bounded number of queries, even if users have taken many numbers as
+// ids.
 func TestSquattedNumbersCostLittle(t *testing.T) {
 	const many = 100_000
 	s := openStore(t, t.TempDir())

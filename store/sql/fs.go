@@ -2,16 +2,16 @@ package sql
 
 import "github.com/queuectl/queuectl/queue"
 
-// A fileSystem is one that is worth a word: on one that other machines, or programs
-// that the kernel cannot vouch for, also write, neither locks nor fsync nor the shared
-// memory of WAL can be relied upon.
+// fileSystem says whether a file system is suitable for a queue. On network and FUSE file systems, other
+// machines or other programs may write too. There, locks, fsync and the shared memory of WAL are
+// unreliable.
 type fileSystem struct {
 	name    string
 	refused bool
 	note    string
 }
 
-// refuse is the error of a folder on a file system that cannot be relied upon.
+// refuse returns the error for a directory on an unreliable file system, or nil.
 func (f fileSystem) refuse(dir string) error {
 	if !f.refused {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
-// fileSystems are known by the magic numbers of linux/magic.h and, where they stand in
-// none of its lines, of the file systems themselves.
+// fileSystems lists file systems by their magic numbers. These come from linux/magic.h, or from the source
+// of the file system if they are missing there.
 var fileSystems = map[int64]fileSystem{
 	0x6969:     {name: "NFS", refused: true},
 	0x517b:     {name: "SMB", refused: true},
@@ -32,7 +32,7 @@ var fileSystems = map[int64]fileSystem{
 	0x794c7630: {name: "overlay", note: "files there are lost when the container is removed; keep the directory on a volume"},
 }
 
-// fileSystemOf names the file system of a folder.
+// fileSystemOf returns the file system of a directory.
 func fileSystemOf(dir string) (fileSystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -60,7 +60,7 @@ func refusedNames() string {
 	return strings.Join(names, ", ")
 }
 
-// freeInodes is how many files may still be made below dir, -1 if nothing says.
+// freeInodes returns how many more files can be created below dir, or -1 if that is unknown.
 func freeInodes(dir string) int64 {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil || s.Files == 0 {

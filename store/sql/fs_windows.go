@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
-// fileSystemOf names the file system of a folder, wherever links and drives lead.
+// fileSystemOf returns the file system of a directory, after following links and mapped drives.
 func fileSystemOf(dir string) (fileSystem, error) {
 	wrong := func(err error) (fileSystem, error) {
 		return fileSystem{}, fmt.Errorf("check the file system of %s: %w", dir, err)
@@ -39,8 +39,7 @@ func fileSystemOf(dir string) (fileSystem, error) {
 	return volume(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
 }
 
-// volume is what is said of a file system by the path that leads to it without links, the
-// kind of its drive and its name.
+// volume returns the file system with the given final path (without links), drive type and name.
 func volume(path string, kind uint32, name string) fileSystem {
 	switch {
 	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
@@ -56,6 +55,5 @@ func volume(path string, kind uint32, name string) fileSystem {
 // refusedNames lists the file systems that are refused.
 func refusedNames() string { return "network drives" }
 
-// freeInodes is how many files may still be made below dir; on Windows only space bounds
-// them.
+// freeInodes returns -1: on Windows only disk space limits the number of files.
 func freeInodes(string) int64 { return -1 }

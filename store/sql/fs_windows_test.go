@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Network drives are refused, whatever path leads there; what is in memory, or keeps
-// nobody out, is worth a word.
+// Network drives are rejected, for any path that leads there. File systems in memory or without access
+// control get a note.
 func TestFileSystemsAreJudged(t *testing.T) {
 	for _, c := range []struct {
 		path    string
@@ -38,7 +38,7 @@ func TestFileSystemsAreJudged(t *testing.T) {
 	}
 }
 
-// A folder of this machine is known by its file system's name and has room.
+// For a local directory, the name of the file system and the free space are known.
 func TestLocalFolderIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	if f, err := fileSystemOf(dir); err != nil || f.refused || f.name == "" {
@@ -52,7 +52,7 @@ func TestLocalFolderIsTaken(t *testing.T) {
 	}
 }
 
-// A folder of this machine by way of the network is refused.
+// A local directory that is opened through a network share is rejected.
 func TestSharedFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	share := `\\localhost\` + strings.Replace(dir, ":", "$", 1)
@@ -70,8 +70,8 @@ func TestSharedFolderIsRefused(t *testing.T) {
 	}
 }
 
-// The files of an open store can be neither removed, renamed nor replaced: so nobody need
-// watch them.
+// The files of an open store cannot be removed, renamed or replaced, so the store does not need to watch
+// them.
 func TestFilesInUseStay(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -94,8 +94,8 @@ func TestFilesInUseStay(t *testing.T) {
 	}
 }
 
-// The folder of an open store cannot be renamed; where it can, as under Wine, the next
-// commit meets it and nothing more is acknowledged.
+// The directory of an open store cannot be renamed. Where it can, as under Wine, the next commit fails and
+// nothing more is acknowledged.
 func TestFolderInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "q")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -112,8 +112,8 @@ func TestFolderInUse(t *testing.T) {
 	}
 }
 
-// A database that another program has open cannot be put aside: restoring says so and
-// leaves it as it was, and works once that program has ended.
+// A database that another program has open cannot be moved aside. Restoring reports that and leaves the
+// database unchanged. It succeeds once that program has ended.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
 	dir, file := filled(t, 2), backedUp(t, 3, "true")
 	said, stop := other(t, filepath.Join(dir, fileName), `SELECT count(*) FROM jobs`)

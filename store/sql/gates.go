@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// gate is the number of the gate that a job of a user demands. It is made, with the demand's rule,
-// if it is not there.
+// gate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
+// if it does not exist.
 func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	owner := int64(d.Owner(uid))
 	id, err = t.number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
@@ -29,7 +29,8 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	return id, err
 }
 
-// keepResources has the resources be as they are, should the transaction be undone.
+// keepResources replaces the list of resources with a copy, and restores the old list if the transaction is
+// rolled back.
 func (t *tx) keepResources() {
 	t.tellAll()
 	ls := t.s.mem.lanes
@@ -60,15 +61,15 @@ func (t *tx) TakenUnits(name string) map[int]bool {
 // Resources implements rules.Tx.
 func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
 
-// forgetResource takes a gate that goes from the resources.
+// forgetResource removes a gate from the list of resources.
 func (t *tx) forgetResource(gate int64) {
 	t.keepResources()
 	ls := t.s.mem.lanes
 	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
 }
 
-// tidyGates removes a step of the gates that no lane needs and no job names; a rate goes once no
-// start is in its period. It reports whether there is more to do.
+// tidyGates removes one step of the gates that no lane needs and no job names. It removes a rate only once
+// no start is within the rate's period. It reports whether there is more to do.
 func (t *tx) tidyGates() (more bool, err error) {
 	if !t.s.mem.lanes.keyed {
 		return false, nil
@@ -99,7 +100,7 @@ func (t *tx) tidyGates() (more bool, err error) {
 	return len(idle) == moveStep, nil
 }
 
-// removeGate forgets a gate.
+// removeGate deletes a gate and its starts.
 func (t *tx) removeGate(id int64) error {
 	t.forgetResource(id)
 	delete(t.gateRules, id)
@@ -142,7 +143,8 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 
 // Starts implements rules.Tx.
 func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
-	if err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil { // the clock was set back
+	// A start in the future means that the clock was set back. It counts as now.
+	if err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil {
 		return 0, err
 	}
 	starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
@@ -186,10 +188,10 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 	return id, t.putRule(id, n, per)
 }
 
-// putRule has a lock or a rate go by other numbers.
+// putRule changes the limit and the period of a lock or rate.
 func (t *tx) putRule(gate, n, per int64) error {
 	delete(t.gateRules, gate)
-	if err := t.forgetStarts(gate); err != nil { // a longer period does not bring them back
+	if err := t.forgetStarts(gate); err != nil { // a longer period set later must not bring these starts back
 		return err
 	}
 	err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
@@ -200,7 +202,7 @@ func (t *tx) putRule(gate, n, per int64) error {
 func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
 		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.Everybody), int64(d.Kind), d.Key)
-		t.wakeAt(t.now) // nobody may need it
+		t.wakeAt(t.now) // possibly no job needs the gate any more, so upkeep may remove it
 		return 0, err
 	}
 	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
@@ -219,19 +221,20 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	return id, t.putRule(id, int64(d.N), d.Per.Milliseconds())
 }
 
-// SetGate has everybody's lock or rate go by a rule.
+// SetGate sets the rule of a shared lock or rate.
 func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
 	return s.do(ctx, prompt, func(t *tx) error { return t.rules.SetGate(rule) })
 }
 
-// Gates lists locks, rates and resources. It is the writer that knows what is held of them.
+// Gates lists locks, rates and resources. It runs in the writer, which is the only one to know the units
+// held of them.
 func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
 	return ask(ctx, s, func(t *tx) (list []store.GateState, err error) {
 		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
 			if after.Kind != 0 && after.UID > owner {
 				continue
 			}
-			kind, key := int64(queue.GateNode), "\x7f" // none of a node
+			kind, key := int64(queue.GateNode), "\x7f" // after all gates of kind node, which are not listed
 			if after.UID == owner && after.Kind != 0 {
 				kind, key = int64(after.Kind), after.Key
 			}
@@ -243,16 +246,17 @@ func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 	})
 }
 
-// maxGatesLooked is how many gates of an owner are looked at for one list: of those that nobody needs any more
-// there may be many for a while.
+// maxGatesLooked limits how many gates of an owner are read for one list. For a while there may be many
+// gates that are no longer needed.
 const maxGatesLooked = 5 * store.MaxGates
 
-// gatesOf adds the gates of an owner after one of them.
+// gatesOf appends the gates of an owner that follow the given kind and key.
 func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
 	var ids []int64
 	first, looked := len(*list), 0
 	err := t.query(func(r row) (bool, error) {
-		if looked++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) { // it goes, sooner or later
+		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
+		if looked++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) {
 			return looked < maxGatesLooked, nil
 		}
 		ids = append(ids, r.num(0))
@@ -269,11 +273,12 @@ func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState)
 	return err
 }
 
-// maxStartsCounted is how many starts are counted for one list; of further rates those that are claimed alone
-// are told.
+// maxStartsCounted limits how many starts are counted for one list. For rates beyond that limit, the list
+// shows only leases that are not known to have started.
 const maxStartsCounted = 20_000
 
-// heldOf is how much is held of a gate; for a rate as many starts are counted as there are steps left.
+// heldOf returns how many units of a gate are held. For a rate it counts at most steps starts, and
+// subtracts them from steps.
 func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	used := t.s.mem.used[gate]
 	switch g.Kind {
@@ -287,7 +292,7 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	return used, nil
 }
 
-// forgetStarts removes the starts that are before a rate's period.
+// forgetStarts deletes the starts that are older than a rate's period.
 func (t *tx) forgetStarts(gate int64) error {
 	err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate, int64(t.now), gate)
 	return err
@@ -312,14 +317,15 @@ func (t *tx) CountNaming(j *rules.Job, by int) error {
 	return nil
 }
 
-// namedGate is a lock or a rate that jobs name.
+// namedGate identifies a lock or rate that jobs name.
 type namedGate struct {
 	owner int
 	kind  queue.GateKind
 	key   string
 }
 
-// writeNaming writes how many jobs name a gate, as far as that has changed: of a gate once, however many jobs there are.
+// writeNaming writes the changes in how many jobs name each gate. It writes each gate once per transaction,
+// for any number of jobs.
 func (t *tx) writeNaming() error {
 	for g, by := range t.naming {
 		if by == 0 {
@@ -333,12 +339,14 @@ func (t *tx) writeNaming() error {
 	return nil
 }
 
-// openGates has the gates looked at whose time has come; it reports whether there are more.
+// openGates rechecks the gates whose opening time has come. It reports whether there are more.
 func (t *tx) openGates() (more bool, err error) {
 	if !t.s.mem.lanes.keyed {
 		return false, nil
 	}
-	if t.now < t.s.mem.promoted { // the clock was set back, and none stays full for longer than its period
+	// The clock was set back. No rate stays closed for longer than its period, so limit the opening times
+	// to that.
+	if t.now < t.s.mem.promoted {
 		if err := t.exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
 			return false, err
 		}
@@ -358,8 +366,8 @@ func (t *tx) openGates() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// recheckShut has a step of the gates looked at that a lane is shut on, from the first one again:
-// nothing is known of them. Promote goes on with the next ones.
+// recheckShut starts to recheck all gates that close a lane, from the first one. It is called when nothing
+// is known about which of them have room. Promote continues step by step.
 func (t *tx) recheckShut() error {
 	if !t.s.mem.lanes.keyed {
 		return nil
@@ -370,8 +378,9 @@ func (t *tx) recheckShut() error {
 	return nil
 }
 
-// recheckStale has them looked at if another node has changed what may stand before such a lane, at most once in a while: of many
-// queues it takes long.
+// recheckStale rechecks the lanes that are closed for this node alone, after another node has changed jobs
+// that may come before theirs. It does so at most once per standInAfter, since it takes long if there are
+// many queues.
 func (t *tx) recheckStale() {
 	s := t.s
 	if !s.hereStale {
@@ -387,14 +396,14 @@ func (t *tx) recheckStale() {
 	t.recheckHere()
 }
 
-// recheckHere has the gates looked at that a lane is shut on for this node alone.
+// recheckHere rechecks the gates that close lanes for this node alone.
 func (t *tx) recheckHere() {
 	for _, gate := range t.s.mem.lanes.here {
 		t.rules.Recheck(gate)
 	}
 }
 
-// recheckMore goes on with that; it reports whether there are more.
+// recheckMore continues the recheck that recheckShut started. It reports whether there are more gates.
 func (t *tx) recheckMore() (more bool, err error) {
 	m := &t.s.mem
 	for n := 0; m.rechecked != 0; n++ {
@@ -412,8 +421,8 @@ func (t *tx) recheckMore() (more bool, err error) {
 	return false, nil
 }
 
-// resumeLanes finds out which gates the leases hold, and has those looked at that lanes are shut
-// on: rules may have changed while the store was closed.
+// resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
+// changed while the store was closed.
 func (s *engine) resumeLanes(ctx context.Context) error {
 	if !s.mem.lanes.keyed {
 		return nil
@@ -426,10 +435,11 @@ func (s *engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// needAll finds out which gates the leases hold: those that are as they were before hold what they held.
+// needAll computes which gates the leases hold. A lease that is unchanged from before keeps its known
+// gates.
 func (t *tx) needAll(before map[int64]*rules.Lease) error {
 	leased, leases := t.leased, len(t.leases)
-	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // nobody's have changed
+	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases themselves have not changed
 	for seq, l := range t.s.mem.leases {
 		if len(l.Job.Demands) == 0 {
 			continue

@@ -18,7 +18,7 @@ func needing(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
 
-// promote has all duties done that are due.
+// promote calls Promote until nothing more is due.
 func promote(t *testing.T, s *Store) {
 	t.Helper()
 	for next := time.Duration(0); next == 0; {
@@ -36,8 +36,8 @@ func change(t *testing.T, s *Store, seq int64, c store.Change) {
 	}
 }
 
-// What a key was told holds as long as a job names it, wherever that stands; then the gate goes,
-// that of a rate once no start is in its period.
+// A gate keeps its rule while a job in any state that has not ended names it. Then the gate is removed; a
+// rate is removed only once no start is within its period.
 func TestGateIsKeptAsLongAsItIsNamed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.lanesKept = 0
@@ -52,7 +52,7 @@ func TestGateIsKeptAsLongAsItIsNamed(t *testing.T) {
 	_, jobs := claimed(t, s, store.Report{Want: 1})
 	claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
 	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}})
-	claimed(t, s, store.Report{Want: 1}) // which finds the lane empty
+	claimed(t, s, store.Report{Want: 1}) // finds the lane empty
 	there := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
@@ -79,7 +79,7 @@ func TestGateIsKeptAsLongAsItIsNamed(t *testing.T) {
 	there("as one comes back", "k", 1)
 }
 
-// Whatever the clock is set back by, a full rate opens after its period, and what waits for it starts.
+// After the clock was set back by any amount, a full rate opens after its period, and waiting jobs start.
 func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.MillisOf(time.Now())
@@ -106,7 +106,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	start("a period later", 2)
 }
 
-// A job that waits for one which was lost with a damaged part of its batch does not wait for ever.
+// A job whose parent was lost with a damaged frame of its batch does not wait forever.
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
@@ -129,7 +129,7 @@ func TestParentLostWithItsFrame(t *testing.T) {
 	}
 }
 
-// To have a job wait for a whole chain looks at each job of it once, not at all that stand above each.
+// Making a job depend on every job of a chain reads each job of the chain once, not once per path to it.
 func TestAChainIsWalkedOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const length = 300
@@ -168,7 +168,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	sound(t, s, "at the end")
 }
 
-// A job that has waited for many is removed in steps.
+// A job with many dependencies is removed in steps.
 func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const parents = 3000
@@ -180,7 +180,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	}
 	children := put(t, s, 1, 2, func(j *queue.Job) { j.After = after })
 	most := counted(t, s)
-	most() // of all that was before
+	most() // reset the counts
 	for _, seq := range children {
 		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
@@ -194,8 +194,8 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	sound(t, s, "at the end")
 }
 
-// Verify tells of gates, heads and dependencies that are not as the jobs say; what can be counted is
-// counted anew by a restore, and jobs run.
+// Verify reports gates, lane heads and dependencies that contradict the jobs. A restore recomputes the
+// counters, and the jobs can run.
 func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	for _, c := range []struct {
 		harmful, want string
@@ -220,7 +220,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.mended {
 			continue
 		}
-		if err := recount(s.lite); err != nil { // as a restore does with what it puts in place
+		if err := recount(s.lite); err != nil { // as a restore does before it moves the database into place
 			t.Fatal(err)
 		}
 		s.Close()
@@ -234,14 +234,14 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 
 func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-// Whoever waits at a gate in many queues keeps nobody who waits in another one from their turn, while
-// the gate is used, or others run what does not need it.
+// Jobs that wait at a gate in many queues do not starve a job that waits at the same gate in another queue,
+// while the gate is in use or jobs that do not need it run.
 func TestEveryListOfAGateHasItsTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
 		take, theirs, ours queue.Demand
 		want               int
-		beside             bool // jobs of somebody else run in every turn
+		beside             bool // jobs of another user run in every round
 	}{
 		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
 		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
@@ -298,7 +298,7 @@ func unitsOf(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
 }
 
-// Large jobs that are too late end no wait beside one that can run.
+// Await continues past large expired jobs until it finds a runnable job.
 func TestLargeExpiredJobsEndNoAwait(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.Millis(1_000_000)
@@ -314,7 +314,7 @@ func TestLargeExpiredJobsEndNoAwait(t *testing.T) {
 	}
 }
 
-// A claim reads no more of those that wait for a resource than where they stand.
+// A claim does not read the whole rows of jobs that wait for a resource.
 func TestWhoWaitsForAResourceIsNotReadWhole(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	gpu := unitsOf("gpu", 1)
@@ -334,7 +334,7 @@ func TestWhoWaitsForAResourceIsNotReadWhole(t *testing.T) {
 	}
 }
 
-// Demands that are damaged, and JSON still, hold up their job alone.
+// Damaged demands, whether they are still valid JSON or not, block only their own job.
 func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`, `[{"kind":3,"key":"k","n":1`, `[]`} {
 		for _, delay := range []time.Duration{0, time.Hour} {
@@ -360,7 +360,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	}
 }
 
-// A row that is of another state than it was counted in ends nothing.
+// A row whose state differs from the one it was counted in does not break the store.
 func TestMiscountedStateEndsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	j := put(t, s, 1, 1)[0]
@@ -368,7 +368,7 @@ func TestMiscountedStateEndsNothing(t *testing.T) {
 	change(t, s, j, store.Change{Verb: queue.VerbCancel})
 }
 
-// A queue that goes, and comes again in a transaction that is undone, is as it was.
+// If a transaction removes a queue, creates it again and is rolled back, the queue is unchanged.
 func TestForgottenQueueUndone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	night := []func(*queue.Job){needing(lockOf("k", 5)), inQueue("night")}
@@ -397,7 +397,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	}
 }
 
-// Dependants of one job do not hold up those of another, however many they are.
+// Any number of dependants of one user's job does not delay those of another user's job.
 func TestDependantsInTurn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(put(t, s, 1, 1), put(t, s, 2, 1)...)
@@ -420,11 +420,11 @@ func TestDependantsInTurn(t *testing.T) {
 	}
 }
 
-// One user's dependants do not hold up another's, however many jobs have ended that they wait for.
+// Users take turns when dependants are decided: a user with many ended parents does not delay another user.
 func TestUsersDependantsTakeTurns(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const many = 400
-	child := int64(0) // of the second user
+	child := int64(0) // the dependant of user 2
 	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
 		parents, i := put(t, s, uid, n), 0
 		children := put(t, s, uid, n, func(j *queue.Job) {
@@ -436,11 +436,12 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		}
 	}
 	var jobs []queue.Job
-	for range 2*many + 1 { // a claim takes a bounded number
+	for range 2*many + 1 { // a claim takes a bounded number of jobs
 		_, more := claimed(t, s, store.Report{Want: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
-	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) }) // the second user's ends last
+	// Let the job of user 2 end last.
+	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) })
 	var ends []store.Settlement
 	for i := range jobs {
 		ends = append(ends, done(&jobs[i]))
@@ -463,8 +464,9 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 }
 
-// revived is a job with 300 dependants that were cancelled with it, since it was with its own parent, and of which the
-// first ones wait again, for that parent runs anew.
+// revived returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
+// together with the parent. Then the parent was retried and held, so the first of the dependants wait
+// again.
 func revived(t *testing.T, s *Store) (first, second int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
@@ -482,7 +484,7 @@ func revived(t *testing.T, s *Store) (first, second int64) {
 	return first, second
 }
 
-// undecided has all decided but what is noted of so many parents' ends and beginnings.
+// undecided promotes until at most want notes about ended and restarted parents are left.
 func undecided(t *testing.T, s *Store, want int64) {
 	t.Helper()
 	for range 100 {
@@ -496,8 +498,8 @@ func undecided(t *testing.T, s *Store, want int64) {
 	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
 }
 
-// What is noted of one parent is decided in the order in which it was noted, also if its user's uid has become somebody else's
-// meanwhile.
+// The notes of one parent are processed in order, even if the parent was given to another uid in the
+// meantime.
 func TestNotesOfAParentStayInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 1)
@@ -513,7 +515,7 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 	}
 }
 
-// Who cancels and revives a job again and again leaves no more behind than a few ends and beginnings, whose last one counts.
+// Cancelling and retrying a job repeatedly leaves a bounded number of notes, and the last one decides.
 func TestTogglingLeavesLittleToDo(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := revived(t, s)

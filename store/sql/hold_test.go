@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// TestMain is also the other program that holds a database, when it is told to.
+// TestMain also runs as the other program that holds a database, if the environment says so.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
 		c, err := openConn(path, `busy_timeout = 20`)
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 		fmt.Println(err)
-		io.Copy(io.Discard, os.Stdin) // until whoever started it has seen enough
+		io.Copy(io.Discard, os.Stdin) // until the test closes the pipe
 		os.Exit(0)
 	}
 	code := m.Run()
@@ -39,15 +39,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// holder starts another program that begins to write a database, and hands on
-// what came of that; stop ends it.
+// holder starts another program that begins a write transaction on a database. It returns the program's
+// result; stop ends the program.
 func holder(t *testing.T, path string) (said string, stop func()) {
 	t.Helper()
 	return other(t, path, `BEGIN IMMEDIATE`)
 }
 
-// other starts another program that executes statements on a database and then
-// keeps it open.
+// other starts another program that executes statements on a database and then keeps it open.
 func other(t *testing.T, path, sql string) (said string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -67,20 +66,20 @@ func other(t *testing.T, path, sql string) (said string, stop func()) {
 		in.Close()
 		cmd.Wait()
 	}
-	t.Cleanup(stop) // where the test gives up before
+	t.Cleanup(stop) // in case the test ends early
 	buf := make([]byte, 4096)
 	n, _ := out.Read(buf)
 	return strings.TrimSpace(string(buf[:n])), stop
 }
 
-// While another program holds the database nothing is acknowledged and nothing
-// stored, and once it lets go all goes on.
+// While another program holds the database, nothing is acknowledged or stored. Once it releases the
+// database, requests succeed again.
 func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.do(t.Context(), urgent, func(tx *tx) error {
-		err := tx.exec(`PRAGMA busy_timeout = 20`) // five seconds are long for a test
+		err := tx.exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
 		return err
 	})
 	said, stop := holder(t, filepath.Join(dir, fileName))
@@ -100,13 +99,14 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	}
 }
 
-// Closing another descriptor of the database gives no lock up: no other program can write
-// into a transaction.
+// Closing another descriptor of the database releases no lock: no other program can write during a
+// transaction.
 func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), fileName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
-		f, err := os.Open(path) // the -shm has locks of the process: it must never be opened
+		// The -shm file has locks of the process, so it must never be opened.
+		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	})
 }
 
-// inTransaction calls do while a transaction writes.
+// inTransaction calls do within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
@@ -134,9 +134,8 @@ func inTransaction(t *testing.T, s *Store, do func() error) {
 	}
 }
 
-// A clock that steps a year either way expires no job that has no expires_at,
-// starts no retry of the far future, loses none and keeps every promise of time
-// within reach.
+// After the clock jumps by a year in either direction, no job without expires_at expires, no job is lost,
+// and no retry starts before its time. Promote never waits for more than an hour.
 func TestClockStepsOfAYear(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, step := range []time.Duration{year, -year} {
@@ -184,11 +183,11 @@ func TestClockStepsOfAYear(t *testing.T) {
 	}
 }
 
-// Many who enqueue at once share commits.
+// Concurrent requests share commits.
 func TestManyShareCommits(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var commits atomic.Int64
-	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // read once a transaction
+	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // read once per transaction
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {
@@ -208,12 +207,12 @@ func TestManyShareCommits(t *testing.T) {
 	}
 }
 
-// A claim for which the disk has no room claims nothing, whatever it had chosen by then:
-// what was started would run twice.
+// A claim that fails because the disk is full leases nothing, even if it had already chosen jobs. Otherwise
+// these jobs might run twice.
 func TestFullDiskClaimsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
-	<-s.turn // nobody commits
+	<-s.turn // prevents commits
 	type claim struct {
 		jobs []queue.Job
 		err  error
@@ -224,9 +223,9 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		claimed <- claim{jobs, err}
 	}()
 	for s.idle() {
-		runtime.Gosched() // until it waits
+		runtime.Gosched() // until the operation waits
 	}
-	go func() { // the same
+	go func() { // ends with the commit
 		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqliteError{code: sqlite3.SQLITE_FULL} })
 	}()
 	for n := 0; n < 2; runtime.Gosched() {
@@ -243,14 +242,14 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 	}
 }
 
-// On a full disk new jobs are refused, running ones are recorded, and once there
-// is space new ones are taken again.
+// On a full disk, new jobs are refused and the results of running jobs are recorded. Once there is space,
+// new jobs are accepted again.
 func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var free atomic.Int64
 	free.Store(roomBytes - 1)
 	s.free = func() (int64, error) { return free.Load(), nil }
-	s.do(t.Context(), urgent, func(tx *tx) error { // a job from before
+	s.do(t.Context(), urgent, func(tx *tx) error { // a job enqueued earlier
 		j := draft()
 		tx.drafts = []texts{{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
 		return tx.rules.Insert(&j, 0, 0, 1000, "old")

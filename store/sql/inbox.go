@@ -12,23 +12,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Limits of what is handed in and not taken yet.
+// Limits of the submissions that no service has taken yet.
 //
-// A job counts as one unit, and as one more for each submissionUnit bytes of its spec. To count the units that wait would cost
-// the more the more of them there are. So each role has a sequence that counts all units it has ever handed in, and each
-// row says where the sequence was before it: the difference between the sequence and the oldest row that waits is at least
-// what waits. It is more only if transactions were rolled back or jobs were taken out of turn. If it reaches the limit,
-// the rows are counted.
+// A job counts as one unit, plus one for each submissionUnit bytes of its spec. Counting the waiting units
+// would cost more the more submissions wait. So each role has a sequence that counts all units it has ever
+// submitted. Each row stores the sequence's value before it. The sequence's value minus that of the oldest
+// waiting row is an upper bound of the waiting units. It is too high only if transactions were rolled back
+// or jobs were taken out of order. If it reaches the limit, the rows are counted.
 // See docs/decisions/0033.
 const (
-	maxSubmissions     = 100_000 // units of one role
-	submissionUnit     = 2684    // bytes, so that the specs of a role have 256 MiB at most
-	maxSubmissionBytes = 1 << 20 // of one job
-	maxRefusedSpec     = 4 << 10 // characters that are kept of one that was refused
-	submissionWait     = "'2s'"  // for a transaction of anybody's that hands in the same id
+	maxSubmissions     = 100_000 // maximum number of waiting units of one role
+	submissionUnit     = 2684    // in bytes; bounds the waiting specs of a role to 256 MiB
+	maxSubmissionBytes = 1 << 20 // maximum size of one job
+	maxRefusedSpec     = 4 << 10 // how many characters of a refused spec are kept
+	submissionWait     = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
 )
 
-// inboxTables are what a server has beside the tables of a queue, of what applications hand in.
+// inboxTables returns the statements that create the tables for submissions. Applications submit jobs in
+// their own database transactions, and a service enqueues them.
 func inboxTables() []string {
 	return []string{
 		`CREATE TABLE roles (
@@ -51,8 +52,8 @@ func inboxTables() []string {
 	}
 }
 
-// enqueueFunction is what applications call in their own transactions; it runs with the rights of who made it, and reads nothing by
-// the caller's search_path.
+// enqueueFunction returns the statements that create the SQL function enqueue, which applications call in
+// their own transactions. It runs with the rights of its owner, and ignores the caller's search_path.
 func enqueueFunction() []string {
 	return []string{
 		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionWait + ` SET enable_seqscan = off AS $$
@@ -125,11 +126,12 @@ END $$`,
 	}
 }
 
-// submitted begins the name of the sequence that counts what a role hands in. The rest is the MD5 of the role's name, which
-// may have characters that a name of a sequence has no room for.
+// submitted is the first part of the name of the sequence that counts a role's submitted units. The second
+// part is the MD5 of the role's name, which may be too long for the name of a sequence or have invalid
+// characters.
 const submitted = "submitted_"
 
-// arrivals is the channel on which the server tells of submissions.
+// arrivals is the channel on which the server sends notifications about submissions.
 const arrivals = "queuectl_submissions"
 
 // SetRoles implements store.Inbox.
@@ -188,8 +190,8 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 	return list, err
 }
 
-// take calls enqueue for a submission, which is forgotten with it, unless it is not there any more: then another service
-// has enqueued it.
+// take calls enqueue for a submission, and deletes the submission in the same transaction. If the
+// submission no longer exists, another service has enqueued it, and take returns a duplicate.
 func (t *tx) take(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	there, err := t.number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
 	if err != nil || there == 0 {
@@ -219,16 +221,17 @@ func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
 	})
 }
 
-// Waits for a server that tells nothing.
+// Pauses between attempts to reconnect after the connection for notifications was lost.
 const (
-	listenAgain = time.Second // doubles up to
+	listenAgain = time.Second // doubles up to listenMost
 	listenMost  = 30 * time.Second
 )
 
-// Arrivals implements store.Inbox. Nobody is told of a connection that is lost: who waits looks now and then.
+// Arrivals implements store.Inbox. While the connection is lost there are no hints, so the receiver must
+// also poll.
 func (s *Server) Arrivals(ctx context.Context) <-chan struct{} {
 	hint := make(chan struct{}, 1)
-	if s.config.pooled { // nothing is heard by a pooler
+	if s.config.pooled { // a pooler delivers no notifications
 		return hint
 	}
 	go func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// What was handed in becomes one job, whichever nodes have it on their lists, and however late; each node takes what its own roles
-// hand in, and what nobody else takes.
+// A submission is enqueued as exactly one job, no matter how many nodes have listed it and how late they
+// enqueue it. Each node takes the submissions of its own roles and of roles that no other node has.
 func TestSubmissionIsTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -73,8 +73,8 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	}
 }
 
-// Handing in a job reads as many rows however many jobs of the role, or of another one, wait. The limit holds all the same, and
-// what was rolled back does not count.
+// Submitting a job reads the same number of rows no matter how many submissions wait, of its role or of
+// another. The limit still holds, and submissions that were rolled back do not count.
 func TestEnqueueReadsAsMuchWhateverWaits(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
@@ -87,7 +87,7 @@ func TestEnqueueReadsAsMuchWhateverWaits(t *testing.T) {
 		return pgserver.Query(t, url, `BEGIN; SET SESSION AUTHORIZATION `+role+`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
 			SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'queuectl.submissions'::regclass; COMMIT`)
 	}
-	// wait has so many jobs of a role wait, as if the function had been called for each.
+	// wait inserts submissions of a role, as if it had called the function once for each.
 	wait := func(from, upto int) {
 		t.Helper()
 		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'many', 'm' || i, '{"command":"true"}', i - 1 FROM generate_series(%d, %d) AS i;
@@ -100,7 +100,8 @@ func TestEnqueueReadsAsMuchWhateverWaits(t *testing.T) {
 	if got := [2]string{reads("many"), reads("few")}; got != before {
 		t.Errorf("with 90,000 jobs that wait it reads %v rows, and with 10 it reads %v", got, before)
 	}
-	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`) // as by calls that were rolled back
+	// Calls that were rolled back leave the sequence like this.
+	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
 	wait(90_002, maxSubmissions-1)
 	reads("many")

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it without an
-// SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer to a wrong page of
-// the same index.
+// A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it
+// without an SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer
+// to a wrong page of the same index.
 //
-// So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does. The page's
-// entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between the keys that
-// led to the page. This costs about as much as the lookup, and writers pay nothing.
+// So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does.
+// The page's entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie
+// between the keys that led to the page. This costs about as much as the lookup, and writers pay nothing.
 //
-// If the disk returns a page as it was before its last write, the page itself is sound. Only doctor --verify finds
-// that, because it compares the entries of the index with the rows of the table.
+// If the disk returns a page as it was before its last write, the page itself is sound. Only doctor
+// --verify finds that, because it compares the entries of the index with the rows of the table.
 
 // The first byte of a page shows its kind. These are the kinds of index pages.
 const (
@@ -27,20 +27,22 @@ const (
 // maxIndexDepth bounds the descent. An index with that many levels would not fit into any file.
 const maxIndexDepth = 20
 
-// indexEntry is one entry in a page of the id index. child is the child page for smaller ids; it is 0 on a leaf.
+// indexEntry is one entry in a page of the id index. child is the child page for smaller ids; it is 0 on a
+// leaf.
 type indexEntry struct {
 	id    string
 	child int64
 }
 
-// indexPage is one page of the id index. last is the child page for ids greater than every entry; it is 0 on a leaf.
+// indexPage is one page of the id index. last is the child page for ids greater than every entry; it is 0
+// on a leaf.
 type indexPage struct {
 	entries []indexEntry
 	last    int64
 }
 
-// checkIndexPath checks the pages on the way to an id that a lookup has not found. It returns a damage error if one
-// of them is damaged or contains the id.
+// checkIndexPath checks the pages on the path to an id that a lookup has not found. It returns a damage
+// error if one of them is damaged or contains the id.
 func checkIndexPath(c *liteConn, id string) error {
 	if known, err := knownPageFormat(c); err != nil || !known {
 		return err
@@ -82,8 +84,9 @@ func checkIndexPath(c *liteConn, id string) error {
 	return lookupDamage("the pages of the database index jobs_id form a cycle")
 }
 
-// knownPageFormat reports whether parseIndexPage can read the pages of the database: they have the size that SQLite gives
-// to a new file, and no bytes are reserved at their ends. Another program may have rewritten the file in another format.
+// knownPageFormat reports whether parseIndexPage can read the pages of the database: they have the size
+// that SQLite gives to a new file, and no bytes are reserved at their ends. Another program may have
+// rewritten the file in another format.
 func knownPageFormat(c *liteConn) (known bool, err error) {
 	const size, reserved = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
 	err = c.query(func(r row) (bool, error) {
@@ -164,8 +167,8 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 	return p, fragments == 0
 }
 
-// parseIndexEntry reads an entry, which holds an id and a seq. It returns how many bytes the entry takes. An id is
-// too short to need an overflow page.
+// parseIndexEntry reads an entry, which holds an id and a seq. It returns how many bytes the entry takes.
+// An id is too short to need an overflow page.
 func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) {
 	if interior {
 		if len(b) < 4 {
@@ -192,8 +195,8 @@ func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) 
 	return e, max(4, size+payload), true
 }
 
-// shortVarint reads an SQLite varint of one or two bytes, which is enough for the entries of the id index. n is the
-// number of bytes, or 0 if b does not begin with such a varint.
+// shortVarint reads an SQLite varint of one or two bytes, which is enough for the entries of the id index.
+// n is the number of bytes, or 0 if b does not begin with such a varint.
 func shortVarint(b []byte) (value, n int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:

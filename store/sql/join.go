@@ -10,21 +10,25 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Member is a node that joins.
+// Member describes a node that joins a queue.
 // See docs/decisions/0031.
 type Member struct {
-	Name    string
-	Folder  string        // tells its service from others of the same name
-	Place   string        // where that is now: it is another one for a copy, and after a boot of the machine; "" is not known
-	Version string        // of its program
-	Lease   time.Duration // how long it may be silent
+	Name   string
+	Folder string // identifies the state directory, to distinguish services of the same name
+	// Place identifies the state directory's current location: the boot of the machine and the file. It
+	// changes with each reboot, and a copy has another one. It is "" if the location is unknown.
+	Place   string
+	Version string        // version of the node's program
+	Lease   time.Duration // how long the node may act without renewing its lease
 }
 
-// ErrCopied says that the folder of a node is a copy of another one's, whose service runs.
+// ErrCopied reports that the node's state directory is a copy of another node's directory, and that the
+// other node's service is running.
 var ErrCopied = errors.New("the state directory is a copy of another node's directory, and that node's service is running")
 
-// join has this service be a node. One of the same folder goes on with what an earlier one has leased, unless others
-// have taken that over. If that one was in another place it may run still, and its lease is waited for.
+// join makes this service a node of the queue. A service with the same state directory as an earlier one
+// continues with its leases, unless other nodes have taken them over. If the earlier service ran in another
+// place, it may still be running, so join waits until its lease has expired.
 func (s *Server) join(ctx context.Context, m Member) error {
 	left, err := s.tryToJoin(ctx, m)
 	if err != nil || left == 0 {
@@ -42,7 +46,8 @@ func (s *Server) join(ctx context.Context, m Member) error {
 	return err
 }
 
-// tryToJoin does so unless the lease of a service in another place has some time left.
+// tryToJoin makes this service a node. If the lease of a service in another place has not expired, it does
+// nothing and returns the remaining time.
 func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, err error) {
 	copied := false
 	err = s.do(ctx, urgent, func(t *tx) error {
@@ -87,12 +92,14 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		if err != nil {
 			return err
 		}
-		if err := t.exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil { // by an earlier service
+		// Release the requests that an earlier service had taken.
+		if err := t.exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
 		s.node, s.incarnation = id, incarnation
 		t.undo = append(t.undo, func() { s.node, s.incarnation = 0, 0 })
-		if folder != "" && folder != m.Folder { // what was leased by the other one is nobody's
+		// The leases of the other service now belong to no node.
+		if folder != "" && folder != m.Folder {
 			if err := t.disinherit(id); err != nil {
 				return err
 			}
@@ -109,12 +116,13 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 	return left, err
 }
 
-// elsewhere reports whether a place is another one than this node's.
+// elsewhere reports whether both places are known and differ.
 func (m *Member) elsewhere(place string) bool {
 	return place != m.Place && place != "" && m.Place != ""
 }
 
-// rename has the node of a folder that had another name have this one, with what it has leased.
+// rename gives this node's name to an existing node with the same state directory, so that the node keeps
+// its leases.
 func (t *tx) rename(m Member) (renamed bool, err error) {
 	id, was, alive, place := int64(0), "", false, ""
 	err = t.query(func(r row) (bool, error) {
@@ -128,13 +136,13 @@ func (t *tx) rename(m Member) (renamed bool, err error) {
 		return false, err
 	}
 	other, err := t.number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
-	if err == nil && other != 0 { // it is gone, and of another folder
+	if err == nil && other != 0 { // that node is gone, and had another state directory
 		err = t.forgetNode(other)
 	}
 	if err == nil {
 		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, was)
 	}
-	if err == nil { // or nobody would find what lies there
+	if err == nil { // output files are found by the node's name
 		err = t.exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, was)
 	}
 	if err == nil {
@@ -143,7 +151,8 @@ func (t *tx) rename(m Member) (renamed bool, err error) {
 	return true, err
 }
 
-// disinherit has leases of a node be nobody's: whoever takes over next has them. Batches that it takes are this one's.
+// disinherit gives the leases of a node to no node; the next node that takes over leases gets them. This
+// node takes over the node's uncommitted batches.
 func (t *tx) disinherit(node int64) error {
 	for _, b := range t.s.mem.batches {
 		if b.node == node && b.staging() {
@@ -162,17 +171,17 @@ func (t *tx) disinherit(node int64) error {
 	return nil
 }
 
-// nobody is the number of no node.
+// nobody is the node number of a lease that belongs to no node.
 const nobody = -1
 
-// takeBatch has a batch be this node's, as if it had come now.
+// takeBatch makes this node the owner of a batch, and counts its age from now.
 func (t *tx) takeBatch(b *batch) error {
 	b.node, b.at = t.s.node, t.now
 	t.setBatch(b.n, *b)
 	return t.exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
 }
 
-// giveLease has a lease be another node's, with another fence.
+// giveLease gives a lease to another node, with a new fence.
 func (t *tx) giveLease(l *rules.Lease, node int64) error {
 	l, err := t.whole(l)
 	if err != nil {
@@ -182,7 +191,7 @@ func (t *tx) giveLease(l *rules.Lease, node int64) error {
 	given.Job.Node = node
 	given.Job.Fence += t.FenceStep()
 	t.Hold(&given)
-	if !l.Running { // its row does not know yet
+	if !l.Running { // the row of a job that is not known to have started does not show its lease
 		return nil
 	}
 	return t.Put(&given.Job)

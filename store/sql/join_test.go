@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// comesBack is a node that is opened again, and has the one lease that it had.
+// comesBack opens a node again, and checks that it still has its one lease.
 func comesBack(t *testing.T, url string, options Options, fence int64) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, options)
@@ -30,7 +30,8 @@ func comesBack(t *testing.T, url string, options Options, fence int64) *Server {
 	return s
 }
 
-// A service that is started again in time goes on with what its node has leased; another one of the same name is refused.
+// A service that is restarted in time continues with its node's leases. Another service of the same name is
+// rejected.
 func TestNodeComesBack(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
@@ -47,8 +48,9 @@ func TestNodeComesBack(t *testing.T) {
 	comesBack(t, url, options, held[0].Fence)
 }
 
-// A copy of a node's folder is not taken for the node as long as that one's service runs: with another name it is told so, with the
-// same one it waits for the lease, and is refused if that is prolonged.
+// A copy of a node's directory is not accepted as the node while the node's service runs. With another name
+// it gets ErrCopied. With the same name it waits for the lease to expire, and is rejected if the lease is
+// renewed.
 func TestCopyOfANode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const lease = 500 * time.Millisecond
@@ -87,7 +89,7 @@ func TestCopyOfANode(t *testing.T) {
 	if err := prolong(); err != nil {
 		t.Fatalf("the node is disturbed: %v", err)
 	}
-	again, err := open("a", "there") // the machine was started anew
+	again, err := open("a", "there") // the machine was rebooted
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestCopyOfANode(t *testing.T) {
 	}
 }
 
-// A node that is given another name goes on with what it has leased, also if a node of that name is gone.
+// A renamed node continues with its leases, even if the name belonged to a node that is gone.
 func TestNodeIsRenamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, z := node(t, url, "a"), node(t, url, "z")
@@ -120,8 +122,8 @@ func TestNodeIsRenamed(t *testing.T) {
 	}
 }
 
-// While one node after the other is brought up to date there are two versions of the schema's programs on one database: the first new one
-// changes the tables, and the old ones go on. Who knows only an older version than the tables allow is refused.
+// While nodes are upgraded one by one, two versions use the same database. The first new node upgrades the
+// tables, and the old nodes continue. A service that is older than the tables allow is rejected.
 func TestNodesOfTwoVersions(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	old := node(t, url, "old")
@@ -132,7 +134,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	fresh := node(t, url, "new")
 	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
-	for range 2 { // two at once take turns
+	for range 2 { // two nodes that upgrade concurrently take turns
 		go func() {
 			c, err := connectServer(t.Context(), fresh.config)
 			if err == nil {
@@ -155,7 +157,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	if got := seqs(claim(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("afterwards there are %v", got)
 	}
-	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // a restart of the old one
+	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // a restart of the old node
 		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
 		c, err := connectServer(t.Context(), fresh.config)
 		if err != nil {
@@ -168,7 +170,8 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	}
 }
 
-// Whoever holds the lock by which a queue is moved is named to a service that cannot join.
+// A service that cannot join because a queue is being moved gets an error that names the holder of the
+// lock.
 func TestLockOfAMoveIsBlamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
@@ -186,7 +189,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 	}
 }
 
-// What a node that is gone had said of roles goes with it, when another one takes its name.
+// The roles of a node that is gone are removed when another node takes its name.
 func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	x, b := node(t, url, "x"), node(t, url, "b")

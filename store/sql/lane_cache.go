@@ -7,17 +7,17 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// laneCache holds what a transaction knows about lanes with demands and about their gates. When users take turns, a
-// claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait for the same gates.
-// The cache saves a database query for each job.
+// laneCache holds what a transaction knows about lanes with demands and about their gates. When users take
+// turns, a claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait
+// for the same gates. The cache saves a database query for each job.
 //
-// Changed lanes are written before the next statement that may read them, by exec, count, query and number. The
-// method row does not write them, since it only writes rows of other tables. Neither does fillAhead, which only reads
-// jobs.
+// Changed lanes are written before the next statement that may read them, by exec, count, query and number.
+// The method row does not write them, since it only writes rows of other tables. Neither does fillAhead,
+// which only reads jobs.
 type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the Shut to be stored
-	// shut holds the result of each search for lanes that are shut on a gate. It is cleared when any lane is shut or
-	// opened.
+	// shut holds the result of each search for lanes that a gate closes. It is cleared when any lane is
+	// closed or opened.
 	shut      map[shutLook][]rules.Lane
 	gateRules map[int64]rules.Rule // without the field Used, which the method Rule fills in
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enqueueLocked enqueues two jobs for each of n locks: one with priority 15, then one with priority -5. It returns the
-// seqs of the first ones.
+// enqueueLocked enqueues two jobs for each of n locks: one with priority 15, then one with priority -5. It
+// returns the seqs of the first ones.
 func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	t.Helper()
 	for from := 0; from < n; from += queue.MaxBatch / 2 {
@@ -33,8 +33,8 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	return first
 }
 
-// A user has thousands of lanes with demands whose first jobs have left or have got a low priority. Searches for the
-// best jobs do not have to read these lanes first.
+// Searches for the best jobs do not first read lanes whose first jobs have left or got a low priority, even
+// if a user has thousands of such lanes.
 func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 	const many, attacker, victim = 5500, 1, 2
 	for name, c := range map[string]store.Change{

@@ -14,20 +14,22 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// lanes are what the writer keeps of the lanes and the queues. Those lanes that make no demands
-// are here, of the others the best ones: there may be many.
+// lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
+// There may be many lanes with demands, so it holds only the best ones of each queue and user.
 type lanes struct {
-	plain         map[laneName]*rules.Lane
-	of            map[int][]*rules.Lane // plain ones, by uid
-	queues        map[string]*queueState
-	ready         readyQueues // queues that have room and an open lane, that with the best head first
-	stale         []*queueState
-	keyed         bool          // there are gates, or lanes that make demands
-	over          map[int64]int // of them, those that wait for a quota, by its gate
-	weights       int           // queues whose weight is not 1
+	plain  map[laneName]*rules.Lane
+	of     map[int][]*rules.Lane // plain lanes by uid
+	queues map[string]*queueState
+	ready  readyQueues // queues with room and an open lane; a heap ordered by the best head
+	stale  []*queueState
+	keyed  bool // gates exist, or lanes with demands
+	// over counts the lanes with demands that are closed by a user's quota, by the gate of that quota.
+	over          map[int64]int
+	weights       int // number of queues whose weight is not 1
 	node          store.Node
-	resourceGates []int64 // that are resources
-	// here are lanes that are open in the database and shut to this node, by the gate: another one may meet it.
+	resourceGates []int64 // ids of the gates that are resources
+	// here maps lanes that are open in the database, but closed for this node, to the gate that closes
+	// them. Another node may have room at that gate.
 	here map[int64]int64
 }
 
@@ -37,7 +39,7 @@ type laneName struct {
 	uid   int
 }
 
-// open are open lanes, the one with the best head first.
+// open is a heap of open lanes, ordered by their heads.
 type open []*rules.Lane
 
 // Len implements heap.Interface.
@@ -68,7 +70,8 @@ func (o *open) Pop() any {
 	return l
 }
 
-// place has a plain lane stand where its head, and what it is shut on, say.
+// place adds a plain lane to the heap of open lanes, moves it there or removes it, according to its head
+// and whether it is open.
 func (ls *lanes) place(l *rules.Lane) {
 	q := ls.state(l.Queue)
 	switch {
@@ -82,7 +85,7 @@ func (ls *lanes) place(l *rules.Lane) {
 	ls.put(q)
 }
 
-// userOf is the user of a quota; see rules.UserGate.
+// userOf returns the uid whose quota a gate is; see rules.UserGate.
 func userOf(gate int64) int {
 	if gate%2 != 0 {
 		return int((gate + 1) / 2)
@@ -116,7 +119,7 @@ func (t *tx) setKeyed(l rules.Lane) error {
 	known := !q.stale && !q.staleUsers[l.UID] &&
 		slices.ContainsFunc(q.openOf(l.UID).open, func(o *rules.Lane) bool { return o.ID == l.ID })
 	was, written := t.unwritten[l.ID]
-	if !known && !written { // a known lane is open
+	if !known && !written { // lanes in the cache are open
 		shut, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 		if err != nil {
 			return err
@@ -142,7 +145,8 @@ func (t *tx) setKeyed(l rules.Lane) error {
 	return nil
 }
 
-// shutHere has a lane that is shut on a gate of this node be so to this one alone, and says what all others know of it.
+// shutHere returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
+// node lacks room. In that case it notes in lanes.here that the lane is closed for this node.
 func (t *tx) shutHere(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.Shut
@@ -167,12 +171,13 @@ func (t *tx) shutHere(l *rules.Lane) int64 {
 	return l.Shut
 }
 
-// strange reports whether a lane is shut to this node alone since its user is unknown here.
+// strange reports whether a lane is closed for this node alone because its user is unknown on this node.
 func (m *memory) strange(l *rules.Lane) bool {
 	return l.Shut == rules.UserGate(l.UID) && m.lanes.node.Strangers[l.UID] && (m.maxUser == 0 || m.users[l.UID].leased < m.maxUser)
 }
 
-// countOver counts a lane that makes demands and waits for a quota, or does so no more.
+// countOver adds n to the number of lanes with demands that are closed by a user's quota. It ignores other
+// gates.
 func (ls *lanes) countOver(shut int64, n int) {
 	if shut >= 0 || shut == rules.Empty {
 		return
@@ -182,15 +187,15 @@ func (ls *lanes) countOver(shut int64, n int) {
 	}
 }
 
-// laneColumns are the columns of a lane, in the order of readLane.
+// laneColumns are the columns that readLane reads, in its order.
 const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
 
 const laneWidth = 8
 
-// firstOfLane is the first job that stands in a lane.
+// firstOfLane selects the first job of a lane.
 const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
-// readLane makes a lane of a row of laneColumns.
+// readLane converts a row of laneColumns.
 func readLane(r row) (rules.Lane, error) {
 	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, Shut: r.num(6), Priority: r.num(7), HeapIndex: -1}
 	for need := range strings.FieldsSeq(r.text(3)) {
@@ -212,7 +217,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
 		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
-			t.tellLane(l) // other nodes may think that it is empty
+			t.tellLane(l) // other nodes may still see the lane as empty
 			return *l, nil
 		}
 		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
@@ -254,7 +259,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	return l, t.newLane(&l, demands, needs)
 }
 
-// countLanes counts a lane that a queue has more, or less.
+// countLanes adds by to the number of lanes of a queue.
 func (t *tx) countLanes(name string, by int) {
 	q := t.s.mem.lanes.state(name)
 	t.noteQueue(q)
@@ -289,11 +294,11 @@ func (ls *lanes) remove(l *rules.Lane) {
 	ls.put(q)
 }
 
-// tidyLanes removes a step of the lanes that have no job, if there are many. It reports whether there
-// is more to do.
+// tidyLanes removes one step of the lanes without jobs if there are more than lanesKept. It reports whether
+// there is more to do.
 func (t *tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.here)) > t.s.lanesKept { // some may be gone
+	if int64(len(m.lanes.here)) > t.s.lanesKept { // some of these lanes may no longer exist
 		t.openHere()
 	}
 	if m.empties <= t.s.lanesKept {
@@ -342,7 +347,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 	return n+len(empty) >= moveStep, err
 }
 
-// openHere has all lanes that are shut to this node alone be looked at again.
+// openHere forgets which lanes are closed for this node alone, so that all of them are checked again.
 func (t *tx) openHere() {
 	ls := t.s.mem.lanes
 	was := ls.here
@@ -361,7 +366,8 @@ func (t *tx) openHere() {
 	t.rules.Readied = true
 }
 
-// readLanes reads the lanes. What it hands back takes them in, once the leases are counted.
+// readLanes adds the statements that read the lanes. The caller calls take once the leases are counted,
+// since that decides which lanes a user's quota closes.
 func (s *engine) readLanes(all *reads) (take func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
@@ -413,7 +419,7 @@ func (s *engine) readLanes(all *reads) (take func()) {
 	}
 }
 
-// SetMaxRunningUser has at most n jobs of one user leased at once.
+// SetMaxRunningUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
 func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
@@ -432,7 +438,7 @@ func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetHooks has hooks be made so.
+// SetHooks sets the hooks that are made for jobs at certain moments; see store.Hooks.
 func (s *engine) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		t.s.mem.hooks = h
@@ -440,7 +446,7 @@ func (s *engine) SetHooks(ctx context.Context, h store.Hooks) error {
 	})
 }
 
-// SetNode has the store be of this node.
+// SetNode sets the labels, resources and unknown users of this node.
 func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		ls := t.s.mem.lanes

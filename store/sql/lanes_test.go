@@ -29,7 +29,7 @@ func put(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
 	return r.Seqs
 }
 
-// low gives a job a low priority, so that its user takes no turns with others.
+// low gives a job a low priority, so that its user does not take turns with other users.
 func low(j *queue.Job) { j.Priority = -1 }
 
 func bound(t *testing.T, s *Store, n int) {
@@ -39,7 +39,7 @@ func bound(t *testing.T, s *Store, n int) {
 	}
 }
 
-// claimed is what a turn claims.
+// claimed returns the jobs that a report claims, and their seqs.
 func claimed(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
 	turned, err := s.Exchange(t.Context(), turn)
@@ -52,12 +52,12 @@ func claimed(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []qu
 	return seqs, turned.Jobs
 }
 
-// done is the end of a job.
+// done returns the report that a job has completed.
 func done(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}
 }
 
-// number asks the database of a store.
+// number returns the integer result of a query.
 func number(t *testing.T, s *Store, q string) (n int64) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(t *tx) (err error) {
@@ -70,7 +70,7 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 	return n
 }
 
-// sound checks that verify finds nothing wrong.
+// sound checks that verify finds no faults.
 func sound(t *testing.T, s *Store, when string) {
 	t.Helper()
 	if got := wrong(t, s); len(got) > 0 {
@@ -92,8 +92,8 @@ func wrong(t *testing.T, s *Store) (messages []string) {
 	return messages
 }
 
-// Jobs that were kept back when the store was closed, or a service died, run in their
-// order when it is open again, whatever the bound is then.
+// Jobs held back by a user's quota run in order after the store was closed, or the service died, and opened
+// again with any quota.
 func TestKeptBackOutliveTheStore(t *testing.T) {
 	for _, c := range []struct {
 		bound int
@@ -108,7 +108,8 @@ func TestKeptBackOutliveTheStore(t *testing.T) {
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
-		claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}}) // the other one is reserved
+		// The other job is still reserved.
+		claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}})
 		s.Close()
 		s = openStore(t, dir)
 		bound(t, s, c.bound)
@@ -123,8 +124,8 @@ func TestKeptBackOutliveTheStore(t *testing.T) {
 	}
 }
 
-// A user's million waiting jobs cost a claim no more than a few: what it changes is
-// bounded, and bounded is what other users wait for.
+// A claim changes a bounded number of rows even if a user has very many waiting jobs. So other users wait
+// for a bounded time.
 func TestAClaimIsBounded(t *testing.T) {
 	const many, worker = 20 * rules.StepsMost, 4
 	s := openStore(t, t.TempDir())
@@ -155,7 +156,7 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("past a crowd it took %d transactions of up to %d rows", n, rows)
 	}
 	next := int64(worker)
-	for range 20 { // and from now on nothing hangs on how many they are
+	for range 20 { // from now on the number of jobs makes no difference
 		got, more := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
@@ -180,8 +181,8 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 }
 
-// Of a user's flood that comes while no worker is free, no more stands in the way of
-// others than the user may run.
+// If a user enqueues very many jobs while no worker is free, at most the user's quota of them runs before
+// the jobs of others.
 func TestAFloodStandsNobodyInTheWay(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 3)
@@ -198,12 +199,13 @@ func TestAFloodStandsNobodyInTheWay(t *testing.T) {
 	}
 }
 
-// A waiting claim that has looked at enough for one transaction goes on by itself.
+// A waiting claim that was cut short, because it took too many steps for one transaction, continues without
+// being called again.
 func TestACutClaimGoesOn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
 	const users = 2 * rules.StepsMost
-	for uid := range users { // nothing is left of these lanes when they are looked at
+	for uid := range users { // these lanes will be empty when the claim checks them
 		put(t, s, uid, 2)
 	}
 	other := put(t, s, users, 2)
@@ -231,7 +233,7 @@ func TestACutClaimGoesOn(t *testing.T) {
 		waits = s.waiter != nil
 		s.mu.Unlock()
 	}
-	bound(t, s, 0) // all lanes are open again
+	bound(t, s, 0) // opens all lanes again
 	select {
 	case jobs := <-result:
 		if len(jobs) != 1 || jobs[0].Seq != other[1] {
@@ -242,8 +244,8 @@ func TestACutClaimGoesOn(t *testing.T) {
 	}
 }
 
-// The counts of users are kept over starts, however many they are, and by transactions
-// that are undone.
+// The counts of users survive restarts, for any number of users. A transaction that is rolled back does not
+// change them.
 func TestUsersAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -312,8 +314,7 @@ func TestUsersAreCounted(t *testing.T) {
 	check("opened again")
 }
 
-// doctor finds counts and places of users that do not agree, and restoring mends them.
-// A queue that goes by nothing any more, and has no job, leaves no row.
+// A queue without settings and jobs leaves no row in the table queues.
 func TestQueueLeavesNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} {
@@ -326,6 +327,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 	}
 }
 
+// Verify reports counters and places of users that contradict the jobs, and restoring recomputes them.
 func TestVerifyLooksAtUsers(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
@@ -372,17 +374,17 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	sound(t, s, "counted anew")
 }
 
-// What a start and an end read does not depend on how many lanes of one user wait for the same lock.
+// The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.
 func TestClaimReadsAsMuchHoweverManyLanesAreShut(t *testing.T) {
 	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
 	read := map[int]int64{}
 	for _, n := range []int{50, 2000} {
 		s := openStore(t, t.TempDir())
-		for i := range n { // each of them is a lane
+		for i := range n { // each job has its own lane
 			put(t, s, 1, 1, needing(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9, Per: time.Second}))
 		}
 		_, jobs := claimed(t, s, store.Report{Want: 1})
-		for range 3 * n / rules.StepsMost { // until all are known to be shut
+		for range 3 * n / rules.StepsMost { // until all lanes are known to be closed
 			claimed(t, s, store.Report{Want: 1})
 		}
 		put(t, s, 2, 20, needing(lock))

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// pagesRead is how many pages f has had the store's idle reader, or writer, fetch.
+// pagesRead returns how many database pages a connection reads while f runs.
 func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
 	t.Helper()
 	count := func() int {
@@ -26,7 +26,7 @@ func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
 	return count() - before
 }
 
-// soleReader is the connection that all reads of a test use.
+// soleReader returns the only connection for reading that a test uses.
 func soleReader(t *testing.T, s *Store) *liteConn {
 	t.Helper()
 	if _, err := s.Oldest(t.Context()); err != nil || len(s.read.idle) != 1 {
@@ -35,7 +35,7 @@ func soleReader(t *testing.T, s *Store) *liteConn {
 	return s.read.idle[0].(*liteConn)
 }
 
-// given is a job with 760 KB of env and stdin.
+// given gives a job 760 KB of env and stdin.
 func given(j *queue.Job) {
 	j.Stdin = strings.Repeat("x", queue.MaxStdin)
 	for i := range 4 {
@@ -43,13 +43,13 @@ func given(j *queue.Job) {
 	}
 }
 
-// spelled is a job with 500 KB of arguments.
+// spelled gives a job 500 KB of arguments.
 func spelled(j *queue.Job) {
 	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
 }
 
-// However large the jobs are that others have stored, a list or selector that leaves
-// them out reads next to nothing of them; and one that has them ends its page early.
+// A list or selector that excludes other users' jobs reads almost nothing of them, however large they are.
+// A list that includes large jobs ends its page early.
 func TestLargeJobsCostOthersNothing(t *testing.T) {
 	const many = 30 // of each kind: 38 MB
 	s := openStore(t, t.TempDir())
@@ -90,11 +90,12 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 		if !slices.Equal(listed, mine) || !slices.Equal(selected, mine) {
 			t.Errorf("%s: listed %v, selected %v, want %v", name, listed, selected, mine)
 		}
-		if pages > 3*2*many { // one a row and look, and the trees above
+		if pages > 3*2*many { // one page per row and query, plus the interior pages
 			t.Errorf("%s: %d pages were read to find %d jobs among %d", name, pages, len(mine), 2*many)
 		}
 	}
-	// Those with large input are listed without it, those with large arguments, which an answer has twice, one at a time.
+	// Jobs with large input are listed without the input. Jobs with large arguments, which a result
+	// contains twice, are listed one per page.
 	pages := pagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPage})
 		if err != nil || len(page.Jobs) != many || page.Next != 0 {
@@ -115,8 +116,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	}
 }
 
-// A large input is written once: the end of an attempt and verbs that do not change it
-// leave it where it is, and it goes with its job.
+// A large input is written once. The end of an attempt, and verbs that do not change the input, do not
+// write it again. It is removed with its job.
 func TestALargeInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := put(t, s, 1, 1, given)[0]
@@ -161,10 +162,10 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// runs is how often a statement was begun.
+// runs returns how often a statement was started.
 func runs(c *liteConn, sql string) int64 {
 	if c.stmts[sql] == 0 {
-		return 0 // it was never prepared
+		return 0 // the statement was never prepared
 	}
 	return int64(sqlite3.Xsqlite3_stmt_status(c.tls, c.stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
 }

@@ -11,16 +11,18 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// waiter is a claim that waits for the first job to become runnable.
+// waiter is a claim that waits for the first runnable job.
 type waiter struct {
-	want   int
-	done   chan granted  // buffered: the writer never waits for it
-	again  chan struct{} // poked when its claim was cut short
-	left   bool          // nobody waits any more, but for done; guarded by the store's mu
-	served bool          // done has its answer; guarded by the store's mu
+	want int
+	done chan granted // receives the claim's result; buffered, so that the writer never blocks
+	// again receives a value when the claim was cut short, because it took too many steps for one
+	// transaction, and must run again.
+	again  chan struct{}
+	left   bool // Await's context has ended, and it only waits for done; guarded by the store's mu
+	served bool // done has received the result; guarded by the store's mu
 }
 
-// granted is what a waiter got.
+// granted is the result of a waiting claim.
 type granted struct {
 	to   *waiter
 	jobs []queue.Job
@@ -33,8 +35,8 @@ func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 	return s.exchange(ctx, o, func(*tx) *store.Report { return &report })
 }
 
-// exchange records and claims in one commit, as Exchange does. report is called in the transaction and returns what
-// to record and claim. o holds what is known of the report before the transaction.
+// exchange records and claims in one commit, as Exchange does. report is called in the transaction and
+// returns what to record and claim. o holds the data of the report that is known before the transaction.
 func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.Report) (grant store.Grant, err error) {
 	o.class = urgent
 	o.run = func(t *tx) (err error) {
@@ -47,7 +49,7 @@ func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.
 	return grant, nil
 }
 
-// Await claims at least one job, waiting for the first to become runnable.
+// Await claims up to want jobs. If none is runnable, it waits for the first one.
 func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
 	var jobs []queue.Job
@@ -68,7 +70,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		})
 		switch {
 		case err != nil:
-			return nil, err // what was claimed was undone
+			return nil, err // the transaction with the claim was rolled back
 		case len(jobs) > 0:
 			return jobs, nil
 		}
@@ -89,7 +91,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		s.waiter = nil
 		s.mu.Unlock()
 		select {
-		case g := <-w.done: // served between the two
+		case g := <-w.done: // served between select and lock
 			return g.jobs, g.err
 		default:
 			return nil, gone
@@ -97,15 +99,15 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	}
 	w.left = true
 	s.mu.Unlock()
-	g := <-w.done // being served: its leases must not be lost
+	g := <-w.done // The writer is serving this waiter, and its leases must not be lost.
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = gone
 	}
 	return g.jobs, g.err
 }
 
-// waitOn has a waiter wait again that could not be served after all. The caller holds
-// mu.
+// waitOn lets a waiter wait again after it was not served. If Await's context has ended, waitOn sends it an
+// empty result instead. The caller holds mu.
 func (s *engine) waitOn(w *waiter) {
 	if w.left {
 		w.done <- granted{to: w}
@@ -114,8 +116,7 @@ func (s *engine) waitOn(w *waiter) {
 	s.waiter = w
 }
 
-// serveWaiter claims for whoever waits, in the transaction that made a job
-// runnable.
+// serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
 func (t *tx) serveWaiter() (*granted, error) {
 	if !t.rules.Readied {
 		return nil, nil
@@ -123,7 +124,7 @@ func (t *tx) serveWaiter() (*granted, error) {
 	t.s.mu.Lock()
 	w := t.s.waiter
 	if w != nil {
-		t.s.waiter = nil // it is being served: a cancelled Await waits for the answer
+		t.s.waiter = nil // from here on, a cancelled Await waits for the result
 		t.undo = append(t.undo, func() {
 			t.s.mu.Lock()
 			defer t.s.mu.Unlock()
@@ -146,14 +147,14 @@ func (t *tx) serveWaiter() (*granted, error) {
 		}
 		t.s.mu.Lock()
 		t.s.waitOn(w)
-		w.served = w.left // its answer is given
+		w.served = w.left // waitOn has sent the result
 		t.s.mu.Unlock()
 		return nil, nil
 	}
 	return &granted{to: w, jobs: jobs}, nil
 }
 
-// Left is what an earlier service has left.
+// Left returns the leases and runners that an earlier service of this node has left.
 func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
 		left = store.Left{LastSeq: s.mem.nextSeq - 1, Moved: s.moved}

@@ -15,23 +15,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// OpenReadOnly opens the database of a folder whose service does not run, for its Reader
-// alone: whatever would change something is refused. It changes no file of the folder, not even
-// what a crash has left to be recovered, and takes no lock that a service which starts
-// meanwhile would wait for: once that has begun to write, reads are refused. An error is
-// fs.ErrNotExist where there is no database.
+// OpenReadOnly opens the database of a directory whose service is not running, for use as a store.Reader
+// only. All changes are refused.
+//
+// It changes no file in the directory, and does not recover what a crash has left. It takes no lock, so a
+// service can start in the meantime. Once that service writes, reads are refused. The error is
+// fs.ErrNotExist if there is no database.
 // See docs/decisions/0068.
 func OpenReadOnly(o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, fileName)
 	info, err := os.Stat(path)
-	if err == nil && info.Size() == 0 { // it was made, and nothing stored
+	if err == nil && info.Size() == 0 { // the file was created, but nothing was stored
 		err = fs.ErrNotExist
 	}
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(o)
-	s.ended, s.looks = true, true // which refuses every change
+	s.ended, s.looks = true, true // the engine refuses every change
 	s.frozen = filesNow(path)
 	name, err := readOnlyName(path, s.frozen)
 	if err != nil {
@@ -51,12 +52,12 @@ func OpenReadOnly(o Options) (*Store, error) {
 	return s, nil
 }
 
-// loadReadOnly reads what the writer keeps in memory, all as of one moment.
+// loadReadOnly loads the writer's cache in one snapshot.
 func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error)) error {
 	if err := s.lite.exec(`BEGIN`); err != nil {
 		return err
 	}
-	defer s.lite.exec(`ROLLBACK`) // nothing was written
+	defer s.lite.exec(`ROLLBACK`) // ends the snapshot; nothing was written
 	if err := checkTables(s.lite); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	return err
 }
 
-// cannotOpen is why a database cannot be opened to be read only.
+// cannotOpen returns the caller's error if a database cannot be opened for reading.
 func cannotOpen(path string, err error) error {
 	if e, ok := errors.AsType[*sqliteError](err); ok && e.code&0xff == sqlite3.SQLITE_CANTOPEN {
 		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask their owner or root (%v)", filepath.Dir(path), err)
@@ -90,13 +91,13 @@ func cannotOpen(path string, err error) error {
 	return explain(path, err)
 }
 
-// fileState is what tells that a file was changed.
+// fileState identifies the content of a file, to detect changes.
 type fileState struct {
-	size int64 // -1 if it is not there
+	size int64 // in bytes; -1 if the file does not exist
 	at   time.Time
 }
 
-// files are the database and its write-ahead log.
+// files holds the state of the database and of its write-ahead log.
 type files [2]fileState
 
 func filesNow(path string) (now files) {
@@ -109,13 +110,13 @@ func filesNow(path string) (now files) {
 	return now
 }
 
-// readOnlyName is the name by which SQLite opens a database without writing. Where there is a
-// write-ahead log it makes the index of it in memory, for which the file of that index, which
-// it does not change, has to be there. Where there is none the database is all there is.
+// readOnlyName returns the URI with which SQLite opens a database without writing. If there is a
+// write-ahead log, SQLite builds the log's index in memory. For that the -shm file must exist, but SQLite
+// does not change it. If there is no log, the database file is complete and opened as immutable.
 func readOnlyName(path string, now files) (string, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
 	if !strings.HasPrefix(name.Path, "/") {
-		name.Path = "/" + name.Path // of a drive
+		name.Path = "/" + name.Path // a Windows path that starts with a drive letter
 	}
 	if now[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
@@ -126,7 +127,7 @@ func readOnlyName(path string, now files) (string, error) {
 	return name.String(), nil
 }
 
-// unchanged refuses what was read if a service has begun to write meanwhile.
+// unchanged returns an error if a service has changed the files since they were opened.
 func (s *Store) unchanged() error {
 	if s.frozen == (files{}) || s.frozen == filesNow(filepath.Join(s.dir, fileName)) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// contents are the files of a folder.
+// contents returns the contents of all files in a directory by name.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -30,8 +30,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// The files of a folder are read as a service has left them, also one that died, and none is
-// changed. A service may start meanwhile; what is read after it has begun to write is refused.
+// A read-only store shows what the last service has left, even after a crash, and changes no file. A
+// service can start in the meantime; reads are refused once it writes.
 func TestReadOnlyBesideAService(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
 		dir := filled(t, 3)
@@ -83,7 +83,7 @@ func TestReadOnlyBesideAService(t *testing.T) {
 	}
 }
 
-// What cannot be read without a change is refused with a reason.
+// A database that cannot be read without a change is rejected with a reason.
 func TestReadOnlyRefusals(t *testing.T) {
 	empty := t.TempDir()
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {

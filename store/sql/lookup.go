@@ -7,15 +7,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// neighbours is how many entries of the index of ids are checked on each side of an id that
-// was not found.
+// neighbours is how many entries of the id index are checked on each side of an id that was not found.
 const neighbours = 50
 
-// checkMissing returns a damage error if a job that a lookup did not find may still exist. That is so in three cases.
-// An index may have an entry for the job. A page of the id index on the way to it may be damaged. Or entries next to
-// its place in that index may disagree with their rows. So a damaged database never answers that a job does not
-// exist. Pages that are older than the database are found only by doctor --verify. Only SQLite files are checked: a
-// PostgreSQL server has its own checksums, and its reads do not share a snapshot.
+// checkMissing returns a damage error if a job that a lookup did not find may still exist. It checks three
+// cases:
+//   - an index has an entry for the job;
+//   - a page on the path to the id in the id index is damaged;
+//   - entries next to the id's position in that index disagree with their rows.
+//
+// So a damaged database never answers that a job does not exist. Only doctor --verify finds pages that are
+// older than the rest of the database. checkMissing checks only SQLite files: a PostgreSQL server has its
+// own checksums, and its reads do not share a snapshot.
 func checkMissing(c conn, id string) error {
 	lite, is := c.(*liteConn)
 	if !is {
@@ -38,7 +41,7 @@ func checkMissing(c conn, id string) error {
 	return nil
 }
 
-// missingJob returns the error for a seq that no job was found with: not found, or damage.
+// missingJob returns the error for a seq without a job: not found, or damage.
 func missingJob(c conn, seq int64) error {
 	if lite, is := c.(*liteConn); is {
 		if err := checkNumber(lite, seq); err != nil {
@@ -48,8 +51,8 @@ func missingJob(c conn, seq int64) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no job with the number (seq) %d", seq)
 }
 
-// checkNumber reports damage if a job with this seq has entries in the indexes but no row, or a
-// row whose id is not in the index of ids.
+// checkNumber returns a damage error if a job with this seq has entries in the indexes but no row, or a row
+// whose id is missing from the id index.
 func checkNumber(c *liteConn, seq int64) error {
 	id, found := "", false
 	err := c.query(func(r row) (bool, error) {
@@ -66,7 +69,7 @@ func checkNumber(c *liteConn, seq int64) error {
 	}
 	switch {
 	case found && id == strconv.FormatInt(seq, 10):
-		return nil // it is there, and the caller may not use it
+		return nil // the job exists, but the caller may not use it
 	case found:
 		err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
 		if err == nil && indexed == 0 {
@@ -81,8 +84,7 @@ func checkNumber(c *liteConn, seq int64) error {
 	return err
 }
 
-// checkIDs reports damage if the row of an entry of the index of ids is missing or has another
-// id.
+// checkIDs returns a damage error if the row of an entry of the id index is missing or has another id.
 func checkIDs(c *liteConn, entries string, args ...any) error {
 	type entry struct {
 		id  string
@@ -112,7 +114,7 @@ func checkIDs(c *liteConn, entries string, args ...any) error {
 	return nil
 }
 
-// lookupDamage is an error of damage that a lookup found.
+// lookupDamage returns the error for damage that a lookup found.
 func lookupDamage(format string, args ...any) error {
 	return damage(fmt.Sprintf(format, args...))
 }

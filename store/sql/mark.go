@@ -11,32 +11,34 @@ import (
 	"modernc.org/sqlite/lib"
 )
 
-// A mark says, in a file beside the database, how far the database has come: SQLite drops a
-// write-ahead log from its first damaged frame on, and nothing in the database tells. It is
-// written after each commit and not synced: after a loss of power it may be behind the
-// database, and is never ahead of what a commit has synced.
+// mark is a file next to the database that stores how far the database has come. SQLite ignores a write-ahead
+// log from its first damaged frame on, and nothing in the database shows that changes are missing. The mark
+// shows it. It is written after each commit, without fsync. After a power failure, it may be behind the
+// database. It is never ahead of what a commit has synced.
 // See docs/decisions/0035.
 type mark struct{ file *os.File }
 
-// reached is how far a database has come; all of it only rises.
+// reached is how far a database has come. All values only increase.
 type reached struct {
-	commits   int64 // transactions that changed jobs or told events
+	commits   int64 // number of transactions that changed jobs or added events
 	nextSeq   int64
 	nextEvent int64
 }
 
 const (
 	markNumbers = 3 * 8
-	markSlot    = 64 // bytes; there are two, written in turn, so that one is whole
+	// markSlot is the size of a slot in bytes. The file has two slots, written alternately, so that one is
+	// always intact.
+	markSlot = 64
 )
 
-// openMark opens the mark of a folder, and makes it where there is none.
+// openMark opens the mark in a directory, and creates it if it does not exist.
 func openMark(dir string) (m mark, err error) {
 	m.file, err = os.OpenFile(filepath.Join(dir, markName), os.O_CREATE|os.O_WRONLY, 0o600)
 	return m, err
 }
 
-// close closes it, if it was opened.
+// close closes the mark, if it is open.
 func (m mark) close() error {
 	if m.file == nil {
 		return nil
@@ -44,8 +46,7 @@ func (m mark) close() error {
 	return m.file.Close()
 }
 
-// note writes how far the database has come. That it cannot be written is no fault: an older
-// mark holds.
+// note writes how far the database has come. An error does no harm: the older mark remains valid.
 func (m mark) note(p reached) {
 	b := make([]byte, 0, markNumbers+4)
 	for _, n := range [...]int64{p.commits, p.nextSeq, p.nextEvent} {
@@ -55,7 +56,7 @@ func (m mark) note(p reached) {
 	m.file.WriteAt(b, p.commits%2*markSlot)
 }
 
-// readMark reads the mark of a folder; it is empty where there is none that is whole.
+// readMark reads the mark in a directory. It returns the zero value if the mark is missing or damaged.
 func readMark(dir string) (p reached) {
 	raw, _ := os.ReadFile(filepath.Join(dir, markName))
 	for at := 0; at+markNumbers+4 <= len(raw); at += markSlot {
@@ -71,7 +72,7 @@ func readMark(dir string) (p reached) {
 	return p
 }
 
-// checkMark refuses a database that has not come as far as the mark of its folder says.
+// checkMark returns an error if the database is behind the mark in its directory.
 func checkMark(c *liteConn, dir string) error {
 	marked, has := readMark(dir), int64(0)
 	if marked.commits == 0 {
@@ -82,7 +83,8 @@ func checkMark(c *liteConn, dir string) error {
 		has, err = c.number(`SELECT commits FROM meta`)
 	}
 	var e *sqliteError
-	if err != nil && (!errors.As(err, &e) || e.code&0xff != sqlite3.SQLITE_ERROR) { // else it has none
+	// SQLITE_ERROR means that the column does not exist.
+	if err != nil && (!errors.As(err, &e) || e.code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}
 	if has >= marked.commits {

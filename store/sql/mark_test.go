@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// folderOf is what the files of a folder hold, as after the end of a process that wrote them.
+// folderOf returns the contents of the database files in a directory, as a process that was killed would
+// leave them.
 func folderOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -35,8 +36,8 @@ func enqueueSome(t *testing.T, s *Store, n int) {
 	}
 }
 
-// A database that has lost what it had acknowledged is refused, by its next start and by doctor, and
-// left as it is: SQLite takes a damaged log for a short one.
+// A database that has lost acknowledged changes is rejected by the next start and by doctor, and is not
+// modified. SQLite itself treats a damaged write-ahead log as a shorter one.
 func TestLostCommitsAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -47,7 +48,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		harm func(files map[string][]byte)
-		jobs int64 // -1 is a refusal
+		jobs int64 // expected number of jobs; -1 means that the database is rejected
 	}{
 		{"no damage", func(map[string][]byte) {}, 20},
 		{"a flipped bit", func(f map[string][]byte) { f[fileName+"-wal"][len(f[fileName+"-wal"])/2] ^= 1 }, -1},
@@ -109,8 +110,8 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	}
 }
 
-// Numbers that were given out are not given again where the old database cannot be read: a mark knows
-// them.
+// Numbers that were assigned are not assigned again after a restore, even if the old database cannot be read:
+// the mark contains them.
 func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -118,7 +119,7 @@ func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	file := backup(t, s)
 	enqueueSome(t, s, 5)
 	s.Close()
-	if err := os.Remove(filepath.Join(dir, fileName)); err != nil { // moved aside by a restore that was killed
+	if err := os.Remove(filepath.Join(dir, fileName)); err != nil { // as after a restore that was killed
 		t.Fatal(err)
 	}
 	if err := restore(dir, file); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Place is where a queue is: in the file of a state folder or, if there is a URL, in a database on a server.
+// Place is the location of a queue: the file in a state directory or, if URL is set, a database on a server.
 // See docs/decisions/0037.
 type Place struct{ Dir, URL string }
 
-// String names it without a password.
+// String returns the location without a password.
 func (p Place) String() string {
 	if p.URL == "" {
 		return filepath.Join(p.Dir, fileName)
@@ -29,20 +29,21 @@ func (p Place) String() string {
 	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
 }
 
-// Moved is what was moved.
+// Moved reports what Move has moved.
 type Moved struct {
 	Jobs int64 `json:"jobs"`
-	Rows int64 `json:"rows"` // of all tables
-	// Found were there already, of a move that was cut off.
+	Rows int64 `json:"rows"` // rows of all tables
+	// Found is the number of rows that an interrupted move had already copied.
 	Found int64 `json:"found"`
-	// Before says that this move had been carried out before, and nothing was left to do.
+	// Before is set if an earlier call had completed this move.
 	Before bool `json:"before,omitempty"`
 }
 
-// Move moves a queue that no service uses, with all that belongs to it but for outputs in files, which stay in the state
-// folder. member is the node of that folder, which has what runs. Nothing holds in the new place until all of it is there and was read again; then the old one is marked as
-// moved, and no service opens it any more. A move that was cut off is gone on with, unless the queue has changed meanwhile.
-// each hears of the rows that were copied of a table.
+// Move moves a queue that no service uses. It moves everything except output files, which stay in the state
+// directory. member is the node of that directory and owns the running jobs. The copy is valid only when it
+// is complete and was compared with the original. Then the original is marked as moved, and no service opens
+// it any more. Move continues an interrupted move, unless the queue has changed since. It calls each with the
+// number of rows copied of a table.
 func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
 	if from == to {
 		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if the service uses other settings, give the queue's present store with --from STORE", from)
@@ -57,22 +58,24 @@ func Move(ctx context.Context, from, to Place, member Member, each func(table st
 	return m.done, nil
 }
 
-// What notes say of a move.
+// Keys of the notes about a move.
 const (
-	noteMoved  = "moved"  // where the queue is now: no service opens what stands here
-	noteMoving = "moving" // whose copy this is, as JSON: no service opens it before it is whole
+	noteMoved = "moved" // where the queue is now; no service opens the database with this note
+	// noteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
+	// note.
+	noteMoving = "moving"
 )
 
-// movingName is a database that is not whole yet.
+// movingName is the file name of an incomplete copy.
 const movingName = "moving.db"
 
-// source tells one state of a queue from another.
+// source identifies a queue and its state. A copy can be continued only if its source is unchanged.
 type source struct {
 	Place   string `json:"place"`
 	Commits int64  `json:"commits"`
 }
 
-// move is one move.
+// move is the state of one call of Move.
 type move struct {
 	ctx      context.Context
 	from, to Place
@@ -81,13 +84,15 @@ type move struct {
 	done     Moved
 
 	old, made conn
-	lite      *liteConn // made, if it is a file
+	lite      *liteConn // made, if the target is a file; nil otherwise
 	tables    []table
 	source    source
-	moved     string // where the queue is by a note in the old place: a move that was cut off may have got so far
+	// moved is the location to which the source has moved according to its note, "" if it has none. An
+	// interrupted move may have written this note.
+	moved string
 }
 
-// close gives back what is open.
+// close closes the connections.
 func (m *move) close() (err error) {
 	for _, c := range []conn{m.old, m.made} {
 		if c != nil {
@@ -97,7 +102,7 @@ func (m *move) close() (err error) {
 	return err
 }
 
-// openSource opens the queue that is moved.
+// openSource opens the queue to be moved.
 func (m *move) openSource() (err error) {
 	if m.tables, err = tablesOf(); err != nil {
 		return err
@@ -130,7 +135,7 @@ func (m *move) openSource() (err error) {
 	return err
 }
 
-// file opens the database of a state folder.
+// file opens the database in the source's state directory.
 func (m *move) file() (conn, error) {
 	path := filepath.Join(m.from.Dir, fileName)
 	if _, err := os.Stat(path); err != nil {
@@ -156,7 +161,7 @@ func (m *move) file() (conn, error) {
 	return c, nil
 }
 
-// server connects to a database, which nobody else uses then.
+// server connects to a database and locks it, so that no other move uses it.
 func (m *move) server(p Place) (conn, error) {
 	config, err := readAddress(p.URL)
 	if err != nil {
@@ -165,7 +170,7 @@ func (m *move) server(p Place) (conn, error) {
 	if config.pooled {
 		return nil, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; use the server's own URL, without pool_mode")
 	}
-	s := &Server{config: config.with("statement_timeout", "0")} // a table is one statement
+	s := &Server{config: config.with("statement_timeout", "0")} // one statement copies a whole table
 	if err := s.connect(m.ctx); err != nil {
 		return nil, err
 	}
@@ -198,7 +203,7 @@ func (m *move) refuseTables(c *serverConn) error {
 	return err
 }
 
-// refuseNodes refuses a database that other services use, or of which they have jobs.
+// refuseNodes returns an error if other nodes use the database or have running jobs in it.
 func (m *move) refuseNodes(c conn) error {
 	var alive []string
 	err := c.query(func(r row) (bool, error) {
@@ -225,13 +230,15 @@ func (m *move) refuseNodes(c conn) error {
 	if err == nil && others > 0 {
 		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were last running, on other nodes; start the service and wait until these jobs have ended", others)
 	}
-	if err == nil { // one that is only cut off writes nothing any more
+	// Expel the other nodes. A node that is only cut off from the server can then no longer write.
+	if err == nil {
 		err = c.exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.Folder)
 	}
 	return err
 }
 
-// gather has all leases that are not known to have started stand in meta, where that of one file has them.
+// gather moves the lists of leases that are not known to have started from the nodes' rows to meta. A file
+// stores them there too.
 func gather(c conn) error {
 	err := c.begin()
 	for _, statement := range []string{`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`, `UPDATE nodes SET reserved = '' WHERE reserved <> ''`} {
@@ -246,7 +253,8 @@ func gather(c conn) error {
 	return c.commit()
 }
 
-// reservations is the number of the node of this folder in a database on a server, 0 if there is none, and meta.reserved.
+// reservations returns meta.reserved of a database on a server, and the number of this directory's node, 0 if
+// it has none.
 func (m *move) reservations(c conn) (node int64, reserved string, err error) {
 	if node, err = c.number(`SELECT id FROM nodes WHERE folder = ?`, m.member.Folder); err != nil {
 		return 0, "", err
@@ -258,7 +266,7 @@ func (m *move) reservations(c conn) (node int64, reserved string, err error) {
 	return node, reserved, err
 }
 
-// openTarget opens the new place, and begins a copy there or finds the one that was cut off.
+// openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
 func (m *move) openTarget() (err error) {
 	if m.to.URL != "" {
 		err = m.openServer()
@@ -276,7 +284,7 @@ func (m *move) openTarget() (err error) {
 	if err != nil || was == m.source {
 		return err
 	}
-	for _, t := range m.tables { // of another state
+	for _, t := range m.tables { // the copy is of another state of the queue
 		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
@@ -288,7 +296,7 @@ func (m *move) openTarget() (err error) {
 	return m.made.exec(`INSERT INTO notes VALUES (?, ?)`, noteMoving, string(text))
 }
 
-// openServer makes the tables on a server, if there are none. Those of a queue are left alone.
+// openServer opens a database on a server as the target, and creates the tables if they do not exist.
 func (m *move) openServer() error {
 	c, err := m.server(m.to)
 	if err != nil {
@@ -309,14 +317,16 @@ func (m *move) openServer() error {
 	return m.refuseQueue()
 }
 
-// refuseQueue refuses a target that has a queue of its own: one that has moved away gives way.
+// refuseQueue returns an error if the target already contains a queue. A queue that has moved away may be
+// overwritten. If this move has been completed before, refuseQueue sets done.Before.
 func (m *move) refuseQueue() error {
 	moving, err := noted(m.made, noteMoving)
 	if err != nil || moving != "" {
 		return err
 	}
 	moved, err := noted(m.made, noteMoved)
-	if err == nil && m.moved != "" && moved != m.from.String() { // else what stands here is from before
+	// Otherwise the target has moved back, and its content is outdated.
+	if err == nil && m.moved != "" && moved != m.from.String() {
 		m.done.Before = true
 		return nil
 	}
@@ -330,7 +340,8 @@ func (m *move) refuseQueue() error {
 	return err
 }
 
-// openFile opens the file of a copy in a state folder, where there must be no queue but one that has moved away.
+// openFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
+// except one that has moved away.
 func (m *move) openFile() error {
 	path := filepath.Join(m.to.Dir, fileName)
 	if _, err := os.Stat(path); err == nil {
@@ -350,7 +361,7 @@ func (m *move) openFile() error {
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil { // nobody has locked it yet
+	if err := f.Close(); err != nil { // the file is new, so closing it releases no lock
 		return err
 	}
 	c, err := openWriter(path)
@@ -361,7 +372,7 @@ func (m *move) openFile() error {
 	return migrate(c, migrations)
 }
 
-// settle has the queue be in the new place, and nowhere else at any instant.
+// settle marks the source as moved, then makes the copy valid. At no time are both valid.
 func (m *move) settle() error {
 	if err := m.old.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
 		return err
@@ -413,15 +424,15 @@ func (m *move) settle() error {
 	return m.putInPlace()
 }
 
-// giveLeases has what runs be of this folder's node in the new place: on a server it is there from now on, and nobody takes
-// over what it has before its service has started.
+// giveLeases assigns all leases in the copy to this directory's node. On a server, it adds the node with a
+// lease that does not end, so that no other node takes over the jobs before the node's service has started.
 func (m *move) giveLeases() (node int64, err error) {
 	if m.lite == nil {
 		if node, err = m.made.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
 			return 0, err
 		}
-		if err := m.made.exec(`DELETE FROM changes`); err != nil { // of what was there before
+		if err := m.made.exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue
 			return 0, err
 		}
 	}
@@ -451,7 +462,7 @@ func (m *move) giveLeases() (node int64, err error) {
 	return node, err
 }
 
-// raiseNumbers has a server give out numbers above those that rows have.
+// raiseNumbers makes the server's sequences continue above the numbers in the copied rows.
 func (m *move) raiseNumbers() error {
 	for _, t := range m.tables {
 		if len(t.key) != 1 {
@@ -469,7 +480,7 @@ func (m *move) raiseNumbers() error {
 	return nil
 }
 
-// putInPlace has the file of a copy be the queue of its folder.
+// putInPlace makes the copied file the queue of its directory.
 func (m *move) putInPlace() error {
 	err := m.lite.close()
 	m.made, m.lite = nil, nil
@@ -477,7 +488,8 @@ func (m *move) putInPlace() error {
 		return err
 	}
 	path := filepath.Join(m.to.Dir, fileName)
-	for _, name := range []string{markName, fileName + "-wal", fileName + "-shm"} { // of the queue that has moved away
+	// Remove the files of the queue that has moved away.
+	for _, name := range []string{markName, fileName + "-wal", fileName + "-shm"} {
 		if err := os.Remove(filepath.Join(m.to.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -488,7 +500,7 @@ func (m *move) putInPlace() error {
 	return syncDir(m.to.Dir)
 }
 
-// movedNotes are what notes say of a move.
+// movedNotes holds the notes about a move.
 type movedNotes struct{ to, moving string }
 
 func (n *movedNotes) read(all *reads) {

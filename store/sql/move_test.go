@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// everything is all that a queue has, as people ask for it.
+// everything returns all contents of a queue as text, as the API returns them.
 func everything(t *testing.T, s store.Store) string {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
@@ -47,8 +47,8 @@ func everything(t *testing.T, s store.Store) string {
 	return string(text)
 }
 
-// A queue that moves to a server and back is the same there, with what waits, its history and its outputs; it is never
-// in both places, and a move that is cut off anywhere is gone on with.
+// A queue that moves to a server and back keeps its waiting jobs, its history and its outputs. It is never
+// valid in both locations. A move that was interrupted at any point can be continued.
 func TestMoves(t *testing.T) {
 	p := pgserver.Shared(t)
 	dir := t.TempDir()
@@ -142,7 +142,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// A queue that was changed since a move was cut off is copied anew, and one that is there already is left alone.
+// If a queue was changed after its move was interrupted, the next move copies it again. A queue that already
+// exists at the target is not changed.
 func TestMovesOfAChangedQueue(t *testing.T) {
 	p := pgserver.Shared(t)
 	dir := t.TempDir()

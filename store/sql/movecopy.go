@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// table is one of the tables, with the columns by which its rows are told apart; none if they cannot be.
+// table is one of the tables. key holds the indexes of its primary-key columns, and is empty if the table has
+// no primary key.
 type table struct {
 	name    string
 	columns []string
-	key     []int // among columns
+	key     []int // indexes in columns
 }
 
-// tablesOf are the tables of the schema, as SQLite tells of them.
+// tablesOf returns the tables of the schema. It reads them from a new SQLite database in memory.
 func tablesOf() (list []table, err error) {
 	c, err := openConn(":memory:")
 	if err != nil {
@@ -46,7 +47,7 @@ func tablesOf() (list []table, err error) {
 	return list, err
 }
 
-// ordered is the columns by which the rows of a table are put in an order.
+// ordered returns the columns by which the rows of a table are sorted.
 func (t *table) ordered() (names []string) {
 	if len(t.key) == 0 {
 		return t.columns
@@ -57,15 +58,15 @@ func (t *table) ordered() (names []string) {
 	return names
 }
 
-// copyRows is how many rows are copied in one transaction.
+// copyRows is the number of rows that one transaction copies.
 const copyRows = 5000
 
-// copy copies what is not there yet.
+// copy copies the rows that the target lacks.
 func (m *move) copy() error {
 	for i := range m.tables {
 		t := &m.tables[i]
 		if t.name == "notes" {
-			continue // it says what this is
+			continue // the notes differ between the two databases
 		}
 		if err := m.copyTable(t); err != nil {
 			return fmt.Errorf(`copy the table %q: %w`, t.name, err)
@@ -77,7 +78,8 @@ func (m *move) copy() error {
 func (m *move) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
 	where, args := "", []any(nil)
-	if len(t.key) == 0 { // its rows have no order to go on in, and are few
+	// Without a key, an interrupted copy cannot be continued. Such tables have few rows.
+	if len(t.key) == 0 {
 		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
@@ -93,7 +95,8 @@ func (m *move) copyTable(t *table) error {
 			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
 			m.done.Found += n
 		}
-		if err == nil && t.name == "meta" { // a new one has its row
+		// A new database already has the row of meta.
+		if err == nil && t.name == "meta" {
 			err = m.made.exec(`DELETE FROM meta`)
 		}
 		if err != nil {
@@ -136,7 +139,7 @@ func (m *move) copyTable(t *table) error {
 	return err
 }
 
-// compare reads both places once more: each table has to have the same rows.
+// compare reads both databases again, and returns an error if any table has different rows.
 func (m *move) compare() error {
 	for i := range m.tables {
 		t := &m.tables[i]
@@ -162,7 +165,7 @@ func (m *move) compare() error {
 	return nil
 }
 
-// sum is a checksum of a table's rows, in their order.
+// sum returns a checksum of a table's rows in order, and their number.
 func (m *move) sum(c conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
 	h := sha256.New()
 	err = c.query(func(r row) (bool, error) {
@@ -176,7 +179,7 @@ func (m *move) sum(c conn, t *table) (sum [sha256.Size]byte, rows int64, err err
 	return sum, rows, err
 }
 
-// addValue adds a value to a checksum, as a server stores it.
+// addValue adds a value to a checksum. It cleans texts as a server does when it stores them.
 func addValue(h hash.Hash, v any) {
 	var head [9]byte
 	var text []byte

@@ -30,7 +30,7 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], nil
 }
 
-// nameAll gives each draft its seq and id; an id that is taken refuses all.
+// nameAll assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
 func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 	n := naming{t: t, numbering: numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}, taken: map[string]bool{}}
 	var given []string
@@ -71,13 +71,14 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 	return nil
 }
 
-// hasID is what a job's row has whose id argsOfID are for: one that was given no id has its number for it.
+// hasID is the condition that finds a job by its id, with the arguments of argsOfID. The id of a job that was
+// enqueued without one is its number.
 // See docs/decisions/0008.
 const hasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
 func argsOfID(id string) []any { return []any{numberOf(id), id, id} }
 
-// numberOf is the number that an id is, 0 if it is none.
+// numberOf returns the job number that an id represents, or 0 if the id is not a number.
 func numberOf(id string) int64 {
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n > 0 && strconv.FormatInt(n, 10) == id {
 		return n
@@ -85,18 +86,18 @@ func numberOf(id string) int64 {
 	return 0
 }
 
-// naming names the jobs of one request.
+// naming finds ids for the jobs of one request.
 type naming struct {
 	numbering
 	t     *tx
 	taken map[string]bool
-	asked int64 // of the numbers before it, from at on, it is known which are taken
+	asked int64 // numbers from at to before this one were checked
 }
 
-// askMost bounds of how many numbers it is asked at once whether they are taken.
+// askMost bounds the numbers that one query checks.
 const askMost = 1000
 
-// ask asks which of these ids are taken, and of the next numbers so many.
+// ask queries which of these ids are taken, and which of the next numbers.
 func (n *naming) ask(ids []string, numbers int) (err error) {
 	n.asked = n.at + int64(min(numbers, askMost))
 	for number := n.at; number < n.asked; number++ {
@@ -107,7 +108,8 @@ func (n *naming) ask(ids []string, numbers int) (err error) {
 	return err
 }
 
-// free leads to the next number that is nobody's name; left is how many are wanted yet.
+// free moves to the next number that is not the id of another job, and returns it as an id. left is how many
+// more ids are needed.
 func (n *naming) free(left int) (id string, err error) {
 	for {
 		if n.at >= n.asked {
@@ -118,18 +120,18 @@ func (n *naming) free(left int) (id string, err error) {
 		if id = strconv.FormatInt(n.at, 10); !n.taken[id] {
 			return id, nil
 		}
-		n.skip() // that number is somebody's name: skipped for ever
+		n.skip() // another job has this number as its id, so it is never assigned
 	}
 }
 
-// A user could name jobs by the numbers that are due next, so that each request has to
-// skip them. After skipMost of them a request leaps to a random number in a window that
-// doubles with each leap, so nobody can name the next free number in advance.
+// A user could use the next numbers as ids for jobs, so that each request must skip them. After skipMost
+// skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance doubles with
+// each leap, so no user can predict the next free number.
 const (
 	skipMost  = 1000
 	leapFirst = 1024
 	leapMost  = 1 << 40
-	maxSeq    = 1 << 62 // far beyond what leaps reach
+	maxSeq    = 1 << 62 // far above what leaps can reach
 )
 
 // numbering finds numbers for the jobs of one request.

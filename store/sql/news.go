@@ -14,12 +14,21 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// news are what a transaction has changed of what each node keeps of the database, told to the others with it, so that
-// they need not read all anew. What is told is how things are after it, not how they came to be so; in what order
-// a node hears of things does not matter within one transaction.
+// This file keeps the caches of several nodes consistent.
+//
+// Every node caches counts, users, queues, lane heads, leases and the statistics of the current minute. A
+// transaction that changes any of these stores a cache delta, called news here, in the table changes. A node
+// that takes the writer lock first applies the deltas that it has missed. If a delta is missing, too large or
+// of another version, the node reloads its caches from the tables.
+//
+// A delta holds the values after the transaction, not the operations that led to them, so the order of its
+// parts does not matter.
 // See docs/decisions/0027.
+
+// news is a cache delta: the changes that one transaction made to the state that every node caches. A field
+// without a comment holds the new value of the field of memory with the same or a similar name.
 type news struct {
-	Version   int                        `json:"b"` // newsVersion of whoever tells
+	Version   int                        `json:"b"` // newsVersion of the node that wrote the delta
 	NextSeq   int64                      `json:"s"`
 	NextEvent int64                      `json:"e"`
 	Enqueued  int64                      `json:"q"`
@@ -31,26 +40,26 @@ type news struct {
 	Keyed     bool                       `json:"y"`
 	Gathered  bool                       `json:"r,omitempty"`
 	Over      map[int64]int              `json:"v,omitempty"`
-	List      string                     `json:"ul"` // as meta has them
-	Listed    string                     `json:"ql"`
+	List      string                     `json:"ul"` // the text of meta.users
+	Listed    string                     `json:"ql"` // the text of meta.queues
 	Users     []newsUser                 `json:"u,omitempty"`
 	Queues    []newsQueue                `json:"w,omitempty"`
 	Lanes     []newsLane                 `json:"l,omitempty"`
 	Leases    []newsLeases               `json:"h,omitempty"`
-	Ends      []int64                    `json:"x,omitempty"` // leases that are over
-	Touched   []int64                    `json:"t,omitempty"` // jobs that changed, but for these
-	Due       queue.Millis               `json:"a,omitempty"` // the earliest timer that was set
-	Minute    queue.Millis               `json:"f,omitempty"` // of the figures
+	Ends      []int64                    `json:"x,omitempty"` // jobs whose leases ended
+	Touched   []int64                    `json:"t,omitempty"` // other jobs that changed
+	Due       queue.Millis               `json:"a,omitempty"` // earliest timer that was set; 0 if none
+	Minute    queue.Millis               `json:"f,omitempty"` // the minute that Figures counts
 	Figures   []newsFigures              `json:"g,omitempty"`
 }
 
-// newsUser is a user's counts but for what is leased.
+// newsUser holds the counts of one user, except the number of leased jobs, which follows from the leases.
 type newsUser struct {
 	UID     int   `json:"u"`
 	Waiting int64 `json:"w"`
 	Hooks   int64 `json:"h,omitempty"`
-	Bytes   int64 `json:"y,omitempty"` // that their jobs hold
-	Outputs int64 `json:"o,omitempty"` // the part of Bytes that outputs take
+	Bytes   int64 `json:"y,omitempty"` // bytes that the user's jobs hold
+	Outputs int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
 }
 
 type newsQueue struct {
@@ -58,23 +67,23 @@ type newsQueue struct {
 	Waiting int64  `json:"w"`
 	UID     int    `json:"u"`
 	Kept    int64  `json:"e,omitempty"`
-	Bytes   int64  `json:"o,omitempty"` // of the outputs of those
+	Bytes   int64  `json:"o,omitempty"` // bytes of the outputs of the Kept jobs
 	Lanes   int    `json:"l"`
 	Keyed   []int  `json:"k,omitempty"` // uids of the users whose lanes with demands have changed
 }
 
-// newsLane is a plain lane, or that there is none.
+// newsLane holds the new state of a lane without demands, or records that the lane was removed.
 type newsLane struct {
-	ID    int64          `json:"i,omitempty"` // 0 is none
+	ID    int64          `json:"i,omitempty"` // 0 if the lane was removed
 	Queue string         `json:"q"`
 	UID   int            `json:"u"`
 	Head  rules.Position `json:"h"`
-	// Priority is that of the job at Head.
+	// Priority is the priority of the job at Head.
 	Priority int64 `json:"p"`
 	Shut     int64 `json:"s,omitempty"`
 }
 
-// newsLeases are leases that are alike but for their jobs.
+// newsLeases holds leases that differ only in their jobs and fences.
 type newsLeases struct {
 	Lane    int64        `json:"l"`
 	Queue   string       `json:"q"`
@@ -93,15 +102,15 @@ type newsFigures struct {
 	Runs   []byte   `json:"r"`
 }
 
-// told is what a transaction notes for its news; nil if there is nobody to tell.
+// told collects what a transaction needs to build its cache delta. It is nil if no other node is active.
 type told struct {
-	whole  bool // something has changed that news do not have: the others read all anew
+	whole  bool // a change that no delta can express: the other nodes must reload
 	lanes  []laneName
 	queues map[*queueState]map[int]bool // for each queue, the users whose lanes with demands have changed
 	minute []string                     // the queues whose statistics for the current minute changed
 }
 
-// tellAll has the others read all anew.
+// tellAll makes the other nodes reload their caches instead of applying a delta.
 func (t *tx) tellAll() {
 	if t.told != nil {
 		t.told.whole = true
@@ -127,17 +136,18 @@ func (t *tx) noteOpenLanes(q *queueState, uid int) {
 	}
 }
 
-// newsVersion is the version of this format. A node that does not know the version reads everything again. Two
-// versions are in use while nodes are upgraded one after the other.
+// newsVersion is the version of this format. A node that does not know the version reads everything again.
+// Two versions are in use while nodes are upgraded one after the other.
 const newsVersion = 5
 
-// foreignMost is of how many jobs it is told which ones have changed.
+// foreignMost is the number of changed jobs or users up to which watchers are notified of each one. If more
+// have changed, all watchers are notified.
 const foreignMost = 10_000
 
-// newsMost is how large news are at most. In bytes.
+// newsMost is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
 const newsMost = 64 << 10
 
-// news are those of the transaction, as JSON; nil says that the others are to read all anew.
+// news returns the cache delta of the transaction as JSON. It returns nil if the other nodes must reload.
 func (t *tx) news() ([]byte, error) {
 	m, b := &t.s.mem, &t.before
 	if t.told.whole || m.upto != b.upto || m.rankedBy != b.rankedBy || m.order != b.order || m.ranking != b.ranking || m.committed != b.committed {
@@ -179,7 +189,7 @@ func (t *tx) news() ([]byte, error) {
 	return text, err
 }
 
-// addLeases adds what the transaction has leased, or given back.
+// addLeases adds the leases that the transaction changed or ended, and the other jobs that it changed.
 func (n *news) addLeases(t *tx) {
 	seqs := slices.Clone(t.leases)
 	slices.Sort(seqs)
@@ -208,16 +218,16 @@ func (n *news) addLeases(t *tx) {
 	}
 }
 
-// leaseKind is what leases that are told together have alike.
+// leaseKind identifies the leases that one newsLeases can hold together.
 type leaseKind struct {
 	lane, node int64
 	running    bool
 }
 
-// errOtherNews is about news of another version.
+// errOtherNews reports a cache delta that was written in the format of another version.
 var errOtherNews = errors.New("another version of the service wrote the change")
 
-// hear takes in what another node has told with the commit of this number.
+// hear applies the cache delta that another node stored with its commit of the given number.
 func (t *tx) hear(commits int64, text []byte) error {
 	var n news
 	if err := json.Unmarshal(text, &n); err != nil {
@@ -281,7 +291,8 @@ func (t *tx) hear(commits int64, text []byte) error {
 	}
 	if slices.ContainsFunc(n.Queues, func(q newsQueue) bool { return len(q.Keyed) > 0 }) ||
 		slices.ContainsFunc(n.Leases, func(l newsLeases) bool { return len(l.Needs) > 0 }) || needy {
-		s.hereStale = true // who stood before a lane that is shut here may not any more
+		// A change to a gate may affect a lane that only this node treats as closed.
+		s.hereStale = true
 		s.standIn(t.now, t.now)
 	}
 	s.standIn(t.now, n.Due)
@@ -292,7 +303,8 @@ func (t *tx) hear(commits int64, text []byte) error {
 	return nil
 }
 
-// standIn has this node look a while after a timer that another one has set, in case that one does not.
+// standIn sets a timer that fires standInAfter after a timer of another node is due, at most about an hour
+// from now. If the other node has not handled its timer by then, this node does.
 func (s *engine) standIn(now, due queue.Millis) {
 	if due == 0 || s.standsIn > now && s.standsIn <= due.Add(standInAfter) {
 		return
@@ -301,17 +313,20 @@ func (s *engine) standIn(now, due queue.Millis) {
 	time.AfterFunc(time.Duration(s.standsIn-now)*time.Millisecond, func() { poke(s.alarm) })
 }
 
-// standInAfter is how long a node has for its own timers before others look for them.
+// standInAfter is how long a node has to handle its own timers before another node handles them.
 const standInAfter = time.Second
 
-// hearLeases takes leases in. Of what they are of only that is known which others need; see whole.
+// hearLeases adds leases of another node to the cache. A cached lease contains only the fields that other
+// nodes usually need. The method whole reads the rest.
 func (t *tx) hearLeases(of *newsLeases) {
 	m := &t.s.mem
 	var room []rules.Lease
 	for k, seq := range of.Seqs {
 		was := m.leases[seq]
 		if len(room) == 0 {
-			room = make([]rules.Lease, min(16, len(of.Seqs)-k)) // few allocations, and no lease keeps many others' memory
+			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps
+			// little memory in use.
+			room = make([]rules.Lease, min(16, len(of.Seqs)-k))
 		}
 		l := &room[0]
 		room = room[1:]
@@ -327,7 +342,7 @@ func (t *tx) hearLeases(of *newsLeases) {
 	}
 }
 
-// hear has a lane be as another node says.
+// hear updates a lane without demands to the state that another node reported.
 func (ls *lanes) hear(is *newsLane) {
 	l := ls.plain[laneName{is.Queue, is.UID}]
 	switch {
@@ -342,7 +357,7 @@ func (ls *lanes) hear(is *newsLane) {
 	}
 }
 
-// hear has the figures be as another node says.
+// hear updates the statistics of the current minute to the values that another node reported.
 func (kept *minuteFigures) hear(n *news) {
 	if kept.at != n.Minute {
 		if n.Minute > kept.at {
@@ -356,23 +371,26 @@ func (kept *minuteFigures) hear(n *news) {
 			return
 		}
 		if kept.rows[f.Queue] == nil {
-			kept.ever = nil // it may be known by its name now
+			kept.ever = nil // the queue may be listed separately in the totals now
 		}
 		kept.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2], Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
 			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
 	}
 }
 
-// whole is a lease with all of its job's row: of another node's this one may know what it does alone.
+// whole returns a lease with its job's complete row. The cache holds only part of the row if another node
+// claimed the job.
 func (t *tx) whole(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil
 	}
-	if t.foreseen.holds(l.Job.Seq) { // its row is not as it is, but as it was to be
+	// The row contains what this transaction wrote before it held the writer lock, not what the rules have
+	// decided.
+	if t.foreseen.holds(l.Job.Seq) {
 		return nil, errForeseen
 	}
 	j, err := t.Job(l.Job.Seq, rules.Summary)
-	if errors.Is(err, queue.ErrNotFound) { // its row is lost
+	if errors.Is(err, queue.ErrNotFound) { // the row is lost
 		return l, nil
 	}
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// mirrored is a server whose node has another one beside it, which takes in what the first one tells after each transaction, and is
-// compared with it. It changes nothing itself.
+// mirrored is a server whose node has a second node. After each transaction of the first node, the second one
+// applies the cache delta, and both caches are compared. The second node changes nothing itself.
 type mirrored struct {
 	*Server
 	other      *Server
 	met        error // the first difference
-	told, anew int   // transactions that the other one took in by what was told, and by reading all
+	told, anew int   // numbers of transactions that the second node applied as deltas, or by a reload
 }
 
 func (m *mirrored) committed(changed bool) {
@@ -39,7 +39,8 @@ func (m *mirrored) committed(changed bool) {
 	})
 }
 
-// look has the other one look, in a transaction that is undone.
+// look calls f in a transaction of the second node, which applies the changes of the first one. The
+// transaction is then undone.
 func (m *mirrored) look(f func(t *tx) error) (met error) {
 	looked := errors.New("looked")
 	m.setQuota()
@@ -54,7 +55,8 @@ func (m *mirrored) look(f func(t *tx) error) (met error) {
 	return met
 }
 
-// setQuota has the other one go by the first one's quota, as each node does by itself.
+// setQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
+// setting separately.
 func (m *mirrored) setQuota() {
 	o := &m.other.mem
 	if o.maxUser == m.mem.maxUser {
@@ -69,7 +71,7 @@ func (m *mirrored) setQuota() {
 	}
 }
 
-// staleLeases are those of whose jobs the other one would write something old.
+// staleLeases returns an error for each lease that the second node would write with outdated values.
 func (m *mirrored) staleLeases(t *tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Standing, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes, j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
@@ -88,7 +90,7 @@ func (m *mirrored) staleLeases(t *tx) (wrong error) {
 
 func (m *mirrored) close() error { return errors.Join(m.other.Close(), m.Server.close()) }
 
-// differences are those between what two nodes keep of a database.
+// differences returns the differences between the caches of two nodes.
 func differences(a, b *memory) (wrong error) {
 	same := func(what string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
@@ -110,7 +112,7 @@ func differences(a, b *memory) (wrong error) {
 	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
 	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
 	used := map[int64]int{}
-	for gate, n := range a.used { // of resources each node has its own
+	for gate, n := range a.used { // each node counts its own units of resources
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
@@ -129,7 +131,7 @@ func leasesIn(m *memory) map[int64]string {
 
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
-	for uid, u := range list { // names of its batches are of the node alone that takes them
+	for uid, u := range list { // only the node that receives a batch counts the ids in it
 		u.names, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (user{}) {
 			delete(list, uid)
@@ -159,7 +161,7 @@ func queuesIn(m *memory) map[string]string {
 	return list
 }
 
-// lanesIn are the lanes, but for how far each node has looked.
+// lanesIn returns the ids of the lanes. It omits their heads, which each node updates separately.
 func lanesIn(m *memory) map[laneName]int64 {
 	list := map[laneName]int64{}
 	for name, l := range m.lanes.plain {
@@ -168,8 +170,8 @@ func lanesIn(m *memory) map[laneName]int64 {
 	return list
 }
 
-// A node that takes in what another one tells knows what that one knows, whatever it does, over restarts; and the lanes that it so
-// has are right after every step.
+// A node that only applies the cache deltas of another node has the same caches as that node, after any
+// operation and across restarts. Its lanes are correct after every step.
 func TestMirrorWalksOfAServer(t *testing.T) {
 	n := 1
 	p := whole(t)
@@ -186,7 +188,8 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 			if m != nil {
 				told, anew = m.told, m.anew
 			}
-			const lease = time.Hour // nothing extends it, and no changes are stored for a node whose lease has expired
+			// The lease must not expire: no deltas are stored for a node whose lease has expired.
+			const lease = time.Hour
 			s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
@@ -196,7 +199,7 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			m = &mirrored{Server: s, other: other, told: told, anew: anew}
-			m.other.end() // it hears by its own looks alone
+			m.other.end() // the second node gets changes only in its own transactions
 			m.other.beside.Wait()
 			s.host = m
 			return s, s.engine
@@ -204,7 +207,7 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 	}, func(of *engine) error {
 		m := of.host.(*mirrored)
 		return errors.Join(m.met, m.look(func(t *tx) error {
-			m.other.rechecks.Looks = 40 * rules.StepsMost // as the first one
+			m.other.rechecks.Looks = 40 * rules.StepsMost // the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {
 				return err
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// nodeTables are what a server has beside the tables of a queue, of the services that share it. Their
-// leases end by the server's clock.
+// nodeTables returns the statements that create the tables for nodes. Only a server has these tables. The
+// leases of nodes are measured by the server's clock.
 // See docs/decisions/0032.
 func nodeTables() []string {
 	return []string{
@@ -52,12 +52,12 @@ func nodeTables() []string {
 			news TEXT NOT NULL -- JSON, '' if there are more than can be told
 		)`,
 		`ALTER TABLE nodes ALTER reserved SET STORAGE EXTERNAL`,
-		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // to compress them takes longer
+		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // compressing these values takes longer
 		`CREATE INDEX asks_node ON asks (node, slow, n) WHERE answer IS NULL`,
 	}
 }
 
-// tellNode has the database know what the node has.
+// tellNode stores the node's labels and resources in the database.
 func (t *tx) tellNode() error {
 	n := &t.s.mem.lanes.node
 	if n.ID == 0 {
@@ -95,7 +95,8 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 			s.failed(errExpelled)
 			return errExpelled
 		}
-		if err := c.exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil { // nobody waits for these any more
+		// No node waits for answers to such old requests any more.
+		if err := c.exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
 		return c.query(func(r row) (bool, error) {
@@ -107,8 +108,9 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 	return m, err
 }
 
-// Exchange implements store.Session. What a runner says of instants is by its machine's clock; the start of a lost attempt may be
-// the job's own, which is not.
+// Exchange implements store.Session. A runner's times are read from the clock of its machine, so Exchange
+// converts them to the server's clock. The start time of a lost attempt may come from the job itself, which
+// already uses the server's clock.
 func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	behind := queue.Millis(s.behind.Load())
 	if behind > -clockSlack && behind < clockSlack {
@@ -135,7 +137,8 @@ func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant
 	})
 }
 
-// clockSlack is the offset in ms up to which two clocks count as equal. It is not known more exactly where replies are slow.
+// clockSlack is the offset in milliseconds up to which two clocks count as equal. If replies are slow, the
+// offset cannot be measured more exactly.
 const clockSlack = 50
 
 // TakeOver implements store.Cluster.
@@ -160,7 +163,7 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 			if err != nil {
 				return err
 			}
-			if left == 0 { // it has prolonged its lease meanwhile
+			if left == 0 { // the node has renewed its lease in the meantime
 				delete(over, id)
 				continue
 			}
@@ -185,7 +188,7 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 				continue
 			}
 			if len(lost) == store.MaxTakeOver {
-				break // the others are somebody's who looks next
+				break // the next call, or another node, takes over the others
 			}
 			if err := t.giveLease(l, s.node); err != nil {
 				return err
@@ -228,7 +231,7 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 	return list, err
 }
 
-// maxCounted is of how many nodes it is counted what they run.
+// maxCounted is the maximum number of nodes whose running jobs are counted.
 const maxCounted = 10_000
 
 // Holder implements store.Cluster.
@@ -303,7 +306,7 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 	})
 }
 
-// forgetNode removes a node that is gone. What it had leased is nobody's.
+// forgetNode removes a node that is gone. Its leases then belong to no node.
 func (t *tx) forgetNode(id int64) error {
 	err := t.disinherit(id)
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`, `DELETE FROM nodes WHERE id = ?`} {
@@ -321,7 +324,8 @@ func noNode(n int64, name string) error {
 	return nil
 }
 
-// leave has the node's lease be over, so that nobody waits for it: it has nothing leased, or others are to have it.
+// leave ends the node's lease, so that other nodes need not wait for it to expire. It is called when the
+// node has no leases, or when other nodes are to take over its jobs.
 func (s *Server) leave(ctx context.Context) error {
 	if s.node == 0 {
 		return nil
@@ -331,8 +335,8 @@ func (s *Server) leave(ctx context.Context) error {
 	})
 }
 
-// ownGarbage lists up to limit output files that this node is to delete: its own, and those of nodes that are no longer
-// members. The files of other nodes, of which there may be many, are not read.
+// ownGarbage returns up to limit output files that this node must delete: its own files, and those of nodes
+// that are no longer members. It does not read the files of other nodes, since there may be many.
 func (t *tx) ownGarbage(limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		err := t.query(func(r row) (bool, error) {

@@ -19,12 +19,12 @@ func begun(t *testing.T, s *Server, j *queue.Job) {
 	}
 }
 
-// over is a job's end.
+// over returns the report that a job has completed.
 func over(s *Server, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
-// rejoin is the node of a name whose state folder is another one.
+// rejoin opens a node with an existing name, but another state directory.
 func rejoin(t *testing.T, url, name string) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: "another", Lease: time.Hour}})
@@ -35,8 +35,8 @@ func rejoin(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// What a server refuses for want of space breaks no store: the same report holds once there is some, though statements that were
-// to be prepared with it were not.
+// If the server rejects a statement because its disk is full, the store does not break. The same report
+// succeeds once there is space, although statements of the rejected transaction were not prepared.
 func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	a := node(t, pgserver.Shared(t).Create(t), "a")
 	hand(t, a, draft(), draft())
@@ -65,7 +65,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	}
 }
 
-// A node whose own transactions take in what another one has changed is told that something has changed, as an idle one is.
+// A node that applies changes of other nodes in its own transactions signals them through Changes, as an idle
+// node does.
 func TestBusyNodeHearsOfChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -85,14 +86,15 @@ func TestBusyNodeHearsOfChanges(t *testing.T) {
 	}
 }
 
-// Of a lease that another node changes both whoever watches and whoever takes it over know how it is.
+// After another node has changed a lease, watchers on this node see the change. A node that takes over the
+// job sees it too.
 func TestLeaseChangesElsewhere(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
 	hand(t, a, draft())
 	held := claim(t, a, 1)
 	begun(t, a, &held[0])
-	b := node(t, url, "b") // it reads the lease as a whole
+	b := node(t, url, "b") // it reads the complete lease
 	watching := b.Watch([]int64{1})
 	defer watching.Stop()
 	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), On: true, UID: 7}); err != nil {
@@ -121,8 +123,8 @@ func TestLeaseChangesElsewhere(t *testing.T) {
 	}
 }
 
-// What a node had leased whose state folder is another one now is taken over, also by itself; what others have reserved meanwhile
-// is theirs, once.
+// The leases of a node that returns with another state directory are taken over. The node itself may take
+// them over. Jobs that other nodes have reserved in the meantime stay with those nodes.
 func TestNodeComesBackEmpty(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -157,11 +159,12 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	}
 }
 
-// What another node has made runnable is claimed by who waits, though the transaction that heard of it is undone.
+// A waiting claim gets a job that another node made ready, even if the transaction that applied this change
+// was undone.
 func TestHeardIsNotUndone(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
-	b.end() // it hears by its own transactions alone
+	b.end() // it gets changes only in its own transactions
 	b.beside.Wait()
 	waits := make(chan []queue.Job, 1)
 	go func() {
@@ -188,7 +191,7 @@ func TestHeardIsNotUndone(t *testing.T) {
 	}
 }
 
-// What a node is asked it hears soon, also while it looks what others have changed.
+// A node receives notifications of requests promptly, even while it reads the changes of another node.
 func TestHintsAreHeard(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -209,17 +212,17 @@ func TestHintsAreHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-b.hints
-		if time.Since(began) > pollEvery*3/4 { // by a poll
+		if time.Since(began) > pollEvery*3/4 { // found by a poll
 			late++
 		}
 	}
-	if late > 2 { // a machine that is busy is late too
+	if late > 2 { // on a busy machine, some hints are late
 		t.Errorf("%d of 60 hints were missed", late)
 	}
 }
 
-// A job that waits behind another one for a resource of this node begins once a person has cancelled that one on another node, and
-// once another node runs it.
+// A job that waits behind another one for a resource of this node starts after a user cancels the other job
+// on another node. It also starts after another node runs the other job.
 func TestShutLanesAreLookedAtAgain(t *testing.T) {
 	gpu := func(n int) queue.Job { return demanding(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: n}) }
 	for name, gone := range map[string]func(b *Server) error{
@@ -249,7 +252,7 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
-			claim(t, a, 1) // which hears of it
+			claim(t, a, 1) // applies the change of the other node
 			for soon := time.Now().Add(20 * time.Second); a.hereStale && time.Now().Before(soon); {
 				<-a.DueSooner()
 				if _, err := a.Promote(t.Context()); err != nil {
@@ -263,7 +266,8 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A row that the server refuses is the error of the request alone that has it, though others are stored with it.
+// If the server rejects a row, only the request with this row fails. Requests in the same transaction
+// succeed.
 func TestRefusedRowIsOnesOwn(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
@@ -275,7 +279,7 @@ func TestRefusedRowIsOnesOwn(t *testing.T) {
 	}
 	bad := draft()
 	bad.Queue = "refused"
-	<-a.turn // so that they are of one transaction
+	<-a.turn // so that all requests are in one transaction
 	done := make(chan error, 3)
 	for _, j := range []queue.Job{draft(), bad, draft()} {
 		go func() {
@@ -305,8 +309,8 @@ func TestRefusedRowIsOnesOwn(t *testing.T) {
 	}
 }
 
-// What a node is asked it is told once, also by a look that is lost, and again after its service has begun anew; who does not
-// wait any more is not wanted.
+// Each request to a node is returned by Asked once, and again after the node's service has restarted. Wanted
+// lists the requests whose callers still wait.
 func TestAsksAreTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -337,7 +341,8 @@ func TestAsksAreTakenOnce(t *testing.T) {
 	}
 }
 
-// A database that cannot store all texts is refused at the start: else one of them would be refused later, by the server.
+// A database whose encoding cannot store every text is rejected at the start. Otherwise the server would
+// reject a text later.
 func TestEncodingOfTheDatabase(t *testing.T) {
 	p := pgserver.Shared(t)
 	pgserver.Query(t, p.URL("postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)

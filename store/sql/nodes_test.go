@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// node opens a node on a database, which has jobs claimed by a label of its name.
+// node opens a node with one unit of the resource gpu.
 func node(t *testing.T, url, name string) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: name, Lease: time.Hour}})
@@ -28,7 +28,7 @@ func node(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// forget has the lease of a node be over.
+// forget makes a node's lease expire.
 func forget(t *testing.T, by *Server, name string) {
 	t.Helper()
 	err := by.keeper.do(t.Context(), func(c *serverConn) error {
@@ -70,8 +70,8 @@ func demanding(d queue.Demand) queue.Job {
 	return j
 }
 
-// Nodes share a queue: each job is claimed once, what one enqueues another one that waits gets at once, and whoever watches a job
-// is told what another node has done with it.
+// Nodes share a queue: each job is claimed once. A job that one node enqueues wakes a waiting claim of
+// another. A node that watches a job is notified of changes by other nodes.
 func TestNodesShareAQueue(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -101,7 +101,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	for b.Counts().States[queue.Processing] != 1 { // the enqueue rings too
+	for b.Counts().States[queue.Processing] != 1 { // the enqueue also notifies the watcher
 		<-watching.C
 	}
 	if uid := first[0].UID; a.UserBytes(uid) == 0 || b.UserBytes(uid) != a.UserBytes(uid) {
@@ -118,7 +118,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	}
 }
 
-// Bytes of a batch count on every node, whichever node takes its frames.
+// The bytes of a batch count on every node, regardless of which node receives its frames.
 func TestNodesCountBytesOfBatches(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -130,7 +130,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := a.UserBytes(5)
-	hand(t, b, draft()) // a transaction of b reads what a changed
+	hand(t, b, draft()) // a transaction of b applies the changes of a
 	if got := b.UserBytes(5); got != one || one < store.JobBytes {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
@@ -153,8 +153,8 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	}
 }
 
-// What a node has leased whose own lease is over is another one's, with another fence, in one go; what it reports later changes
-// nothing, and its store is broken then.
+// After a node's lease has expired, another node takes over all its jobs with new fences. A later report of
+// the first node changes nothing, and its store stops.
 func TestNodeIsTakenOver(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -201,7 +201,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	}
 }
 
-// A timer that a node has set is looked for by another one too, a while after: the first one may have stopped.
+// If the node that has set a timer stops, another node handles the timer a short time later.
 func TestNodeStandsInForTimers(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -232,7 +232,8 @@ func TestNodeStandsInForTimers(t *testing.T) {
 	}
 }
 
-// Units of resources are each node's own, and so is what a node is asked to be; locks and users' quotas are over all nodes.
+// Each node has its own units of resources, and only the node that a job names may claim the job. Locks and
+// user quotas are shared by all nodes.
 func TestNodesHaveGates(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -268,7 +269,7 @@ func TestNodesHaveGates(t *testing.T) {
 	}
 }
 
-// Many nodes that claim, end and enqueue at once lose nothing and start nothing twice.
+// Several nodes that claim, finish and enqueue jobs concurrently lose no job and start none twice.
 func TestNodesRace(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const nodes, each = 3, 40
@@ -327,7 +328,8 @@ func TestNodesRace(t *testing.T) {
 	}
 }
 
-// Nodes ask each other, and are answered.
+// A request from one node to another returns the other node's answer. A request without an answer is removed
+// when its context ends.
 func TestNodesAsk(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -369,8 +371,9 @@ func TestNodesAsk(t *testing.T) {
 	}
 }
 
-// A block of jobs takes three round trips, however many they are: one to have the turn, one to read which names are taken or what is
-// claimed, and one to commit. What is recorded waits for none.
+// Enqueuing or exchanging a block of jobs takes three round trips, for any number of jobs: one for the writer
+// lock, one to read which ids are taken or which jobs to claim, and one for the commit. Recording results
+// takes none.
 func TestRoundTripsOfABlock(t *testing.T) {
 	a := node(t, pgserver.Shared(t).Create(t), "a")
 	const block = 250
@@ -395,10 +398,10 @@ func TestRoundTripsOfABlock(t *testing.T) {
 			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
 		}
 		most := int64(3)
-		if a.minute.at != minute { // whose figures are read first
+		if a.minute.at != minute { // reads the minute's statistics first
 			minute, most = a.minute.at, 4
 		}
-		if n := a.writer.trips - before; n > most && turn > 0 { // the first one reads which queues have figures
+		if n := a.writer.trips - before; n > most && turn > 0 { // the first one reads more
 
 			t.Errorf("%d round trips", n)
 		}
@@ -406,7 +409,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 	}
 }
 
-// What a runner says of instants, by a clock that is an hour behind, is stored by the server's.
+// The times that a runner reports from a clock that is an hour behind are stored in the server's time.
 func TestInstantsAreTheServers(t *testing.T) {
 	a := node(t, pgserver.Shared(t).Create(t), "a")
 	hand(t, a, draft())
@@ -422,7 +425,8 @@ func TestInstantsAreTheServers(t *testing.T) {
 	}
 }
 
-// A node that stands still in the middle of a transaction keeps others for no longer than the server lets it, and finds out.
+// A node that hangs in the middle of a transaction blocks other nodes only until the server ends the
+// transaction. The node then gets an error.
 func TestStandingNodeIsEnded(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -450,7 +454,7 @@ func TestStandingNodeIsEnded(t *testing.T) {
 	hand(t, a, draft())
 }
 
-// Whoever holds a transaction open for long is named by doctor.
+// doctor names the role and process of a transaction that has been open for long.
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := node(t, pgserver.Shared(t).Create(t), "a")
 	c := talkTo(t, s)
@@ -471,7 +475,7 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 	}
 }
 
-// Whose turn it is to have dependants decided is kept when a node reads all anew, as it does whenever another one changes a queue.
+// A reload keeps whose dependants are decided next. A node reloads whenever another node changes a queue.
 func TestTurnsOutlastReadingAnew(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -518,8 +522,8 @@ func TestTurnsOutlastReadingAnew(t *testing.T) {
 	}
 }
 
-// A node claims no jobs of users whose accounts it does not have; others do, and it does once it has them. That is so of jobs with
-// demands too, and beside a quota.
+// A node does not claim jobs of users whose accounts it lacks, whether or not the jobs have demands and with
+// or without a quota. Other nodes claim these jobs. The node claims them once it has the accounts.
 func TestNodeHasStrangers(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
@@ -594,8 +598,8 @@ func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	}
 }
 
-// A change of a queue's rule forgets the turns before it, also once the node has read everything again. A queue that has
-// been removed does not return with its turns.
+// A change of a queue's rule discards the earlier turns, and they stay discarded when the node reloads. The
+// turns of a removed queue do not return either.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	s := node(t, pgserver.Shared(t).Create(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {

@@ -13,15 +13,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// plainFile has no link followed, and no pipe waited for, where a file is to be.
+// plainFile holds flags for opening a regular file: they prevent following a symbolic link and waiting for a
+// pipe.
 const plainFile = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// noSpace reports whether the system refuses to write for want of space: of a disk, of a user's quota, or of a file's size.
+// noSpace reports whether a write failed because the disk is full, or because a disk quota or file size limit
+// is reached.
 func noSpace(errno syscall.Errno) bool {
 	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
 }
 
-// freeBytes is how much a process of ours may still write below dir.
+// freeBytes returns how many bytes an unprivileged process may still write in dir.
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -30,7 +32,7 @@ func freeBytes(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// totalBytes is how large the file system of dir is.
+// totalBytes returns the size of the file system of dir in bytes.
 func totalBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -39,8 +41,7 @@ func totalBytes(dir string) (int64, error) {
 	return int64(s.Blocks) * int64(s.Bsize), nil
 }
 
-// fileLimit is how many bytes a file of this process may have; ok is false where nothing
-// limits that.
+// fileLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.
 func fileLimit() (n int64, ok bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {
@@ -55,14 +56,14 @@ func canWrite(path string, _ os.FileInfo) bool {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// checkPrivate refuses a file or directory that belongs to another account, or whose mode has any of the permission
-// bits in open. Those bits give access to other accounts.
+// checkPrivate returns an error for a file or directory that belongs to another account, or whose mode has
+// any of the permission bits in open. Those bits give access to other accounts.
 func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return nil
 	}
-	if int(st.Uid) != os.Geteuid() { // who may have planted it
+	if int(st.Uid) != os.Geteuid() { // another user may have planted the file
 		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
 			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid, os.Geteuid())
 	}
@@ -76,10 +77,10 @@ func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	return nil
 }
 
-// findsReaders is what tells who has a file open.
+// findsReaders returns a command that shows which processes have a file open.
 func findsReaders(path string) string { return "fuser -v " + path }
 
-// syncDir makes the names in a folder durable.
+// syncDir makes changes to the names in a directory durable.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -89,7 +90,7 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
-// FileID tells a file from every copy of it that there is at the same time.
+// FileID returns an id of a file that differs from that of every existing copy of the file.
 func FileID(path string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {

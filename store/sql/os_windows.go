@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// plainFile is nothing special here.
+// plainFile holds no flags on Windows.
 const plainFile = 0
 
-// noSpace reports whether the system refuses to write for want of space, with other words than a full disk's.
+// noSpace reports whether a write failed because a disk quota is reached. Callers detect a full disk
+// themselves.
 func noSpace(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
-// freeBytes is how much a process of ours may still write below dir.
+// freeBytes returns how many bytes the process may still write in dir.
 func freeBytes(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
@@ -25,7 +26,7 @@ func freeBytes(dir string) (int64, error) {
 	return int64(free), err
 }
 
-// totalBytes is how large the file system of dir is.
+// totalBytes returns the size of the file system of dir in bytes.
 func totalBytes(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
@@ -42,16 +43,16 @@ func canWrite(_ string, info os.FileInfo) bool { return info.IsDir() || info.Mod
 // checkPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
 func checkPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 
-// findsReaders is what tells who has a file open.
+// findsReaders describes how to find the processes that have a file open.
 func findsReaders(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
-// syncDir makes the names in a folder durable; Windows does so by itself.
+// syncDir does nothing: Windows makes changes to directories durable itself.
 func syncDir(string) error { return nil }
 
-// fileLimit is how many bytes a file of this process may have; nothing limits that here.
+// fileLimit reports that there is no limit: Windows has no file size limit per process.
 func fileLimit() (n int64, ok bool) { return 0, false }
 
-// FileID tells a file from its copies; here nothing does without opening it.
+// FileID returns "". On Windows, a file has no id that can be read without opening the file.
 func FileID(string) string { return "" }

@@ -13,11 +13,12 @@ import (
 
 // Limits of one transaction that disowns jobs.
 const (
-	disownJobs = 250  // jobs that it changes; also keys and names of batches that it deletes
-	disownLook = 5000 // jobs that it looks at
+	// disownJobs is how many jobs it changes, and how many keys and names of batches it deletes.
+	disownJobs = 250
+	disownLook = 5000 // jobs that it reads
 )
 
-// disowning is the move of a uid's jobs to a uid below 0.
+// disowning moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disowning struct {
 	former int   // the uid below 0
 	uid    int   // the uid that the jobs had
@@ -25,10 +26,10 @@ type disowning struct {
 	at     int64 // jobs below this seq have moved, except leased ones
 	keys   int64 // keys up to this number are deleted
 	walked bool  // all has moved, except leased jobs
-	asked  bool  // a caller of Disown has to be told that it is walked
+	asked  bool  // a caller of Disown has not yet received the answer that all has moved
 }
 
-// disowningOf is what takes a job from its owner, nil if nothing does.
+// disowningOf returns the disowning that moves a job, or nil if none does.
 func (m *memory) disowningOf(uid int, seq int64) *disowning {
 	for i := range m.disowning {
 		if d := &m.disowning[i]; d.uid == uid && seq < d.upto {
@@ -38,7 +39,7 @@ func (m *memory) disowningOf(uid int, seq int64) *disowning {
 	return nil
 }
 
-// own notes the name of a uid that has none yet.
+// own records the name of a uid that has no recorded name yet.
 func (t *tx) own(uid int, name string) error {
 	owners := t.s.mem.owners
 	if _, known := owners[uid]; known || name == "" {
@@ -53,8 +54,8 @@ func (t *tx) own(uid int, name string) error {
 	return nil
 }
 
-// Owners lists the names that uids had when they enqueued first, and under uids below 0
-// those of former owners; moving are the uids that are being taken from these.
+// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
+// owner. moving lists the uids whose jobs are being moved to former owners.
 func (s *engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		names, moving = map[int]string{}, nil
@@ -69,7 +70,8 @@ func (s *engine) Owners(ctx context.Context) (names map[int]string, moving []int
 	return names, moving, err
 }
 
-// Disown takes a uid from its owner, if that is the one of this name.
+// Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
+// one step, and reports whether another call is needed.
 func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
@@ -95,8 +97,8 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 	return more, err
 }
 
-// beginDisowning has a uid belong to nobody: what it has is a former owner's from now
-// on, step by step.
+// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules
+// and batches now. The jobs follow in steps.
 func (t *tx) beginDisowning(uid int) error {
 	t.tellAll()
 	m := &t.s.mem
@@ -150,7 +152,7 @@ func (t *tx) beginDisowning(uid int) error {
 	return nil
 }
 
-// disownStep takes the next step of a disowning.
+// disownStep moves the next jobs of a disowning.
 func (t *tx) disownStep(d *disowning) error {
 	if d.walked {
 		return nil
@@ -191,8 +193,8 @@ func (t *tx) disownStep(d *disowning) error {
 	return err
 }
 
-// endDisownings ends those that have nothing left to do, nor to tell. What their owners
-// had leased keeps them from that: it changes hands when it is given back.
+// endDisownings ends the disownings whose work is done and whose callers know it. A leased job of the uid
+// delays the end: it moves when its lease ends.
 func (t *tx) endDisownings() error {
 	t.tellAll()
 	m := &t.s.mem
@@ -214,8 +216,7 @@ func (t *tx) endDisownings() error {
 	return nil
 }
 
-// tidyOwners goes on with what Disown has begun. It reports whether there is more to do
-// now.
+// tidyOwners continues the disownings. It reports whether there is more to do now.
 func (t *tx) tidyOwners() (more bool, err error) {
 	m := &t.s.mem
 	if len(m.disowning) == 0 {
@@ -229,8 +230,7 @@ func (t *tx) tidyOwners() (more bool, err error) {
 	return true, t.disownStep(&m.disowning[at])
 }
 
-// readOwners reads the owners, and what was being taken from them when the store was
-// closed.
+// readOwners reads the owners, and the disownings that were unfinished when the store was closed.
 func (s *engine) readOwners(all *reads) {
 	all.add(func(r row) (bool, error) {
 		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), upto: r.num(3), at: r.num(4), keys: r.num(5)}
@@ -243,10 +243,10 @@ func (s *engine) readOwners(all *reads) {
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
 }
 
-// unownedStep is how many names are looked up in one transaction.
+// unownedStep is the number of output files that one transaction checks.
 const unownedStep = 500
 
-// Unowned tells which of these output files belong to nothing.
+// Unowned returns which of these output files belong to no attempt. It adds them to the table garbage.
 func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
@@ -275,8 +275,8 @@ func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, 
 	return unowned, nil
 }
 
-// owned reports whether an output file belongs to an attempt or a lease, or is garbage
-// already. A name that is not SEQ-FENCE is no output file: it is left alone.
+// owned reports whether an output file belongs to an attempt or a lease, or is in the table garbage already.
+// It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
 func (t *tx) owned(ref string) (bool, error) {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ownedBy enqueues n jobs of a uid that has a name.
+// ownedBy enqueues n jobs of a user whose name is recorded.
 func ownedBy(t *testing.T, s *Store, uid int, name string, n int) []int64 {
 	t.Helper()
 	drafts := make([]queue.Job, n)
@@ -30,9 +30,9 @@ func promoteAll(t *testing.T, s *Store) {
 	})
 }
 
-// However many jobs a former owner has, among however many others, they change hands in
-// small steps; and these go on after the store was opened anew, without the jobs of the
-// next owner.
+// The jobs of a former owner move in small steps, regardless of how many there are and how many other jobs
+// are stored. The steps continue after the store is opened again, and do not include the jobs of the next
+// owner.
 func TestDisowningGoesOnInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -89,8 +89,8 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	}
 }
 
-// Whoever disowns a uid is told when all is done, also if Promote did the last step; and
-// what the next owner enqueues meanwhile is not taken for that.
+// A caller of Disown learns when all jobs have moved, even if Promote did the last step. Jobs that the next
+// owner enqueues in the meantime are not moved.
 func TestDisowningBesidePromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 2*disownJobs)
@@ -111,7 +111,7 @@ func TestDisowningBesidePromote(t *testing.T) {
 	}
 }
 
-// A transaction that is undone disowns nothing.
+// A transaction that is undone moves no jobs.
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 3)

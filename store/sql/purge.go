@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// endedFrom is where the ended jobs of a state stand, in the order in which they ended, and the arguments.
+// endedFrom returns the FROM clauses that select the ended jobs of a state, sorted by the time at which they
+// ended, and the arguments of each clause.
 func endedFrom(of *store.Ended, state queue.State) (from []string, args [][]any) {
 	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`, `jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
 	before := int64(of.Before)
@@ -27,7 +28,7 @@ func endedFrom(of *store.Ended, state queue.State) (from []string, args [][]any)
 // automatic is the detail of an event that no user caused.
 var automatic = []byte(`{}`)
 
-// Purge removes jobs that have ended before an instant.
+// Purge removes jobs that ended before a given time.
 func (s *engine) Purge(ctx context.Context, of store.Ended, limit int, by *int) (removed int, err error) {
 	detail := automatic
 	if by != nil {
@@ -40,7 +41,7 @@ func (s *engine) Purge(ctx context.Context, of store.Ended, limit int, by *int) 
 	return removed, err
 }
 
-// purge removes up to limit of the jobs that ended first.
+// purge removes up to limit jobs, starting with those that ended first.
 func (t *tx) purge(of *store.Ended, limit int, detail []byte) (removed int, err error) {
 	var list []rules.Job
 	for _, state := range of.States {
@@ -63,8 +64,9 @@ func (t *tx) purge(of *store.Ended, limit int, detail []byte) (removed int, err 
 	return len(list), nil
 }
 
-// TrimJobs removes the jobs of a queue that ended first while more than keep of them are stored. It goes by the counts
-// that every transaction maintains, so a step costs the same however many jobs are stored.
+// TrimJobs removes jobs of a queue while more than keep ended jobs are stored, starting with those that ended
+// first. It uses the counts that every transaction maintains, so a step costs the same for any number of
+// stored jobs.
 func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int) (more bool, err error) {
 	if of == "" && s.counted().Bounded() <= keep {
 		return false, nil
@@ -83,7 +85,7 @@ func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int)
 	return more, err
 }
 
-// bounded is how many jobs TrimJobs counts of a queue.
+// bounded returns the number of ended jobs that TrimJobs compares with keep.
 func (t *tx) bounded(of string) int64 {
 	m := &t.s.mem
 	if of == "" {
@@ -92,7 +94,7 @@ func (t *tx) bounded(of string) int64 {
 	return t.keptOf(of).kept
 }
 
-// CountEnded is how many jobs have ended in these states before an instant.
+// CountEnded returns how many jobs ended in these states before a given time.
 func (s *engine) CountEnded(ctx context.Context, of store.Ended) (total int64, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		total = 0
@@ -129,7 +131,7 @@ func (s *engine) Keeping(ctx context.Context) (list []store.KeepingQueue, err er
 	return list, err
 }
 
-// TrimEvents forgets the oldest events.
+// TrimEvents removes the oldest events.
 func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		last, n := int64(0), 0
@@ -181,8 +183,8 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	return more, err
 }
 
-// aboveShare returns how many bytes of outputs each user may keep so that the outputs of all users take over bytes
-// less. It also returns the users who have more than that and how much they have, in descending order.
+// aboveShare returns how many bytes of outputs each user may keep, so that the total decreases by over bytes.
+// It also returns the users who have more than that and how much they have, in descending order.
 func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputs > 0 {
@@ -191,7 +193,7 @@ func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 	}
 	store.SortUserBytes(above)
 	all := int64(0)
-	for i := range above { // assume that only the users up to this one give up outputs
+	for i := range above { // assume that only these users have to give up outputs
 		all += above[i].Bytes
 		share = max(0, (all-over)/int64(i+1))
 		if i+1 == len(above) || share >= above[i+1].Bytes {
@@ -201,7 +203,8 @@ func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 	return above, share
 }
 
-// TrimOutputsOf does so with the jobs of a queue that ended while it had its own retention.
+// TrimOutputsOf does the same as TrimOutputs for jobs of a queue that ended while the queue had its own
+// retention.
 func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
@@ -218,20 +221,21 @@ func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 	return more, err
 }
 
-// trimming says which outputs to remove: over is the number of bytes to remove, limit the largest number of outputs,
-// and mark the value to store as their size.
+// trimming says which outputs to remove: over is the number of bytes to remove, limit the largest number of
+// outputs, and mark the value to store as their size.
 type trimming struct {
 	over, mark int64
 	limit      int
 }
 
-// trimmed is the number of removed outputs and inputs, and how many bytes they had.
+// trimmed holds the number of removed outputs and inputs, and their bytes.
 type trimmed struct {
 	n     int
 	bytes int64
 }
 
-// trim removes outputs in the order in which a query returns them. The query must select job, number and size.
+// trim removes outputs in the order in which a query returns them. The query must select job, number and
+// size.
 func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err error) {
 	var list []removable
 	err = t.query(func(r row) (bool, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Enqueue stores all drafts of a request or none.
+// Enqueue stores either all drafts of a request or none.
 func (s *engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := allTexts(r.Drafts)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, e
 	return receipt, nil
 }
 
-// allTexts are the texts of each draft.
+// allTexts returns the encoded texts of each draft.
 func allTexts(drafts []queue.Job) (list []texts, err error) {
 	list = make([]texts, len(drafts))
 	for i := range drafts {
@@ -62,8 +62,7 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 	return receipt, nil
 }
 
-// enqueueAll stores the drafts as jobs, or commits the batch that they are the last
-// of.
+// enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
 func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
 		if _, going := t.s.mem.staged(r.UID, r.Batch); going {
@@ -95,12 +94,12 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	}
 	insert := func() error { return t.insertAll(r, list, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
-		return receipt, t.Attempt(insert) // which may be refused by what it replaces
+		return receipt, t.Attempt(insert) // insert may fail because of a job that it replaces
 	}
 	return receipt, insert()
 }
 
-// insertAll has drafts wait as jobs, but for those that were found to be there.
+// insertAll stores the drafts as jobs, except those whose unique key another job already has.
 func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) error {
 	t.drafts = list
 	replaced, before := 0, t.rules.HookBytes
@@ -126,7 +125,8 @@ func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) err
 	return nil
 }
 
-// receive takes drafts that there is room for and that may be stored, and names them.
+// receive checks that the drafts may be stored and that there is space for them. It assigns their numbers and
+// ids.
 func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
 	if err := t.s.host.room(); err != nil {
 		return receipt, err
@@ -155,7 +155,7 @@ func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err er
 	return receipt, nil
 }
 
-// named is a draft whose dependencies name jobs by seq.
+// named returns a draft whose dependencies refer to jobs by seq.
 func named(draft *queue.Job, seqs []int64) queue.Job {
 	j := *draft
 	if len(j.After) > 0 {
@@ -176,7 +176,7 @@ func orZero(r *store.Receipt) store.Receipt {
 	return *r
 }
 
-// knownKey is the receipt that the key has got before, or nil.
+// knownKey returns the receipt of an earlier request with the same key, or nil.
 func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	if r.Key == "" {
 		return nil, nil
@@ -203,13 +203,14 @@ func errDrafts(n int) error {
 	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxBatch)
 }
 
-// Change carries out a verb on a job.
+// Change executes a verb on a job.
 func (s *engine) Change(ctx context.Context, seq int64, c store.Change) error {
-	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel // so that a job which fills the disk can be ended
+	// A full disk must not prevent ending a job that fills it.
+	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
 	return s.doOp(ctx, &op{run: func(t *tx) error { return t.rules.Change(seq, c) }, class: prompt, wholeReserve: reserve})
 }
 
-// Pause records that a running job is paused, or is not any more.
+// Pause records that a running job was paused or resumed.
 func (s *engine) Pause(ctx context.Context, p store.Pause) error {
 	return s.do(ctx, prompt, func(t *tx) error { return t.rules.Pause(p) })
 }

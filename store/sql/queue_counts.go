@@ -10,11 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Counts of queues. Each transaction changes the counts in the writer's memory and stores those that changed as a list in the
-// row of meta, which it writes anyway. When the list gets long, its entries move into the table queues. So a count is
-// the entry in meta if there is one, and otherwise the row of the queue.
+// This file keeps the counts of queues. Each transaction changes the counts in the writer's memory. It stores
+// the changed counts as a list in the row of meta, which it writes anyway. When the list gets long, its
+// entries move to the table queues. A count is therefore the entry in meta, or the row of the queue if meta
+// has no entry.
 
-// queueCount is what is counted of a queue and stored.
+// queueCount holds the stored counts of a queue.
 type queueCount struct {
 	waiting         int64
 	uid             int
@@ -27,7 +28,7 @@ func (q *queueState) setCount(c queueCount) {
 	q.Waiting, q.uid, q.kept, q.keptBytes = c.waiting, c.uid, c.kept, c.keptBytes
 }
 
-// queueToCount is the queue of this name. A rollback restores its counts.
+// queueToCount returns the queue with a name. A rollback restores its counts.
 func (t *tx) queueToCount(name string) *queueState {
 	q := t.s.mem.lanes.state(name)
 	if _, known := t.queues[q]; !known {
@@ -39,7 +40,7 @@ func (t *tx) queueToCount(name string) *queueState {
 	return q
 }
 
-// keptOf is what is counted of a queue.
+// keptOf returns the counts of a queue.
 func (t *tx) keptOf(name string) queueCount {
 	if q := t.s.mem.lanes.queues[name]; q != nil {
 		return q.count()
@@ -56,11 +57,12 @@ func (t *tx) CountKept(j *rules.Job, by int) {
 func (t *tx) countKept(name string, more queueCount) {
 	q, m := t.queueToCount(name), &t.s.mem
 	m.kept -= q.kept
-	q.kept, q.keptBytes = max(0, q.kept+more.kept), max(0, q.keptBytes+more.keptBytes) // a damaged row may not be counted
+	// The counts may omit a damaged row, so they must not go below 0.
+	q.kept, q.keptBytes = max(0, q.kept+more.kept), max(0, q.keptBytes+more.keptBytes)
 	m.kept += q.kept
 }
 
-// waitsIn adds n to the jobs of a queue that wait. The user is the one who enqueued them.
+// waitsIn adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
 func (t *tx) waitsIn(name string, uid int, n int64) {
 	q := t.queueToCount(name)
 	if !q.exists() {
@@ -69,7 +71,8 @@ func (t *tx) waitsIn(name string, uid int, n int64) {
 	q.Waiting = max(0, q.Waiting+n)
 }
 
-// listQueues updates the list in meta with the counts that the transaction changed, as listUsers does for users.
+// listQueues updates the list in meta with the counts that the transaction changed, as listUsers does for
+// users.
 func (t *tx) listQueues() error {
 	m := &t.s.mem
 	changed := false
@@ -118,7 +121,7 @@ func (t *tx) writeQueue(q *queueState) (err error) {
 	return err
 }
 
-// countQueues completes what readQueues read: with the list in meta, and with the leases.
+// countQueues updates what readQueues read with the list in meta and the leases.
 func (s *engine) countQueues() error {
 	m := &s.mem
 	counts, err := queueCounts(m.queues)

@@ -16,30 +16,32 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// queueState is a queue as the writer keeps it.
+// queueState is a queue in the writer's memory.
 type queueState struct {
 	rules.Queue
 	rule   store.QueueRule
-	uid    int // who enqueued its first job, of those that it has
+	uid    int // the user who enqueued the first of its current jobs
 	leased int
-	// kept is how many jobs ended while the queue had its own retention, and keptBytes the size of their outputs.
+	// kept is how many jobs ended while the queue had its own retention, and keptBytes the size of their
+	// outputs.
 	kept, keptBytes int64
-	lanes           int          // with those that have no job
-	open            open         // its plain lanes that are open
-	keyed           bool         // it may have open lanes that make demands
+	lanes           int          // number of lanes, including those without jobs
+	open            open         // its open lanes without demands
+	keyed           bool         // it may have open lanes with demands
 	listed          bool         // in lanes.stale
-	stale           bool         // users, best and next are not known
-	staleUsers      map[int]bool // of users these are not known
+	stale           bool         // users, best and next are unknown
+	staleUsers      map[int]bool // users whose open lanes with demands are unknown
 	users           map[int]userLanes
-	best            *rules.Lane    // of those, nil if there is none
-	next            rules.Position // the head of the second one
-	// served is when each user was served last, by memory.served. Turns before servedFrom cannot be taken back.
+	best            *rules.Lane    // best open lane with demands; nil if none is open
+	next            rules.Position // head of the second-best open lane with demands
+	// served holds, for each user, the value of memory.served when the user was last served. Turns up to
+	// servedFrom cannot be returned.
 	served     map[int]int64
 	servedFrom int64
-	at         int // among the ready ones, -1 if it is not
+	at         int // index in lanes.ready, -1 if the queue is not in it
 }
 
-// readyQueues are queues, the one with the best head first.
+// readyQueues is a heap of queues. The queue with the best head is first.
 type readyQueues []*queueState
 
 // Len implements heap.Interface.
@@ -70,7 +72,7 @@ func (q *readyQueues) Pop() any {
 	return l
 }
 
-// second is the best head but for that of the first one, of a heap.
+// second returns the second-best head in a heap.
 func second[T any](heap []T, head func(T) rules.Position) rules.Position {
 	best := rules.End
 	for _, x := range heap[min(1, len(heap)):min(3, len(heap))] { // the children of the root
@@ -81,7 +83,7 @@ func second[T any](heap []T, head func(T) rules.Position) rules.Position {
 	return best
 }
 
-// state is a queue, made anew if there is none.
+// state returns the queue with a name, and creates it in memory if necessary.
 func (ls *lanes) state(name string) *queueState {
 	q := ls.queues[name]
 	if q == nil {
@@ -91,7 +93,8 @@ func (ls *lanes) state(name string) *queueState {
 	return q
 }
 
-// markStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
+// markStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them
+// again.
 func (ls *lanes) markStale(q *queueState) {
 	q.users, q.stale = nil, true
 	ls.forgetBest(q)
@@ -115,7 +118,7 @@ func (ls *lanes) forgetBest(q *queueState) {
 	ls.put(q)
 }
 
-// put has a queue stand where its head and its room say.
+// put updates a queue's room and head, and its position among the ready queues.
 func (ls *lanes) put(q *queueState) {
 	q.Room = math.MaxInt
 	switch {
@@ -141,7 +144,7 @@ func (ls *lanes) put(q *queueState) {
 	}
 }
 
-// refresh looks up what is not known of queues.
+// refresh reads the open lanes of the queues in lanes.stale.
 func (t *tx) refresh() error {
 	ls := t.s.mem.lanes
 	for len(ls.stale) > 0 {
@@ -202,11 +205,12 @@ func (t *tx) QueueObstacle(name string) store.Obstacle {
 	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
 }
 
-// obstacleStep is for how many jobs obstacles are looked up in one transaction, so that commits of others come
-// between.
+// obstacleStep is the number of jobs whose obstacles one transaction reads. Other callers can commit between
+// the transactions.
 const obstacleStep = 100
 
-// Obstacles implements store.Reader. Only the writer knows what leases hold of the gates.
+// Obstacles implements store.Reader. It asks the writer, because only the writer's memory holds how much of
+// each gate is in use.
 func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
 	all := map[int64][]store.Obstacle{}
 	for step := range slices.Chunk(seqs, obstacleStep) {
@@ -265,9 +269,9 @@ func (t *tx) Best(of *rules.Queue) (rules.Lane, rules.Position, error) {
 	return *l, next, nil
 }
 
-// tidyQueues forgets a step of the queues that have no lane, no leased job and no rule, and that a new
-// one of their name would be like, if there are many. It does so once the transaction is stored: till
-// then something may be undone that knows them.
+// tidyQueues removes queues from memory that have no lane, no leased job and no rule, if there are many
+// queues. A new queue of the same name is equal to a removed one. It removes them after the commit: until
+// then, undoing the transaction may need them. One call checks at most moveStep queues.
 func (t *tx) tidyQueues() {
 	m := &t.s.mem
 	if int64(len(m.lanes.queues)) <= t.s.lanesKept {
@@ -275,7 +279,7 @@ func (t *tx) tidyQueues() {
 	}
 	t.then = append(t.then, func() {
 		looked := 0
-		for name, q := range m.lanes.queues { // at random
+		for name, q := range m.lanes.queues { // in random order
 			if looked++; looked > moveStep {
 				return
 			}
@@ -289,13 +293,13 @@ func (t *tx) tidyQueues() {
 	})
 }
 
-// exists reports whether there is such a queue: it has a rule, or jobs that have not ended.
+// exists reports whether the queue exists for users: it has a rule, or jobs that have not ended.
 func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
 
 // stored reports whether the queue has a row: it exists, or its own retention still bounds ended jobs.
 func (q *queueState) stored() bool { return q.exists() || q.kept > 0 || q.keptBytes > 0 }
 
-// SetQueue has a queue go by a rule.
+// SetQueue implements store.Store. It sets the rule of a queue.
 func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
 		return errors.New("store: a queue's weight must be at least 1, its concurrency and max_pending at least 0")
@@ -337,7 +341,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	return nil
 }
 
-// writeRule writes the row of a queue, or takes it away if it says nothing.
+// writeRule writes the row of a queue, or deletes the row if it would hold no information.
 func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 	var text []byte
 	switch {
@@ -355,7 +359,7 @@ func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 	return err
 }
 
-// Queues lists the queues.
+// Queues lists the queues that exist, with the age of their oldest ready jobs.
 func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	known := func(*tx) (list []store.QueueState, err error) {
 		for _, q := range s.mem.lanes.queues {
@@ -365,7 +369,7 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 		}
 		return list, nil
 	}
-	if s.looks { // nothing changes, and there is no writer
+	if s.looks { // in read-only mode there is no writer, and nothing changes
 		list, err = known(nil)
 	} else {
 		list, err = ask(ctx, s, known)
@@ -390,8 +394,8 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	})
 }
 
-// oldestOf looks at the first job of each of a queue's first lanes, up to most of them, and says how many
-// they were.
+// oldestOf sets q.Oldest to the earliest time at which the first job of one of the queue's lanes became
+// ready. It reads up to most lanes and returns how many it read.
 func (r *reader) oldestOf(q *store.QueueState, most int) (n int, err error) {
 	var lanes []int64
 	err = r.query(func(r row) (bool, error) {
@@ -412,7 +416,7 @@ func (r *reader) oldestOf(q *store.QueueState, most int) (n int, err error) {
 	return len(lanes), err
 }
 
-// resumeQueues ends the pauses whose time has come, and says when the next one does.
+// resumeQueues ends the pauses that are over, and returns when the next pause ends, 0 if none does.
 func (t *tx) resumeQueues() (next queue.Millis, err error) {
 	for _, q := range t.s.mem.lanes.queues {
 		switch until := q.rule.Until; {
@@ -433,7 +437,8 @@ func (t *tx) resumeQueues() (next queue.Millis, err error) {
 	return next, nil
 }
 
-// admitQueues refuses more jobs than queues may have, and queues that would be too many of one user.
+// admitQueues returns an error if the jobs exceed the limit of a queue, or if the user would have jobs in too
+// many queues without settings.
 func (t *tx) admitQueues(uid int, of map[string]int64) error {
 	if err := rules.AdmitQueues(t, of); err != nil {
 		return err
@@ -453,7 +458,7 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 	return nil
 }
 
-// begins are the queues of these that there are not yet, by name.
+// begins returns the names of those queues that do not exist yet, sorted.
 func (t *tx) begins(of map[string]int64) (names []string) {
 	for name := range of {
 		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
@@ -482,13 +487,14 @@ func (s *engine) readQueues(all *reads) {
 	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)
 }
 
-// obey has a queue go by a rule.
+// obey sets the rule of the queue in memory.
 func (q *queueState) obey(rule store.QueueRule) {
 	q.rule, q.Weight, q.Most, q.Keeps = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
 }
 
-// resumedDetail is the detail of an event that a queue's pause has ended by itself.
+// resumedDetail returns the detail of the event for a queue whose pause ended automatically.
 func resumedDetail(q *queueState) []byte {
-	detail, _ := json.Marshal(queue.EventDetail{Verb: "queue.resume", Target: q.Name}) // of texts it does not fail
+	// Encoding texts cannot fail.
+	detail, _ := json.Marshal(queue.EventDetail{Verb: "queue.resume", Target: q.Name})
 	return detail
 }

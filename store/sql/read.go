@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// job reads the one job of a statement's WHERE; found is false if there is none.
-// reserved are the fences of leases whose jobs do not know them yet.
+// job reads the job that the condition where selects. found is false if no job matches. reserved holds the
+// fences of leases that the jobs' rows do not contain yet.
 func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool, err error) {
 	err = r.query(func(r row) (bool, error) {
-		j, _ = readJob(r, columns) // a damaged one says so
+		j, _ = readJob(r, columns) // the Error of a damaged job describes the damage
 		found = true
 		return false, nil
 	}, `SELECT `+columns+` FROM jobs `+where, args...)
@@ -30,7 +30,7 @@ func (r *reader) job(reserved map[int64]int64, columns, where string, args ...an
 	return j, found, err
 }
 
-// reservations are the fences of the leases that are not known to have started.
+// reservations returns the fences of leases that are not known to have started, by job.
 func (s *engine) reservations() map[int64]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *engine) reservations() map[int64]int64 {
 // reservation is a lease that is not known to have started.
 type reservation struct{ fence, node int64 }
 
-// listReserved has what readers know of a job's lease be as it is. The caller holds mu.
+// listReserved updates what readers see of a job's lease. The caller holds mu.
 func (s *engine) listReserved(seq int64) {
 	if l := s.mem.leases[seq]; l != nil && !l.Running {
 		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
@@ -53,7 +53,7 @@ func (s *engine) listReserved(seq int64) {
 	}
 }
 
-// listAllReserved does so with all leases. The caller holds mu.
+// listAllReserved updates what readers see of all leases. The caller holds mu.
 func (s *engine) listAllReserved() {
 	s.reserved = map[int64]reservation{}
 	for seq := range s.mem.leases {
@@ -61,7 +61,7 @@ func (s *engine) listAllReserved() {
 	}
 }
 
-// byID reads a job by its id.
+// byID reads the given columns of a job by its id.
 func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		reserved := s.reservations()
@@ -77,17 +77,17 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 	return j, err
 }
 
-// Get reads one job by id, but for its Env and Stdin.
+// Get reads a job by its id, without env and stdin.
 func (s *engine) Get(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, jobColumns)
 }
 
-// Whole reads all of one job by id.
+// Whole reads a job by its id, with env and stdin.
 func (s *engine) Whole(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, wholeColumns)
 }
 
-// History reads a page of a job's attempts without output.
+// History reads a page of a job's attempts, without their output.
 func (s *engine) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 	return list, err
 }
 
-// Attempt reads one attempt with its output; n = 0 is the last one.
+// Attempt reads one attempt with its output. n is the attempt's number, or 0 for the last attempt.
 func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		last, plain, err := r.jobAttempt(seq)
@@ -148,7 +148,8 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 	return a, err
 }
 
-// jobAttempt is the last attempt of a job, if its row has it. There has to be such a job.
+// jobAttempt reads the last attempt of a job from the job's row. found is false if the attempt has its own
+// row. It returns an error if the job does not exist.
 func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
 	there := false
 	err = r.query(func(r row) (bool, error) {
@@ -162,8 +163,8 @@ func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	return a, found, err
 }
 
-// maxLooked bounds how many jobs one page looks at for a filter that no index
-// serves; the page's Next goes on from there.
+// maxLooked bounds the number of jobs that one page reads for a filter without an index. The page's Next is
+// the position at which the next page continues.
 const maxLooked = 10_000
 
 func checkLimit(limit int) error {
@@ -173,7 +174,7 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// List reads a page of jobs, newest first.
+// List reads a page of jobs, the newest first.
 func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	err = s.selecting(ctx, f, func(r *reader, selected store.Selected) error {
 		reserved := s.reservations()
@@ -181,7 +182,7 @@ func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 		bytes := 0
 		for _, ref := range selected.Refs {
 			j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, ref.Seq)
-			if err == nil && (!found || j.ID == "") { // it was there a moment ago
+			if err == nil && (!found || j.ID == "") { // the same read has found it before
 				err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
 			}
 			if err != nil {
@@ -210,7 +211,7 @@ func (s *engine) Select(ctx context.Context, f store.Filter) (selected store.Sel
 	return selected, err
 }
 
-// selecting calls take with a page of references, inside the read that found them.
+// selecting calls take with a page of references, inside the read transaction that found them.
 func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reader, store.Selected) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
@@ -219,7 +220,9 @@ func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reade
 	states := f.States
 	switch {
 	case len(states) > 0:
-	case f.Since > 0: // by state one may stop at the first job that is too old, unless it is of an ended one
+	// Read each state separately. For a state that has not ended, the read can stop at the first job that is
+	// too old.
+	case f.Since > 0:
 		states = queue.States()
 	default:
 		states = []queue.State{0}
@@ -232,7 +235,7 @@ func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reade
 			}
 		}
 		slices.SortFunc(selected.Refs, func(a, b store.Ref) int { return cmp.Compare(b.Seq, a.Seq) })
-		// A state that stopped early ends the page there for all of them.
+		// If the read of one state stopped early, the page ends there for all states.
 		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.Ref) bool { return ref.Seq < selected.Next })
 		if len(selected.Refs) > f.Limit {
 			selected.Refs = selected.Refs[:f.Limit]
@@ -242,13 +245,12 @@ func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reade
 	})
 }
 
-// matcher is a filter that is ready for use. It decides by the columns that stand before
-// terms in a row, so large jobs cost no more than small ones, and jobs with damaged terms
-// are found like others.
+// matcher is a prepared filter. It uses only columns that precede the settings in a row. Large jobs therefore
+// cost no more than small ones, and jobs with damaged settings are found too.
 type matcher struct {
 	store.Filter
 	glob  func(id string) bool
-	parts [][]byte // each label as it stands in the JSON of a job that has it
+	parts [][]byte // each label, encoded as in the JSON of a job with that label
 }
 
 func newMatcher(f store.Filter) (m matcher, err error) {
@@ -275,8 +277,8 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	return m, nil
 }
 
-// state adds one state's jobs to what is selected (state 0: of every state), and
-// raises Next to where it stopped, if it did before the end.
+// state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
+// last job, it raises Next to the position where it stopped.
 func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error {
 	from, args := `WHERE`, []any{bit(len(m.parts) > 0)}
 	if state != 0 {
@@ -299,7 +301,7 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 	return nil
 }
 
-// look adds a job to what is selected, if it is, and reports whether to look at the next one.
+// look adds a job to the result if it matches. It reports whether to continue with the next job.
 func (m *matcher) look(r row, state queue.State, looked, kept *int, to *store.Selected) bool {
 	if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
 		return false
@@ -329,8 +331,8 @@ func (m *matcher) matches(r row) bool {
 	return m.labelled(r.view(6)) && m.glob(r.text(1))
 }
 
-// labelled reports whether the JSON of a job's labels has all labels of the filter. A
-// search for their bytes rules most other jobs out before any JSON is decoded.
+// labelled reports whether the JSON of a job's labels contains all labels of the filter. A search for their
+// bytes excludes most other jobs before any JSON is decoded.
 func (m *matcher) labelled(raw []byte) bool {
 	if len(m.parts) == 0 {
 		return true
@@ -352,11 +354,11 @@ func (m *matcher) labelled(raw []byte) bool {
 	return true
 }
 
-// oldestAmong is how many jobs of a state are looked at for the oldest one: those
-// that were enqueued first. So many delayed ones may stand before it.
+// oldestAmong is the number of jobs of a state among which Oldest searches, starting with the first that were
+// enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
 const oldestAmong = 1000
 
-// Oldest is when the job that waits longest became runnable.
+// Oldest returns when the job that has waited longest became ready.
 func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
@@ -374,10 +376,11 @@ func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	return oldest, err
 }
 
-// Events lists events after a sequence number.
+// Events returns the events after a sequence number.
 // See docs/decisions/0019.
 func (s *engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
-	last, _ := s.LastEvent() // later ones are committed, but not in the counts yet
+	// Later events are committed, but not included in the counts yet.
+	last, _ := s.LastEvent()
 	err = s.reading(ctx, func(r *reader) error {
 		return r.query(func(r row) (bool, error) {
 			e := queue.Event{

@@ -6,25 +6,25 @@ import (
 	"sync"
 )
 
-// readers are the connections that reads share.
+// readers is a pool of connections for reading.
 type readers struct {
 	open   func() (conn, error)
-	places chan struct{} // one for each connection that may be in use
+	places chan struct{} // semaphore: one element for each connection in use
 	closed chan struct{}
 
 	mu   sync.Mutex
-	idle []conn // the one used last is used next; guarded by mu
+	idle []conn // the most recently used is last, and is used next; guarded by mu
 }
 
-// maxReaders is how many reads are carried out at once.
+// maxReaders is the maximum number of concurrent reads.
 const maxReaders = 4
 
-// newReaders are readers over connections that open makes.
+// newReaders returns a pool whose connections are created by open.
 func newReaders(open func() (conn, error)) *readers {
 	return &readers{open: open, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
 }
 
-// take waits for a connection.
+// take waits for a free connection, and opens one if necessary.
 func (r *readers) take(ctx context.Context) (conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -56,19 +56,19 @@ func (r *readers) take(ctx context.Context) (conn, error) {
 	return c, err
 }
 
-// put gives a connection back; one that is not sound is closed.
+// put returns a connection to the pool. It closes a connection that is not sound.
 func (r *readers) put(c conn, sound bool) {
 	if sound {
 		r.mu.Lock()
 		r.idle = append(r.idle, c)
 		r.mu.Unlock()
 	} else {
-		c.close() // what went wrong was told
+		c.close() // the caller has already reported the cause
 	}
 	<-r.places
 }
 
-// close ends the connections once those in use are given back. It is called once.
+// close closes the connections, after those in use have been returned. It must be called only once.
 func (r *readers) close() (err error) {
 	close(r.closed)
 	for range maxReaders {
@@ -83,14 +83,14 @@ func (r *readers) close() (err error) {
 	return err
 }
 
-// reader is a connection during one read. All its statements see the same state of the
-// database, and it ends with its context.
+// reader is a connection during one read. All its statements see the same state of the database. The read
+// ends with ctx.
 type reader struct {
 	conn
 	ctx context.Context
 }
 
-// query is conn.query, unless the read is over.
+// query calls conn.query, unless the context of the read has ended.
 func (r *reader) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *reader) query(each func(r row) (more bool, err error), sql string, args
 	return r.conn.query(each, sql, args...)
 }
 
-// number reads the one integer of a statement's first row, 0 if there is none.
+// number returns the integer in the first row of a query, or 0 if there is no row.
 func (r *reader) number(sql string, args ...any) (n int64, err error) {
 	err = r.query(func(r row) (bool, error) {
 		n = r.num(0)
@@ -107,9 +107,8 @@ func (r *reader) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// reading calls f with a connection for reading. The read has a deadline, because a
-// reader pins the WAL; its time begins when it has the connection. The caller bounds the
-// wait for a connection by ctx.
+// reading calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL
+// from being restarted. The time starts when the read has a connection. ctx bounds the wait for a connection.
 func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.read.take(ctx)
@@ -123,7 +122,8 @@ func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error)
 	}
 }
 
-// readBy calls f with a connection, and gives that back. lost says that it was lost before anything was read.
+// readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
+// was lost before anything was read.
 func (s *engine) readBy(ctx context.Context, c conn, f func(*reader) error) (lost bool, err error) {
 	budget := s.host.budget()
 	within, cancel := context.WithTimeout(ctx, budget)

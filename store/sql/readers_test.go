@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A read has its whole time from when it has got a connection, however long it waits for
-// that; one whose caller gives up stops waiting, and so does one whose store is closed.
+// The time limit of a read starts when it gets a connection, regardless of how long it waited for one. A read
+// stops waiting if its caller gives up or the store is closed.
 func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
@@ -39,7 +39,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		patient, impatient := list(t.Context()), list(ctx)
-		time.Sleep(100 * longRead) // in the bubble's time
+		time.Sleep(100 * longRead) // fake time of the synctest bubble
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
 			t.Errorf("whose caller gave up: %v", err)
@@ -71,12 +71,12 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	})
 }
 
-// A read that takes too long ends, and its connection serves the next one.
+// A read that exceeds its time limit ends, and its connection serves the next read.
 func TestALongReadEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
 	why := "a test"
-	s.starved.Store(&why) // so that reads are kept short
+	s.starved.Store(&why) // shortens the time limit of reads
 	endless := func(r *reader) error {
 		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
@@ -98,7 +98,7 @@ func TestALongReadEnds(t *testing.T) {
 	}
 }
 
-// All that one read sees is of one moment.
+// All statements of one read see the same state of the database.
 func TestAReadSeesOneMoment(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)

@@ -54,15 +54,15 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 	return r
 }
 
-// No statement of the store reads a whole table of jobs, attempts or events, or
-// sorts; and no statement of its source is left out of this.
+// No statement of the store scans a whole table of jobs, attempts or events, or sorts rows. The test covers
+// every statement in the source.
 func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	stage(t, s, "a", 1, true)
-	stage(t, s, "z", 1, true)                                   // which the next one forgets
-	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // which the next one finishes
+	stage(t, s, "z", 1, true)                                   // the next open discards this batch
+	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // the next open completes this batch
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,8 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		}
 		for _, q := range statements {
 			verb, _, _ := strings.Cut(q, " ")
-			migrates := slices.ContainsFunc(migrations, func(m []string) bool { return slices.Contains(m, q) }) // once, while nobody waits
+			// Migrations run once, before any client waits.
+			migrates := slices.ContainsFunc(migrations, func(m []string) bool { return slices.Contains(m, q) })
 			if migrates || !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
 				continue
 			}
@@ -118,14 +119,15 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	}
 }
 
-// sourceStatements is what the source holds of SQL, but for the schema.
+// sourceStatements returns all SQL statements in the source, except the schema.
 func sourceStatements(t *testing.T) (list []string) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range files {
-		copies := name == "backup.go" || name == "move.go" || name == "movecopy.go" || name == "restore.go" || name == "verify.go" || name == "recount.go" // they read a copy, which nobody waits for
+		// These files read a copy, so no client waits for them.
+		copies := name == "backup.go" || name == "move.go" || name == "movecopy.go" || name == "restore.go" || name == "verify.go" || name == "recount.go"
 		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || strings.HasPrefix(name, "server") || slices.Contains([]string{"inbox.go", "join.go", "nodes.go", "cluster.go"}, name) || copies {
 			continue
 		}
@@ -149,7 +151,7 @@ func sourceStatements(t *testing.T) (list []string) {
 	return list
 }
 
-// everyGate has jobs wait at gates of each kind, until these go.
+// everyGate runs jobs with gates of each kind until the gates are removed.
 func everyGate(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -182,7 +184,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.do(ctx, urgent, func(tx *tx) error { // the same happens when a change is undone
+	must(s.do(ctx, urgent, func(tx *tx) error { // undoing a change has the same effect
 		s.mem.lanes.markStaleUser(s.mem.lanes.state("q"), 0)
 		return tx.refresh()
 	}))
@@ -218,7 +220,7 @@ func everyGate(t *testing.T, s *Store) {
 	kept := s.lanesKept
 	s.lanesKept = 0
 	promoteAll(t, s)
-	promoteAll(t, s) // queues go once their lanes have
+	promoteAll(t, s) // removes queues whose lanes were removed
 	s.lanesKept = kept
 	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
 		t.Errorf("%d lanes, gates and starts are left that nobody needs", n)
@@ -228,7 +230,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 }
 
-// everyQueue has queues and edges come and go.
+// everyQueue creates and removes queues and dependencies.
 func everyQueue(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -297,7 +299,7 @@ func everyQueue(t *testing.T, s *Store) {
 	}
 }
 
-// everySchedule does all that a store can do with schedules.
+// everySchedule calls every operation of the store on schedules.
 func everySchedule(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -309,7 +311,7 @@ func everySchedule(t *testing.T, s *Store) {
 	}
 	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", Draft: draft(), Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
 	must(err)
-	for i := range 2 { // the second takes the place of the first
+	for i := range 2 { // the second run replaces the job of the first
 		fired, err := s.Fire(ctx, store.Firing{Name: "n", Gen: kept.Gen, By: new(0), Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
 		must(err)
 		if !fired.Done {
@@ -331,7 +333,7 @@ func everySchedule(t *testing.T, s *Store) {
 	must(s.RemoveSchedule(ctx, "n", kept.Gen, 0))
 }
 
-// everyOperation does all that a store can do, once at least.
+// everyOperation calls every operation of the store at least once.
 func everyOperation(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -345,13 +347,14 @@ func everyOperation(t *testing.T, s *Store) {
 	first, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
 	must(s.SetMaxRunningUser(ctx, 9))
-	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // with a quota
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // while a quota is set
 	must(errors.Join(err, s.SetMaxRunningUser(ctx, 0)))
 	_, err = s.BestWaiting(ctx, 0)
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
-	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}}) // a number that a batch might have
+	// The id is a number that a batch may assign.
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
 	must(err)
@@ -413,7 +416,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.RemovableBytes(ctx, 0, math.MaxInt64)
 	must(err)
-	_, err = s.TrimUser(ctx, 0, s.UserBytes(0)-1) // one output
+	_, err = s.TrimUser(ctx, 0, s.UserBytes(0)-1) // removes one output
 	must(err)
 	_, err = s.TrimOutputsOf(ctx, own, -1)
 	must(err)
@@ -458,7 +461,7 @@ func everyOperation(t *testing.T, s *Store) {
 		must(err)
 	}
 	must(s.SetMaxRunningUser(ctx, 1))
-	for uid := range maxListed + 1 { // so many that they get rows of their own
+	for uid := range maxListed + 1 { // more users than fit into meta.users
 		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
 		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })}, MaxPendingUser: 1000})
 		must(err)
@@ -470,7 +473,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningUser(ctx, 0))
 	enqueue(t, s, 3)
 	must(s.SetMaxRunningUser(ctx, 1))
-	_, err = s.Exchange(ctx, store.Report{Want: 9}) // keeps some back
+	_, err = s.Exchange(ctx, store.Report{Want: 9}) // leaves jobs that exceed the quota
 	must(err)
 	must(s.SetMaxRunningUser(ctx, 0))
 	_, err = s.Exchange(ctx, store.Report{Want: 9})
@@ -499,7 +502,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
 	parent = put(t, s, 0, 1)[0]
 	put(t, s, 0, 120, func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}} })
-	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // and so those
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // also decides these dependants
 	for range 2 * rules.NotesMost {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))

@@ -10,9 +10,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// What is counted in the database, held against the rows that it counts, and counted anew.
+// This file compares the counts that are stored in the database with the rows that they count, and counts the
+// rows again.
 
-// counterFaults holds the counts that are kept against the rows.
+// counterFaults compares the stored counts with the rows.
 func counterFaults(c conn) (faults []string, err error) {
 	for _, state := range queue.States() {
 		kept, err := c.number(`SELECT ` + state.String() + ` FROM meta`)
@@ -42,7 +43,7 @@ func counterFaults(c conn) (faults []string, err error) {
 	return slices.Concat(faults, userFaults(c), queueFaults(c), gates), err
 }
 
-// gateFaults holds what gates know of lanes and jobs against these.
+// gateFaults compares the counts of lanes and jobs that gates store with the rows.
 func gateFaults(c conn) (faults []string, err error) {
 	needed, named, err := gateUse(c)
 	if err != nil {
@@ -62,14 +63,13 @@ func gateFaults(c conn) (faults []string, err error) {
 	return faults, err
 }
 
-// gateName names a gate.
+// gateName identifies a gate.
 type gateName struct {
 	uid, kind int64
 	key       string
 }
 
-// gateUse is how many lanes need each gate, and how many jobs that have not ended name each lock or
-// rate.
+// gateUse returns how many lanes need each gate, and how many unfinished jobs name each lock or rate.
 func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err error) {
 	needed, named = map[int64]int64{}, map[gateName]int64{}
 	err = c.query(func(r row) (bool, error) {
@@ -93,8 +93,8 @@ func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err erro
 	return needed, named, err
 }
 
-// recountGates has the gates be there that jobs and lanes need, and know of these; all lanes are
-// looked at anew.
+// recountGates creates missing gates that jobs or lanes need, and counts the users of all gates again. It
+// opens all lanes, so that the next claims check them again.
 func recountGates(c *liteConn) (err error) {
 	if err := c.exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
@@ -114,12 +114,12 @@ func recountGates(c *liteConn) (err error) {
 	return err
 }
 
-// gateCounts is what gates there are, and what needs them.
+// gateCounts holds the existing gates and what uses them.
 type gateCounts struct {
 	c     *liteConn
 	ids   map[gateName]int64
-	lanes map[gateName]int64 // that need each
-	jobs  map[gateName]int64 // that name the rule of each
+	lanes map[gateName]int64 // number of lanes that need each gate
+	jobs  map[gateName]int64 // number of jobs that name each lock or rate
 	words map[gateName]queue.Demand
 }
 
@@ -143,12 +143,13 @@ func (g *gateCounts) read() error {
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
-// id is the number of a gate, which is made if there is none.
+// id returns the number of a gate, and creates the gate if it does not exist.
 func (g *gateCounts) id(of gateName) (int64, error) {
 	if id := g.ids[of]; id != 0 {
 		return id, nil
 	}
-	d := g.words[of] // of one that no job names the next one says it
+	// If no job names the gate, the next job that does sets its rule.
+	d := g.words[of]
 	if err := g.c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
 		return 0, err
 	}
@@ -157,7 +158,7 @@ func (g *gateCounts) id(of gateName) (int64, error) {
 	return id, err
 }
 
-// mendLanes has each lane need its gates by their numbers, open, and with an unknown head.
+// mendLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
 func (g *gateCounts) mendLanes() error {
 	needs := map[int64]string{}
 	err := g.c.query(func(r row) (bool, error) {
@@ -165,7 +166,7 @@ func (g *gateCounts) mendLanes() error {
 		for line := range strings.Lines(r.text(2)) {
 			var d queue.Demand
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
-				return true, nil // a damaged lane has no needs that could be read
+				return true, nil // a damaged lane has no readable needs
 			}
 			of := nameOf(d, int(r.num(1)))
 			id, err := g.id(of)
@@ -209,17 +210,17 @@ func (g *gateCounts) write() error {
 	return nil
 }
 
-// nameOf names the gate of a user's demand.
+// nameOf returns the identity of the gate of a user's demand.
 func nameOf(d queue.Demand, uid int) gateName {
 	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
 
-// usedBytes selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it uses,
-// and how many of those are outputs.
+// usedBytes selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it
+// uses, and how many of those are outputs.
 const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
-// userFaults holds the users' counts against the rows.
+// userFaults compares the stored counts of users with the rows.
 func userFaults(c conn) (faults []string) {
 	const meta = `SELECT users FROM meta`
 	field := func(i int) func(string) (map[int64]int64, error) {
@@ -234,7 +235,7 @@ func userFaults(c conn) (faults []string) {
 	return slices.Concat(waiting, bytes, outputs)
 }
 
-// queueFaults holds the queues' counts against the rows.
+// queueFaults compares the stored counts of queues with the rows.
 func queueFaults(c conn) (faults []string) {
 	for _, of := range []struct {
 		member func(queueCount) int64
@@ -261,11 +262,11 @@ func queueFaults(c conn) (faults []string) {
 	return faults
 }
 
-// countSource says what a count is of, and the statements that read it and what it counts.
+// countSource names a count, and holds the statements that read the count and the rows that it counts.
 type countSource struct{ what, meta, table, rows string }
 
-// countFaults compares counts with the rows that they count. A count is the entry of the list in meta, or else the row
-// of its table. key reads from a column what the count is of.
+// countFaults compares counts with the rows that they count. The stored count is the entry in the list of
+// meta, or otherwise the row in the table. key reads the name of what is counted from a column.
 func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error), of countSource) (faults []string) {
 	list := ""
 	err := c.query(func(r row) (bool, error) {
@@ -292,7 +293,7 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 	}
 	maps.Copy(kept, changed)
 	for k := range there {
-		kept[k] += 0 // so that each is looked at
+		kept[k] += 0 // adds missing keys, so that the next loop checks them
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
@@ -302,8 +303,8 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 	return faults
 }
 
-// recount mends a backup: it counts the rows anew, makes missing indexes, and forgets
-// damaged parts of batches.
+// recount repairs a backup: it counts the rows again, creates missing indexes and removes damaged parts of
+// batches.
 func recount(c *liteConn) error {
 	wrong, err := schemaFaults(c)
 	if err != nil {

@@ -1,23 +1,26 @@
 package sql
 
-// Limits of one transaction that removes attempts and edges; the rest goes in later transactions.
+// Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
 const (
-	removeNow   = 200     // attempts of one job that go with it, and as many of its edges
-	removeMost  = 1000    // of all jobs that one transaction removes
-	removeStep  = 500     // of a job that was removed before
-	removeBytes = 1 << 20 // of output in the database; the attempt that reaches it is the last
+	// removeNow bounds the attempts that are removed together with their job, and also its dependency rows.
+	removeNow  = 200
+	removeMost = 1000 // attempts and dependency rows of all jobs that one transaction removes
+	removeStep = 500  // of a job that was removed earlier
+	// removeBytes bounds the output in the database that is removed. The attempt that reaches it is the last.
+	removeBytes = 1 << 20
 )
 
-// attemptRange are the first attempts of a job.
+// attemptRange describes the first attempts of a job.
 type attemptRange struct {
-	n       int   // how many
-	last    int64 // the number of the last one
-	outputs int64 // bytes of their outputs, wherever these are
-	stored  int64 // of them, in the database
-	all     bool  // there are no others
+	n       int   // number of attempts
+	last    int64 // number (n) of the last attempt
+	outputs int64 // bytes of outputs, in the database and in files
+	stored  int64 // bytes of outputs and results in the database
+	all     bool  // the job has no further attempts
 }
 
-// firstAttempts looks at up to most attempts of a job, or removeBytes of their outputs.
+// firstAttempts reads the sizes of the first attempts of a job: up to most attempts, or removeBytes of
+// output.
 func (t *tx) firstAttempts(seq int64, most int) (a attemptRange, err error) {
 	a.all = true
 	err = t.query(func(r row) (bool, error) {
@@ -32,7 +35,7 @@ func (t *tx) firstAttempts(seq int64, most int) (a attemptRange, err error) {
 	return a, err
 }
 
-// removeAttempts deletes attempts of a job; their output files are garbage.
+// removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
 func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	if a.n == 0 {
 		return nil
@@ -49,8 +52,8 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	return nil
 }
 
-// Remove implements rules.Tx. A long history, and many jobs that it has waited for, are deleted
-// later, by tidyRemoved; no reader sees them meanwhile.
+// Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
+// Readers do not see them in the meantime.
 func (t *tx) Remove(seq int64) error {
 	all, err := t.dropEdgesOf(seq, min(removeNow, removeMost-t.removed))
 	if err != nil {
@@ -76,8 +79,8 @@ func (t *tx) Remove(seq int64) error {
 	return err
 }
 
-// tidyRemoved deletes a step of what is left of a job that was removed. It reports whether
-// there is more.
+// tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be
+// called again.
 func (t *tx) tidyRemoved() (more bool, err error) {
 	var seq int64
 	err = t.query(func(r row) (bool, error) {

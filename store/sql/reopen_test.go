@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// What was reserved or running is leased again, with its fence, after the store
-// was opened anew, and only that: what has ended or was given back is not.
+// After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have
+// ended or were returned are not.
 func TestLeasesOutliveTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -63,8 +63,8 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	}
 }
 
-// What a process committed that died in its next transaction is there when the store is
-// opened, and nothing of that one is.
+// Transactions that a process committed before it died are stored when the database is opened again. Its last
+// transaction, which it did not commit, is not.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
 	dir := filled(t, 1)
 	path := filepath.Join(dir, fileName)
@@ -80,8 +80,8 @@ func TestCommitsOfADeadProcessHold(t *testing.T) {
 	enqueue(t, s, 1)
 }
 
-// A transaction that is undone leaves nothing in the writer's memory either: its
-// claims are free, its numbers are used again.
+// A transaction that is undone also leaves nothing in the writer's memory: its claimed jobs are free, and its
+// numbers are assigned again.
 func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
@@ -114,9 +114,9 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	}
 }
 
-// The database is not asked for jobs that cannot be there: not in an empty queue, and not
-// once the end of a lane has been seen, until one becomes runnable, also by a transaction that
-// is undone.
+// A claim does not query the database when it cannot find a job: neither in an empty queue, nor after a claim
+// has reached the end of a lane. It queries again once a job becomes ready, or once the claim of a job is
+// undone.
 func TestADryQueueIsNotAsked(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
@@ -150,8 +150,8 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	claims("none is left again", 0, false)
 }
 
-// A batch that was committed is in the queue after the store was opened anew, whole;
-// one that was not is gone with its ids, and cannot be gone on with.
+// After the store is opened again, all jobs of a committed batch are in the queue. A batch that was not
+// committed is discarded with its ids, and cannot be continued.
 func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -167,7 +167,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of three frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // moves one of three frames
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -197,8 +197,8 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// A committed batch for which the disk has no room when the store is opened counts in
-// full until it is moved, and its numbers are taken.
+// A committed batch that cannot be moved when the store is opened, because the disk is full, counts
+// completely until it is moved. Its numbers stay assigned.
 func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -207,12 +207,12 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of two frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // moves one of two frames
 		t.Fatal(err)
 	}
 	before := s.UserBytes(0)
 	s.Close()
-	full := filepath.Join(dir, reserve) // no reserve can be made there
+	full := filepath.Join(dir, reserve) // a directory with this name prevents creating the reserve
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,8 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	s.do(t.Context(), urgent, func(t *tx) error { s.space.at = time.Time{}; return nil }) // look again
+	// Force a new check of the free space.
+	s.do(t.Context(), urgent, func(t *tx) error { s.space.at = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
@@ -249,8 +250,8 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	asks("when it is finished", 2002, nil)
 }
 
-// A claim that is given up in the moment in which it is served, and could not be
-// after all, ends all the same.
+// A waiting claim that is cancelled at the moment when a job becomes available ends, even if the job cannot
+// be claimed after all.
 func TestAGivenUpClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
@@ -263,13 +264,14 @@ func TestAGivenUpClaimEnds(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			jobs, err := s.Await(ctx, 1)
-			for i := range jobs { // it was quicker
+			for i := range jobs { // the claim got the job before it was cancelled
 				_, err = s.Exchange(context.Background(), store.Report{Ended: []store.Settlement{{Lease: jobs[i].Lease(), Decision: queue.Decision{State: queue.Completed}}}})
 			}
 			done <- err
 		}()
 		held := make(chan error, 1)
-		go func() { // the job comes back, and is held at once: there is nothing to claim
+		// Return the job and hold it in one step, so that there is nothing to claim.
+		go func() {
 			_, err := s.Exchange(context.Background(), store.Report{Changed: []store.Changed{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
@@ -288,8 +290,8 @@ func TestAGivenUpClaimEnds(t *testing.T) {
 	}
 }
 
-// Jobs whose ranking anew was cut short, or whose order was changed while the store was
-// closed, are ranked when it is open again, even if the order is the old one by then.
+// If computing new ranks was interrupted, or the order changed while the store was closed, the jobs get their
+// ranks after it is opened again. This also holds if the order has changed back in the meantime.
 func TestRankingOutlivesTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -331,7 +333,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 	if err := s.SetOrder(t.Context(), byPriority); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // blocked, held, a step of the pending
+	for range 3 { // finishes blocked and held, and a part of pending
 		if _, err := s.Rerank(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -347,8 +349,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 	s.Close()
 }
 
-// Nobody can say before a claim what its fence will be: not by the claims before it, nor
-// by those of other jobs.
+// The fence of a claim cannot be predicted from earlier claims of the same job or of other jobs.
 func TestFencesCannotBeGuessed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 100)

@@ -10,42 +10,43 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// rankStep is how many waiting jobs are ranked anew in one transaction: few enough
-// that nobody who waits for the disk feels it.
+// rankStep is the number of waiting jobs that get a new rank in one transaction. It keeps the transaction
+// short, so that other callers do not notice a delay.
 // See docs/decisions/0010.
 const rankStep = 250
 
-// ranking is how far the waiting jobs have been ranked anew: those of earlier states,
-// and of this one up to seq. State 0 is all of them.
+// ranking is the progress of computing new ranks for the waiting jobs: all jobs of earlier states have one,
+// and those of this state up to seq. State 0 means that all jobs have new ranks.
 type ranking struct {
 	state queue.State
 	seq   int64
 }
 
-// rankingStates are those whose jobs have a rank, in the order in which they are gone
-// through. What is claimed meanwhile is ranked as it is claimed, so nothing is missed
-// that moves from a state to come into one that is done.
+// rankingStates are the states whose jobs have a rank, in the order in which Rerank processes them. A claim
+// computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
+// missed.
 var rankingStates = []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}
 
-// orderText is an order as meta keeps it.
+// orderText encodes an order for the table meta.
 func orderText(o queue.Order) string {
 	return fmt.Sprintf("%s %s %d", o.Scheduling, o.Aging, o.Interval.Milliseconds())
 }
 
-// readOrder reads what orderText wrote.
+// readOrder decodes what orderText wrote.
 func readOrder(text string) (o queue.Order) {
 	words := strings.Split(text, " ")
-	if len(words) != 3 { // of a queue that has none yet
+	if len(words) != 3 { // a new queue has no stored order yet
 		return o
 	}
-	ms, _ := strconv.ParseInt(words[2], 10, 64) // orderText wrote it
+	ms, _ := strconv.ParseInt(words[2], 10, 64) // orderText wrote a number
 	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]), Interval: time.Duration(ms) * time.Millisecond}
 }
 
-// Order is how ranks are made.
+// Order returns the order by which ranks are computed.
 func (s *engine) Order() queue.Order { return *s.order.Load() }
 
-// SetOrder has new jobs ranked by another order, and those that wait by Rerank.
+// SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
+// jobs.
 func (s *engine) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		if t.s.mem.order == o {
@@ -56,8 +57,8 @@ func (s *engine) SetOrder(ctx context.Context, o queue.Order) error {
 	})
 }
 
-// resumeRanking goes on where the last service stopped, or begins if the order was
-// changed while none ran.
+// resumeRanking continues where the last service stopped. If the order was changed while no service ran, it
+// starts again.
 func (s *engine) resumeRanking(ctx context.Context) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
@@ -67,7 +68,7 @@ func (s *engine) resumeRanking(ctx context.Context) error {
 	})
 }
 
-// beginRanking ranks what is leased at once; the rest is Rerank's.
+// beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
 func (t *tx) beginRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
 	if err := t.exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
@@ -92,7 +93,8 @@ func (t *tx) endRanking() error {
 	return err
 }
 
-// Rerank ranks the next step of the waiting jobs anew, if the order has changed.
+// Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
+// remain.
 func (s *engine) Rerank(ctx context.Context) (more bool, err error) {
 	if !s.counted().Reranking {
 		return false, nil

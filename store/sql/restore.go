@@ -10,25 +10,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Restored says what a backup that was put in place holds.
+// Restored reports the contents of a restored backup.
 type Restored struct {
 	Jobs    int64
 	Outputs int64
 }
 
-// restoring is the name of the database while it is prepared.
+// restoring is the file name of the database while it is prepared.
 const restoring = "restore.tmp"
 
-// Restore checks a backup, counts its rows anew and prepares it beside the database of a folder, which no
-// service uses. save makes the output file of a name. The database is as it was until
-// the returned function puts the backup in its place; what was there is moved into
-// the folder aside. each hears how many bytes were copied so far. An error leaves all as it was.
+// Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. save
+// creates the output file with a name. each receives the number of bytes copied so far and the size of the
+// backup. The existing database is not changed until the returned function replaces it with the backup, and
+// moves the old files into the directory aside. On an error, nothing is changed.
 //
-// Numbers that have been given out since the backup are not given out again, if the
-// database in the folder can still be read.
+// Numbers that were assigned after the backup was made are not assigned again, if the existing database can
+// still be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string, with func() error) error, err error) {
 	path := filepath.Join(dir, restoring)
-	sweepRestoring(path) // SQLite would take an old journal for the new file's
+	sweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {
 		if err != nil {
 			sweepRestoring(path)
@@ -61,14 +61,14 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), ea
 	return done, func(aside string, with func() error) error { return putInPlace(dir, path, aside, with) }, nil
 }
 
-// sweepRestoring deletes what a restoring that was killed has left.
+// sweepRestoring deletes the files of a Restore that was killed.
 func sweepRestoring(path string) {
 	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
 		os.Remove(path + end)
 	}
 }
 
-// notBackup adds to what was found wrong with a file that nothing was changed.
+// notBackup adds to an error of a backup file that nothing was changed.
 func notBackup(file string, err error) error {
 	var e *queue.Error
 	if err == nil || errors.As(err, &e) {
@@ -134,7 +134,7 @@ func checkBackup(c *liteConn) error {
 	return err
 }
 
-// unpack moves the outputs of a backup into their files.
+// unpack writes the outputs in a backup to their files.
 func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
 	if done.Jobs, err = c.number(`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
 		return done, err
@@ -176,12 +176,12 @@ func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Re
 	if done.Outputs == 0 {
 		return done, nil
 	}
-	err = c.exec(`VACUUM`) // else the file would stay as large as they were
+	err = c.exec(`VACUUM`) // otherwise the file keeps the size that it had with the outputs
 	return done, err
 }
 
-// keepNumbers raises a backup's numbers to those of the database that it is to
-// replace, if there is one that can be read, and to those of the folder's mark.
+// keepNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
+// of the mark.
 func keepNumbers(c *liteConn, path string) error {
 	p := readMark(filepath.Dir(path))
 	err := c.exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.commits, p.nextSeq, p.nextEvent)
@@ -208,9 +208,9 @@ func keepNumbers(c *liteConn, path string) error {
 	return err
 }
 
-// putInPlace moves what is there aside and a prepared database in its place, at last.
-// Until then a service refuses to start: a database has been here, and is missing. So
-// who was killed meanwhile restores again.
+// putInPlace moves the existing files aside, then renames the prepared database. Between the two steps a
+// service refuses to start, because the mark shows that a database is missing. If the process is killed
+// between the steps, the user can run restore again.
 func putInPlace(dir, prepared, aside string, with func() error) error {
 	m, err := openMark(dir)
 	if err == nil {

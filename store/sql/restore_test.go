@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// backedUp is a backup of n jobs with this command.
+// backedUp returns a backup of a queue with n jobs that have the given command.
 func backedUp(t *testing.T, n int, command string) (file string) {
 	t.Helper()
 	s := openStore(t, t.TempDir())
@@ -59,8 +59,8 @@ func restore(dir, file string) error {
 	return replace(aside, func() error { return nil })
 }
 
-// What a restoring that was killed has left does not get into the next one, though
-// SQLite would take its journal for the new file's.
+// The files of a restore that was killed do not affect the next one, although SQLite would apply the old
+// journal to the new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
 	killed := filepath.Join(t.TempDir(), restoring)
@@ -101,7 +101,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 	}
 }
 
-// A file that SQLite finds sound but that is not made as a queue is refused.
+// A database that SQLite considers sound, but whose schema is not that of a queue, is rejected.
 func TestRestoreRefusesOtherDatabases(t *testing.T) {
 	for _, change := range []string{
 		`DROP TABLE keys`,
@@ -128,8 +128,8 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 	}
 }
 
-// A newer schema that says that this program may use it is restored, and nothing is
-// wrong with it.
+// A backup with a newer schema that allows this version to use it can be restored, and doctor reports no
+// faults in it.
 func TestRestoreOfANewerSchema(t *testing.T) {
 	file := backedUp(t, 3, "true")
 	c, err := openConn(file)

@@ -9,7 +9,8 @@ import (
 	"sync"
 	"time"
 
-	quick "github.com/go-json-experiment/json" // half the time of encoding/json, once a claim
+	// It takes half the time of encoding/json, which matters once per claim.
+	quick "github.com/go-json-experiment/json"
 	compatible "github.com/go-json-experiment/json/v1"
 
 	"github.com/queuectl/queuectl/queue"
@@ -17,19 +18,19 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// headColumns are the columns of a job that are short, in the order that readHead takes
-// them; jobColumns are these and what else there is of a job but for what it is given as
-// env and stdin; wholeColumns have that too.
+// headColumns are the short columns of a job, in the order of readHead. jobColumns also contain the labels,
+// the error and the settings. wholeColumns also contain the input: env and stdin.
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored, input_gone`
-	jobColumns   = headColumns + `, labels, error, terms`
-	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
+	jobColumns = headColumns + `, labels, error, terms`
+	// ownColumns are like jobColumns, but contain the settings only of one user's jobs.
+	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
 )
 
-// width is how many columns they are.
+// width returns the number of columns.
 func width(columns string) int {
 	switch columns {
 	case headColumns:
@@ -40,13 +41,13 @@ func width(columns string) int {
 	return headWidth + 4
 }
 
-// headWidth is how many columns of a job are short.
+// headWidth is the number of headColumns.
 var headWidth = strings.Count(headColumns, ",") + 1
 
-// missing stands for an input that should be there: it cannot be read.
+// missing replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
 const missing = `{`
 
-// Where some stand among them.
+// Indexes of some of the headColumns.
 const (
 	uidColumn      = 3
 	stateColumn    = 4
@@ -57,13 +58,14 @@ const (
 	laneColumn     = 30
 )
 
-// maxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table inputs.
+// maxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
+// inputs.
 const maxInline = store.KeptInput
 
-// errDamaged is the error of a row whose texts cannot be read.
+// errDamaged marks the error of a row whose texts cannot be decoded.
 var errDamaged = errors.New("damaged")
 
-// texts are what a job runs by, as its row and its input have it.
+// texts holds a job's labels, settings and input, encoded as its row and its input store them.
 type texts struct{ labels, terms, input string }
 
 // stored returns how many bytes count for a job with these texts and this number of dependencies.
@@ -71,8 +73,8 @@ func (t *texts) stored(dependencies int) int64 {
 	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// storedAll returns how many bytes the jobs made from the drafts add to their user's total. The parameter list holds
-// the drafts' texts.
+// storedAll returns how many bytes the jobs made from the drafts add to their user's total. The parameter
+// list holds the drafts' texts.
 func storedAll(drafts []queue.Job, list []texts) (n int64) {
 	for i := range list {
 		n += list[i].stored(len(drafts[i].After))
@@ -80,7 +82,7 @@ func storedAll(drafts []queue.Job, list []texts) (n int64) {
 	return n
 }
 
-// textsOf writes what a job runs by.
+// textsOf encodes the settings of a job.
 func textsOf(terms queue.Execution) (t texts, err error) {
 	var labels []byte
 	if len(terms.Labels) > 0 {
@@ -96,7 +98,7 @@ func textsOf(terms queue.Execution) (t texts, err error) {
 	return t, nil
 }
 
-// inputOf writes env and stdin as a JSON object, "" if there are none.
+// inputOf encodes env and stdin as a JSON object, or returns "" if the job has neither.
 func inputOf(terms *queue.Execution) string {
 	if len(terms.Env) == 0 && terms.Stdin == "" {
 		return ""
@@ -118,7 +120,7 @@ func inputOf(terms *queue.Execution) string {
 	return string(b)
 }
 
-// appendText appends a text as JSON. Most need no escape, and so no encoder.
+// appendText appends a text as JSON. Most texts need no escapes, so they skip the encoder.
 func appendText(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -132,7 +134,7 @@ func appendText(b []byte, text string) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// inline is the input as the job's row has it: nil, if it is too long for that.
+// inline returns the input as the job's row stores it. It returns nil if the input is too long for the row.
 func (t *texts) inline() any {
 	if len(t.input) > maxInline {
 		return nil
@@ -140,10 +142,10 @@ func (t *texts) inline() any {
 	return t.input
 }
 
-// scratch are buffers to read texts in.
+// scratch is a pool of buffers for reading texts.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// readTexts takes the columns that have what a job runs by.
+// readTexts decodes a job's labels and settings and, if whole is set, its input.
 func readTexts(r row, whole bool, terms *queue.Execution) error {
 	buf := scratch.Get().(*[]byte)
 	defer func() {
@@ -152,7 +154,8 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 		}
 	}()
 	text := append((*buf)[:0], r.view(headWidth+2)...)
-	if whole { // terms and input are two objects, which are read as one
+	// The settings and the input are two JSON objects. Join them into one, to decode only once.
+	if whole {
 		if input := r.view(headWidth + 3); len(input) > 0 {
 			n := len(text) - 1
 			if n < 0 || text[n] != '}' || input[0] != '{' {
@@ -169,10 +172,11 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 	return err
 }
 
-// asWritten has durations be numbers of nanoseconds, as encoding/json, by which texts are written, has them.
+// asWritten decodes durations as numbers of nanoseconds. The texts are written by encoding/json, which
+// encodes durations like that.
 var asWritten = compatible.FormatDurationAsNano(true)
 
-// readHead makes a job of a row of headColumns.
+// readHead reads a job from a row of headColumns.
 func readHead(r row) queue.Job {
 	n, t := r.num, r.text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
@@ -190,7 +194,7 @@ func readHead(r row) queue.Job {
 	}
 }
 
-// readProgress reads what PutProgress wrote; what cannot be read is none.
+// readProgress decodes what PutProgress wrote. It returns nil if the text is damaged.
 func readProgress(text []byte) *queue.Progress {
 	if len(text) == 0 {
 		return nil
@@ -202,8 +206,8 @@ func readProgress(text []byte) *queue.Progress {
 	return p
 }
 
-// readDemands reads what demandsText wrote. What cannot be read is a lock that has no room: the
-// job must not run without whatever it was.
+// readDemands decodes what demandsText wrote. It replaces damaged demands by a lock that is never free,
+// because the job must not run without its gates.
 func readDemands(text []byte) (list []queue.Demand) {
 	if len(text) == 0 {
 		return nil
@@ -214,8 +218,8 @@ func readDemands(text []byte) (list []queue.Demand) {
 	return list
 }
 
-// readJob makes a job of a row of columns that begin with headColumns. If its texts are
-// damaged, the job is whole but for them, and its Error says so as the error does.
+// readJob reads a job from a row of columns that begin with headColumns. If the settings are damaged, it
+// returns an error, and the job without its settings and with that error in its field Error.
 func readJob(r row, columns string) (queue.Job, error) {
 	j := readHead(r)
 	if columns == headColumns {
@@ -231,8 +235,8 @@ func readJob(r row, columns string) (queue.Job, error) {
 	return j, nil
 }
 
-// readMoved makes what can be moved of a row of columns that begin with headColumns. If its texts
-// are damaged it says so.
+// readMoved reads a job, with its place in the queue, from a row of columns that begin with headColumns. It
+// sets Damaged if the settings are damaged.
 func readMoved(r row, columns string) rules.Job {
 	j, err := readJob(r, columns)
 	j.Rank = r.num(rankColumn)
@@ -246,10 +250,10 @@ func readMoved(r row, columns string) rules.Job {
 const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
 	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
 
-// attemptWidth is how many they are.
+// attemptWidth is the number of attemptColumns.
 var attemptWidth = strings.Count(attemptColumns, ",") + 1
 
-// readAttempt makes an attempt, without output, of a row of attemptColumns.
+// readAttempt reads an attempt without its output from a row of attemptColumns.
 func readAttempt(r row) queue.Attempt {
 	n, t := r.num, r.text
 	return queue.Attempt{
@@ -259,8 +263,8 @@ func readAttempt(r row) queue.Attempt {
 	}
 }
 
-// numbers parses meta.reserved or meta.users. It returns a map from each entry's first number to its second. fieldOf
-// reads the remaining numbers.
+// numbers parses meta.reserved or meta.users. It returns a map from each entry's first number to its second.
+// fieldOf reads the remaining numbers.
 func numbers(list string) (map[int64]int64, error) {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
@@ -276,13 +280,13 @@ func numbers(list string) (map[int64]int64, error) {
 	return of, nil
 }
 
-// fieldOf returns field i of each entry in such a list, by the first number of the entry. It leaves out entries
-// without that field.
+// fieldOf returns field i of each entry in such a list, by the first number of the entry. It leaves out
+// entries without that field.
 func fieldOf(list string, i int) map[int64]int64 {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
 		if parts := strings.Split(entry, "/"); len(parts) > i {
-			first, _ := strconv.ParseInt(parts[0], 10, 64) // numbers has looked at these
+			first, _ := strconv.ParseInt(parts[0], 10, 64) // numbers has parsed it before
 			of[first], _ = strconv.ParseInt(parts[i], 10, 64)
 		}
 	}
@@ -298,7 +302,7 @@ func appendReserved(list []byte, seq, fence, node int64) []byte {
 	return list
 }
 
-// appendNumbers adds a pair to such a list.
+// appendNumbers adds an entry of two numbers to such a list.
 func appendNumbers(list []byte, first, second int64) []byte {
 	list = append(strconv.AppendInt(list, first, 10), '/')
 	return append(strconv.AppendInt(list, second, 10), ' ')

@@ -9,8 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// What a job is given as env and stdin is JSON, whatever it holds, and nothing where
-// there is none.
+// The stored form of env and stdin is valid JSON for any content, and empty if a job has neither.
 func TestInputIsJSON(t *testing.T) {
 	strange := "\x00\x01\x1f \"\\/<>&~\x7fäöü\u2028\U0001f600\n\r\t"
 	for _, terms := range []queue.Execution{

@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// What notes holds: one row a key.
+// Keys of the table notes.
 const (
-	noteRunners = "runners" // the folders of the runners that may have leases, as JSON
-	noteFile    = "file"    // which database it is: a copy is another one
+	noteRunners = "runners" // directories of the runners that may have leases, as JSON
+	noteFile    = "file"    // id of the database; a copy has another id
 )
 
-// runnersNote is the key of the note of the runners that a node has.
+// runnersNote returns the key of the note about a node's runners.
 func runnersNote(node int64) string {
 	if node == 0 {
 		return noteRunners
@@ -20,7 +20,7 @@ func runnersNote(node int64) string {
 	return noteRunners + "/" + strconv.FormatInt(node, 10)
 }
 
-// NoteRunners keeps the folders of the runners that may have leases.
+// NoteRunners stores the directories of the runners that may have leases.
 func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 	list, err := json.Marshal(dirs)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 	})
 }
 
-// loadFile notes which database this is, and whether it was another one.
+// loadFile sets the id of the database. If the stored id differs, the database is a copy or was moved.
 func (s *engine) loadFile(id string) error {
 	s.file = id
 	was, err := noted(s.db, noteFile)
@@ -44,7 +44,7 @@ func (s *engine) loadFile(id string) error {
 	return err
 }
 
-// noted reads a note, "" if there is none.
+// noted reads the note with a key. It returns "" if there is no such note.
 func noted(c interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 }, key string) (value string, err error) {

@@ -12,15 +12,15 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// scheduleColumns are the columns of a schedule that are short, and the draft of its jobs;
-// scheduleWhole are all of them. readSchedule takes both.
+// scheduleColumns are the short columns of a schedule, and the draft of its jobs. scheduleWhole are all
+// columns. readSchedule reads both.
 const (
 	scheduleColumns = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
 	scheduleWhole   = scheduleColumns + `, input, spec`
-	scheduleDraft   = 18 // where the draft stands among them
+	scheduleDraft   = 18 // index of the draft in scheduleColumns
 )
 
-// readSchedule makes a schedule of a row. If its texts cannot be read its note says so.
+// readSchedule reads a schedule from a row. If its texts are damaged, its Note says so.
 func readSchedule(r row, whole bool) store.Schedule {
 	n, t := r.num, r.text
 	s := store.Schedule{
@@ -52,13 +52,14 @@ func readSchedule(r row, whole bool) store.Schedule {
 	return s
 }
 
-// keptDraft is the draft of a schedule's jobs as it is stored.
+// keptDraft is the stored form of the draft of a schedule's jobs.
 type keptDraft struct {
 	queue.Job
-	ParentIDs []string `json:"parent_ids,omitempty"` // the ids of those that it waits for, as they were named
+	// ParentIDs are the ids of the jobs that the draft depends on, as the user wrote them.
+	ParentIDs []string `json:"parent_ids,omitempty"`
 }
 
-// draftTexts writes the draft of a schedule's jobs.
+// draftTexts encodes the draft of a schedule's jobs.
 func draftTexts(j queue.Job) (draft, input string, err error) {
 	input = inputOf(&j.Execution)
 	j.Env, j.Stdin = nil, ""
@@ -131,11 +132,11 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 	return stored, err
 }
 
-// storedSchedule has the members of a schedule that a change of it needs.
+// storedSchedule holds the columns of a schedule that are needed to change it.
 type storedSchedule struct {
 	gen   int64 // 0 if there is no schedule of the name
 	uid   int
-	bytes int64 // that count for the user
+	bytes int64 // bytes that count for the user
 }
 
 func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
@@ -146,7 +147,7 @@ func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
 	return s, err
 }
 
-// tellSchedule tells what happened to a schedule.
+// tellSchedule adds an event about a schedule.
 func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	if err != nil {
@@ -155,7 +156,7 @@ func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
 	return t.AddEvent(kind, nil, 0, raw)
 }
 
-// errNoSchedule says that there is no schedule of a name.
+// errNoSchedule returns the error for a schedule that does not exist.
 func errNoSchedule(name string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list", queue.Clip(name))
 }
@@ -208,7 +209,7 @@ func (t *tx) Taken(id string) (bool, error) {
 	return taken[id], err
 }
 
-// Schedule reads a schedule and its newest runs.
+// Schedule returns a schedule and its newest runs.
 func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		runs = nil
@@ -234,7 +235,7 @@ func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedul
 	return found, runs, err
 }
 
-// Schedules lists schedules by name.
+// Schedules returns a page of schedules, sorted by name.
 func (s *engine) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
@@ -248,7 +249,7 @@ func (s *engine) Schedules(ctx context.Context, after string, limit int) (list [
 	return list, err
 }
 
-// RemoveSchedule forgets a schedule and its runs.
+// RemoveSchedule removes a schedule and its runs.
 func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		was, err := t.storedSchedule(name)
@@ -271,7 +272,7 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 	})
 }
 
-// PauseSchedule has a schedule make no jobs until it goes on.
+// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
 func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		is, err := t.Schedule(p.Name)
@@ -301,18 +302,18 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
 	})
 }
 
-// maxDue is how many schedules that are due are looked at, so that users take turns.
+// maxDue is the number of due schedules that are read, so that users can take turns.
 // See docs/decisions/0014.
 const maxDue = 10_000
 
-// DueSchedules lists schedules that are due, and says how long until the next one is.
+// DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
 func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		now := s.now()
 		due, next = nil, time.Hour
 		type named struct {
 			name string
-			turn int // how many of its user come before it
+			turn int // number of earlier schedules of the same user
 		}
 		var list []named
 		turns := map[int64]int{} // by uid
@@ -352,7 +353,7 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 	return due, next, err
 }
 
-// Fire carries out and records what is to become of instants of a schedule.
+// Fire carries out and records the plan for occurrences of a schedule.
 func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
 	err = s.do(ctx, prompt, func(t *tx) (err error) {
 		if err := t.s.host.room(); err != nil && len(f.Runs) > 0 {
@@ -364,7 +365,7 @@ func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, e
 	return fired, err
 }
 
-// enqueueFor has a job of a schedule wait.
+// enqueueFor enqueues a job of a schedule.
 func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
 	list, err := allTexts(drafts)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A schedule whose job cannot be read fires nothing, says so, can be paused and replaced, and keeps
-// nobody from the others.
+// A schedule with a damaged draft creates no jobs and reports the damage. It can be paused and replaced, and
+// does not affect other schedules.
 func TestADamagedSchedule(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
@@ -53,7 +53,8 @@ func TestADamagedSchedule(t *testing.T) {
 	}
 }
 
-// Schedules, what became of their instants and whose jobs are whose are kept when the store is closed.
+// Schedules, their runs and the link between jobs and schedules are still stored after the store is closed
+// and opened again.
 func TestSchedulesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

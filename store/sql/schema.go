@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// migrations hold the statements that lead from schema version i to i + 1. They
-// run forward only, each version in one transaction with its number.
+// migrations holds the statements that lead from schema version i to i + 1. Migrations only run forward. Each
+// version is one transaction, which also stores the version number.
 //
-// In a row of jobs or attempts the columns that may be long come last: SQLite reads
-// what stands before them without them. In jobs numbers come first: PostgreSQL finds a column
-// behind a text by walking over all before it.
+// In rows of jobs and attempts, columns with long values come last: SQLite can read the columns before them
+// without reading the long values. In jobs, numbers come before texts: PostgreSQL finds a column that follows
+// a text only by walking over all columns before it.
 // See docs/decisions/0001.
 var migrations = [][]string{{
 	`CREATE TABLE meta (
@@ -100,11 +100,13 @@ var migrations = [][]string{{
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
 		input        TEXT    DEFAULT ''           -- JSON of env and stdin, '' if there are none, NULL if it stands in inputs
 	) STRICT`,
-	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`, // others have their number for an id, and are found by it
+	// A job that was enqueued without an id has its number as its id, and is found by the number.
+	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`,
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,
-	`CREATE INDEX jobs_retried ON jobs (uid, rank, seq) WHERE place = 2 AND state = 4`, // see BestWaiting
+	// Used by BestWaiting.
+	`CREATE INDEX jobs_retried ON jobs (uid, rank, seq) WHERE place = 2 AND state = 4`,
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
 	`CREATE INDEX jobs_unique ON jobs (uid, unique_key, ended_at) WHERE unique_key <> ''`,
@@ -127,8 +129,9 @@ var migrations = [][]string{{
 		priority  INTEGER NOT NULL  -- of the job at the head; see rules.Lane
 	) STRICT`,
 	`CREATE UNIQUE INDEX lanes_name ON lanes (queue, uid, demands)`,
-	`CREATE INDEX lanes_plain ON lanes (uid) WHERE demands = ''`,                      // see BestWaiting
-	`CREATE INDEX lanes_user ON lanes (uid, head_rank, head_seq) WHERE demands <> ''`, // see BestWaiting
+	// Used by BestWaiting, as the next index.
+	`CREATE INDEX lanes_plain ON lanes (uid) WHERE demands = ''`,
+	`CREATE INDEX lanes_user ON lanes (uid, head_rank, head_seq) WHERE demands <> ''`,
 	`CREATE INDEX lanes_open ON lanes (queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,
 	`CREATE INDEX lanes_shut ON lanes (shut, queue, head_rank, head_seq) WHERE demands <> '' AND shut <> 0`,
 	`CREATE INDEX lanes_shut_user ON lanes (shut, queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut <> 0`,
@@ -148,7 +151,7 @@ var migrations = [][]string{{
 	`CREATE INDEX gates_idle ON gates (id) WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`,
 	`CREATE INDEX gates_kept ON gates (id) WHERE kept = 1`,
 	`CREATE INDEX gates_opens ON gates (opens) WHERE opens > 0`,
-	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // of rates, in the last period
+	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // starts at rate gates in the last period
 	`CREATE INDEX starts_at ON starts (gate, at)`,
 	`CREATE TABLE edges (
 		id        INTEGER PRIMARY KEY AUTOINCREMENT, -- never again: see ended
@@ -210,7 +213,7 @@ var migrations = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (seq, n) WHERE output_bytes > 0`,
-	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts or edges are still there
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // removed jobs that still have attempts or dependency rows
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,
@@ -334,8 +337,8 @@ var migrations = [][]string{{
 	`CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID`,
 }}
 
-// checkSchema refuses a schema that these steps do not lead to, unless the file says
-// that it may be used all the same.
+// checkSchema returns an error if the schema is newer than these migrations, unless the database states that
+// this version may use it.
 func checkSchema(c *liteConn, steps [][]string) error {
 	version, err := c.number(`PRAGMA user_version`)
 	if err != nil || version >= 0 && version <= int64(len(steps)) {
@@ -346,14 +349,15 @@ func checkSchema(c *liteConn, steps [][]string) error {
 		return nil
 	}
 	var e *sqliteError
-	if errors.As(err, &e) && kindOf(err) != mistake { // else there is no such table or column
+	if errors.As(err, &e) && kindOf(err) != mistake { // otherwise the table or column does not exist
 		return err
 	}
 	return queue.Errorf(store.ErrNewerSchema.Code, "the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again", version, len(steps))
 }
 
-// checkTables refuses a schema of another version, and tables that lack a column: until the first release a program may
-// have other tables under the same version. It must be called before anything reads the tables.
+// checkTables returns an error if the schema is newer or if a table lacks a column. Until the first release,
+// a program may have created different tables under the same version number. checkTables must be called
+// before anything reads the tables.
 func checkTables(c *liteConn) error {
 	if err := checkSchema(c, migrations); err != nil {
 		return err
@@ -389,7 +393,7 @@ func checkTables(c *liteConn) error {
 	return nil
 }
 
-// otherTables refuses a database that lacks a column.
+// otherTables returns the error for a database that lacks a column.
 func otherTables(c *liteConn, column string) error {
 	file := ""
 	err := c.query(func(r row) (bool, error) {
@@ -399,8 +403,8 @@ func otherTables(c *liteConn, column string) error {
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code, "the database %s was created by another version of queuectl: it has no column %s; use that version, or move the directory away to start with an empty queue", file, column)))
 }
 
-// hasTables reports whether all tables were created by exactly these statements. If so, no column is missing, and the
-// columns need not be compared.
+// hasTables reports whether all tables were created by exactly these statements. If so, no column is missing,
+// and the columns need not be compared.
 func hasTables(c *liteConn, statements []string) (bool, error) {
 	tables := map[string]bool{}
 	err := c.query(func(r row) (bool, error) {
@@ -421,8 +425,8 @@ func columnsIn(c *liteConn) (list []string, err error) {
 	return list, err
 }
 
-// migrate brings the schema up to date; each version is one transaction, so a
-// crash leaves the old one or the new one.
+// migrate updates the schema to the newest version. Each version is one transaction, so a crash leaves either
+// the old version or the new one.
 func migrate(c *liteConn, steps [][]string) error {
 	if err := checkSchema(c, steps); err != nil {
 		return err
@@ -443,14 +447,14 @@ func migrateOne(c *liteConn, from int, statements []string) error {
 	return carryOutAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID), fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
 }
 
-// carryOutAll carries out statements in one transaction.
+// carryOutAll executes statements in one transaction.
 func carryOutAll(c *liteConn, statements []string) error {
 	if err := c.exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
 	for _, s := range statements {
 		if err := c.exec(s); err != nil {
-			c.exec(`ROLLBACK`) // the first error is the one to tell
+			c.exec(`ROLLBACK`) // the first error is the one to report
 			return err
 		}
 	}

@@ -10,18 +10,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxScreenLanes is how many lanes are looked at for what is next.
+// maxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
 // See docs/decisions/0065.
 const maxScreenLanes = 500
 
-// ranked is a job by what puts it in its place.
+// ranked is a job with its sort key.
 type ranked struct{ at, seq int64 }
 
 func (a ranked) compare(b ranked) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
 }
 
-// Screen reads the jobs of each part by an index that has them in their order.
+// Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
+// sorted in the order of that part.
 func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
@@ -64,20 +65,21 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 	return screen, nil
 }
 
-// forScreen reads a job, and what it runs if it is the submitter's, or there is none.
+// forScreen reads a job. It omits the job's settings if submitter is set and the job belongs to another user.
 func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
 	columns, args := jobColumns, []any{seq}
 	if submitter != nil {
 		columns, args = ownColumns, []any{int64(*submitter), seq}
 	}
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
-	if err == nil && (!found || j.ID == "") { // it was there a moment ago
+	if err == nil && (!found || j.ID == "") { // the same read has found it before
 		err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }
 
-// lastEnded reads the jobs of some states that ended last; of equal times the last one first.
+// lastEnded reads the jobs of some states that ended last, the newest first. Among jobs with the same end
+// time, the one with the highest number comes first.
 func lastEnded(states ...queue.State) func(*reader, int) ([]ranked, error) {
 	var of [][]any
 	for _, state := range states {
@@ -87,7 +89,7 @@ func lastEnded(states ...queue.State) func(*reader, int) ([]ranked, error) {
 		func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })
 }
 
-// ofStates reads the first of a statement's order, over some states.
+// ofStates reads the first jobs of some states, in the order of the statement.
 func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, error) {
 	var of [][]any
 	for _, state := range states {
@@ -96,7 +98,7 @@ func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, e
 	return firstOf(sql, of, ranked.compare)
 }
 
-// firstOf reads the first of a statement's order, over some arguments of it.
+// firstOf executes a statement with each list of arguments and returns the first jobs of all results.
 func firstOf(sql string, of [][]any, order func(a, b ranked) int) func(*reader, int) ([]ranked, error) {
 	return func(r *reader, rows int) (list []ranked, err error) {
 		for _, args := range of {
@@ -115,7 +117,7 @@ func timedJobs(r *reader, rows int) ([]ranked, error) {
 	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
 }
 
-// rankedBy reads what puts jobs in their place, and their seqs.
+// rankedBy returns the sort keys and numbers of the jobs that a statement selects.
 func (r *reader) rankedBy(sql string, args ...any) (list []ranked, err error) {
 	err = r.query(func(r row) (bool, error) {
 		list = append(list, ranked{r.num(0), r.num(1)})

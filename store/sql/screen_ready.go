@@ -11,12 +11,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a lane as a reader goes through it. The claimed jobs of a user and queue count as one more lane.
+// readyLane is a lane while a reader goes through its jobs. The claimed jobs of a user in a queue count as
+// one more lane.
 type readyLane struct {
 	queue string
 	uid   int
-	id    int64      // 0 if list is complete
-	list  []readyJob // the next ones, at least one
+	id    int64      // 0 if list contains all jobs
+	list  []readyJob // the next jobs, at least one
 }
 
 // readyJob is a job of a readyLane.
@@ -25,11 +26,11 @@ type readyJob struct {
 	priority int64
 }
 
-// readyPiece is how many jobs of a lane are read with one query, after the first one.
+// readyPiece is the number of jobs of a lane that one query reads, after the first job.
 const readyPiece = 20
 
-// readyJobs returns a function that reads the jobs that are ready in the order in which they start if no gate is full:
-// first the claimed jobs, then the others. Users take turns, see store/rules/turns.go.
+// readyJobs returns a function that reads the jobs that are ready in the order in which they start if no gate
+// is full: first the claimed jobs, then the others. Users take turns, see store/rules/turns.go.
 func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranked, error) {
 	return func(r *reader, rows int) (list []ranked, err error) {
 		lanes, err := r.claimedLanes(reserved, rows)
@@ -70,7 +71,8 @@ func (r *reader) inTurn(
 	return list, err
 }
 
-// claimedLanes reads the claimed jobs that have not started. Of those that have left their lanes, it reads up to rows.
+// claimedLanes reads the claimed jobs that have not started. It reads up to rows of the jobs that have left
+// their lanes.
 func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns  = `queue, uid, rank, seq, priority, place`
@@ -108,9 +110,10 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 	return lanes, err
 }
 
-// readyLanes finds the lanes that have jobs that are not claimed, up to maxScreenLanes, each with its first such job.
+// readyLanes returns up to maxScreenLanes lanes that have jobs which are not claimed, each with its first
+// such job.
 func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
-	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // from one lane with jobs to the next
+	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // skips lanes without jobs
 		l := &readyLane{id: -1}
 		err = r.query(func(r row) (bool, error) {
 			l.id, l.queue, l.uid = r.num(0), r.text(1), int(r.num(2))
@@ -149,22 +152,24 @@ func (r *reader) readOn(l *readyLane, after rules.Position, most int, reserved m
 	return nil
 }
 
-// servedCopy returns when users were served last, by queue. The inner maps are shared and must not be changed.
+// servedCopy returns when users were served last, by queue. The inner maps are shared and must not be
+// changed.
 func (s *engine) servedCopy() map[string]map[int]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.servedSeen)
 }
 
-// turnsSeen holds what a reader knows about the turns of users.
+// turnsSeen holds a reader's knowledge of the turns of users.
 type turnsSeen struct {
-	byArrival bool // there are no turns
+	byArrival bool // users do not take turns
 	served    map[string]map[int]int64
 	own       map[string]bool // queues whose map in served is a copy that may be changed
-	claims    int64           // that were counted here
+	claims    int64           // number of claims counted by next
 }
 
-// next returns the index of the lane whose first job is next, and counts its claim. There is at least one lane.
+// next returns the index of the lane whose first job is next, and counts its claim. There is at least one
+// lane.
 func (t *turnsSeen) next(lanes []*readyLane) int {
 	before := func(i, j int) bool { return lanes[i].list[0].compare(lanes[j].list[0].ranked) < 0 }
 	first := 0
@@ -176,7 +181,7 @@ func (t *turnsSeen) next(lanes []*readyLane) int {
 	if t.byArrival {
 		return first
 	}
-	best := map[int]int{} // by uid: the best lane in the queue of the first one
+	best := map[int]int{} // by uid: the best lane in the first lane's queue
 	for i, l := range lanes {
 		if l.queue != lanes[first].queue {
 			continue

@@ -18,58 +18,64 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Server is a store.Store in a PostgreSQL database, which the services of several machines may share. Make it with
-// OpenServer.
+// Server is a store.Store in a PostgreSQL database. Services on several machines can share the database.
+// OpenServer opens a Server.
 type Server struct {
 	*engine
 	config *serverAddress
 	writer *serverConn
 	behind clockOffset
-	size   atomic.Int64 // of the database, in bytes
-	sized  time.Time    // when it was looked at; the writer's
+	size   atomic.Int64 // size of the database in bytes
+	sized  time.Time    // when size was last read; used by the writer only
 
-	own any // what the transaction has leased for this node, as its row has it; nil if that is so still
+	// own is the new text of the column reserved in this node's row. It is nil if the transaction does not
+	// change that column.
+	own any
 
-	expects     int   // from how many wanted jobs on a claim is asked early
-	incarnation int64 // of the node
+	expects     int   // number of wanted jobs from which a claim's query is sent early
+	incarnation int64 // number of this service start; rises with each start of the node's service
 	lease       time.Duration
-	others      atomic.Int64 // other nodes, as of the last transaction
-	commits     atomic.Int64 // as of the last transaction
+	others      atomic.Int64 // number of other active nodes, as of the last transaction
+	commits     atomic.Int64 // meta.commits as of the last transaction
 	answers     bell
-	keeper      *keeper // of the lease
-	talk        *keeper // with other nodes
+	keeper      *keeper // connection for the node lease
+	talk        *keeper // connection for requests between nodes
 	changes     chan struct{}
-	told        chan struct{} // pokes whoever tells other nodes of commits
-	unheard     []int64       // looks of Asked whose answers were lost, the newest; its caller's
-	hints       chan struct{}
-	end         context.CancelFunc // of what runs beside
-	beside      sync.WaitGroup
+	told        chan struct{} // makes tellCommits notify the other nodes
+	// unheard holds the numbers of calls of Asked whose results were lost, newest last. Only the caller of
+	// Asked uses it.
+	unheard []int64
+	hints   chan struct{}
+	end     context.CancelFunc // stops tellCommits and hearCommits
+	beside  sync.WaitGroup     // waits for tellCommits and hearCommits
 }
 
-// Waits for a server.
+// Timeouts and intervals for calls to the server.
 const (
 	connectWait = 5 * time.Second
 	lockWait    = 5 * time.Second
 	lockAgain   = 200 * time.Millisecond
 	sizeEvery   = time.Minute
-	tablesWait  = "'10s'" // for whoever uses the tables that are changed
-	writerIdle  = "2s"    // within a transaction: a node that stands still, or is cut off
+	// tablesWait is how long a change of the tables waits for other sessions that use them.
+	tablesWait = "'10s'"
+	// writerIdle ends a transaction whose node hangs or is cut off.
+	writerIdle = "2s"
 )
 
-// oldestServer is the oldest PostgreSQL, as it numbers itself.
+// oldestServer is the oldest supported version of PostgreSQL, in the format of server_version_num.
 const oldestServer = 14_00_00
 
-// serverLock is the number of the lock of whoever moves a queue, and tablesLock that of whoever makes the tables. They are of this
-// program alone.
+// serverLock is the number of the advisory lock that a move of a queue holds. tablesLock is the number of the
+// lock that a change of the tables holds. Both numbers are chosen for this program.
 const (
 	serverLock = 0x71756575
 	tablesLock = serverLock + 1
 )
 
-// usualLease is how long a node may be silent that does not say.
+// usualLease is the default length of a node lease.
 const usualLease = 30 * time.Second
 
-// OpenServer opens the database of a URL as one of its nodes, and makes its tables if there are none.
+// OpenServer opens the database of a URL as one of its nodes. It creates the tables if they do not exist.
 func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	config, err := readAddress(url)
 	if err != nil {
@@ -108,12 +114,13 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// connect connects the writer. If there was one before, its transaction is ended: the server may not know yet that
-// the connection is lost.
+// connect connects the writer. If it replaces a lost connection, it ends that connection's transaction: the
+// server may not have noticed the loss yet.
 func (s *Server) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()
-	c, err := connectServer(ctx, s.config.with("idle_in_transaction_session_timeout", writerIdle)) // its locks keep all others waiting
+	// The transaction of an idle writer must end soon, because its locks block all other nodes.
+	c, err := connectServer(ctx, s.config.with("idle_in_transaction_session_timeout", writerIdle))
 	if err != nil {
 		return err
 	}
@@ -140,7 +147,7 @@ func (s *Server) connect(ctx context.Context) error {
 	return nil
 }
 
-// lock takes the lock of whoever moves a queue.
+// lock takes the advisory lock that a move of a queue holds.
 func (s *Server) lock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -157,7 +164,8 @@ func (s *Server) lock(ctx context.Context) error {
 	}
 }
 
-// errLocked says that a queue is being moved, and who holds the lock of that: any role that may connect can, on purpose too.
+// errLocked returns an error which says that the queue is being moved, and names the holder of the lock. Any
+// role that can connect to the database can take this lock, even on purpose.
 func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string, args ...any) error) error {
 	who := "a program that has already ended"
 	err := query(func(r row) (bool, error) {
@@ -171,7 +179,7 @@ func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string
 	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked for a move by %s; try again later, or end that program if it is not queuectl", s.config.Database, who)
 }
 
-// open makes the tables, and reads what stands at their heads.
+// open creates or updates the tables and loads the writer's memory.
 func (s *Server) open() error {
 	version, err := s.writer.number(`SELECT current_setting('server_version_num')`)
 	if err == nil && version < oldestServer {
@@ -179,7 +187,8 @@ func (s *Server) open() error {
 	}
 	if err == nil {
 		err = s.writer.query(func(r row) (bool, error) {
-			if encoding := r.text(0); encoding != "UTF8" && encoding != "SQL_ASCII" { // which takes all texts as they are
+			// SQL_ASCII accepts any text unchanged.
+			if encoding := r.text(0); encoding != "UTF8" && encoding != "SQL_ASCII" {
 				return false, queue.Errorf(queue.CodeInvalid, "the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'", s.config.Database, encoding)
 			}
 			return false, nil
@@ -201,7 +210,8 @@ func (s *Server) open() error {
 	return s.loadFile(id)
 }
 
-// serverID tells one database from another, and from a copy on another server.
+// serverID returns an id of the database. It differs between databases of one server and between a database
+// and its copy on another server.
 func serverID(c conn) (id string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		id = r.text(0)
@@ -210,7 +220,7 @@ func serverID(c conn) (id string, err error) {
 	return id, err
 }
 
-// hasTables reports whether the tables are there.
+// hasTables reports whether the tables exist.
 func (s *Server) hasTables() (bool, error) {
 	n, err := s.writer.number(hasMeta)
 	return n > 0, err
@@ -218,11 +228,13 @@ func (s *Server) hasTables() (bool, error) {
 
 const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`
 
-// serverMigrations are what a server is given from a version to the next beside what migrations have for it. The function
-// of applications is made anew with each: whoever gives a job a field adds a version.
+// serverMigrations lists, per schema version, the statements that only PostgreSQL needs, in addition to those
+// in migrations. Every new version also recreates the SQL function for applications. A change that adds a
+// field to jobs must therefore add a version.
 var serverMigrations = [][]string{slices.Concat(inboxTables(), nodeTables())}
 
-// serverTable is a statement of the schema as PostgreSQL writes it: texts are in the order of their bytes.
+// serverTable translates a statement of the schema for PostgreSQL. Texts get the collation "C", which sorts
+// by bytes.
 func serverTable(statement string) string {
 	if !strings.HasPrefix(statement, "CREATE TABLE") {
 		return statement
@@ -232,7 +244,7 @@ func serverTable(statement string) string {
 	}
 	filled := ")"
 	if strings.HasPrefix(statement, "CREATE TABLE jobs ") || strings.HasPrefix(statement, "CREATE TABLE meta ") {
-		filled = ") WITH (fillfactor = 70)" // a row is written again and again
+		filled = ") WITH (fillfactor = 70)" // rows are updated often
 	}
 	return strings.NewReplacer(
 		") STRICT, WITHOUT ROWID", filled, ") STRICT", filled,
@@ -242,8 +254,8 @@ func serverTable(statement string) string {
 	).Replace(statement)
 }
 
-// numbersFirst has the columns of numbers stand before those of texts: what comes after a text is found by passing all that
-// comes before, and each index looks for some of them.
+// numbersFirst moves the integer columns before the text columns. PostgreSQL finds a column that follows a
+// text only by walking over all columns before it, and indexes and queries read the integers most.
 // See docs/decisions/0001.
 func numbersFirst(statement string) string {
 	lines := strings.Split(statement, "\n")
@@ -262,7 +274,7 @@ func numbersFirst(statement string) string {
 	return strings.Join(lines, "\n")
 }
 
-// serverWriter is the writer's connection, which is made anew when it is lost.
+// serverWriter is the writer's connection. It reconnects after the connection was lost.
 type serverWriter struct {
 	s *Server
 	*serverConn
@@ -278,7 +290,7 @@ func (w *serverWriter) begin() error {
 	return w.serverConn.begin()
 }
 
-// again connects anew.
+// again replaces the lost connection by a new one.
 func (w *serverWriter) again() error {
 	err := w.s.connect(context.Background())
 	if err == nil {
@@ -287,8 +299,9 @@ func (w *serverWriter) again() error {
 	return err
 }
 
-// commit implements conn. What it stores has a mark of its own in the node's row: if the connection is lost with it, a new one
-// tells by that whether it holds. The number of a transaction would not do, since a standby that is promoted may give it out again.
+// commit implements conn. It stores a random number, the mark, in the node's row as part of the transaction.
+// If the connection is lost during the commit, a new connection reads the mark to find out whether the
+// transaction was stored. The transaction ID would not work: a promoted standby may assign the same ID again.
 // See docs/decisions/0029.
 func (w *serverWriter) commit() error {
 	if !w.wrote || w.s.node == 0 {
@@ -304,7 +317,8 @@ func (w *serverWriter) commit() error {
 	}
 	for until := time.Now().Add(doubtWait); ; time.Sleep(lockAgain) {
 		if failed := w.again(); failed == nil {
-			// It is written once more, so that standbys have it too that are waited for with each commit.
+			// Write the mark again instead of only reading it. The commit of this update returns once
+			// synchronous standbys have it, and therefore also the transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
 			release := w.endWith(ctx)
 			holds, failed := w.number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.s.node, mark)
@@ -314,7 +328,7 @@ func (w *serverWriter) commit() error {
 			case failed == nil && holds == 1:
 				return nil
 			case failed == nil:
-				return err // nothing of it does
+				return err // nothing was stored
 			}
 		}
 		if time.Now().After(until) {
@@ -323,7 +337,8 @@ func (w *serverWriter) commit() error {
 	}
 }
 
-// doubtWait is how long a server is waited for that has been lost while it stored something.
+// doubtWait is how long commit tries to find out whether its transaction was stored, after it lost the
+// connection.
 const doubtWait = 30 * time.Second
 
 // reader implements host.
@@ -340,12 +355,13 @@ func (s *Server) reader() (conn, error) {
 // ready implements host.
 func (s *Server) ready() error { return nil }
 
-// readReserved implements host: nodes have their own leases each.
+// readReserved implements host. Each node lists its own leases in its row of the table nodes.
 func (s *Server) readReserved(all *reads, each func(row) (bool, error)) {
 	all.add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// writeReserved implements host. Leases of no node stand in meta, as all do that a move has brought.
+// writeReserved implements host. The table meta lists the leases that belong to no node. After a move, it
+// lists all leases.
 func (s *Server) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 	m := &s.mem
 	if s.node == 0 {
@@ -364,7 +380,7 @@ func (s *Server) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 		if node <= 0 {
 			inMeta += string(list)
 		} else if node == s.node {
-			s.own = string(list) // commit writes that row anyway
+			s.own = string(list) // commit writes this node's row anyway
 		} else if err := t.exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
@@ -382,15 +398,16 @@ func (s *Server) committed(changed bool) {
 	}
 }
 
-// relieve implements host: the disk is the server's.
+// relieve implements host. The disk belongs to the server, so there is no reserve.
 func (s *Server) relieve(bool) bool { return false }
 
-// freed implements host: the server tidies its files itself.
+// freed implements host. The server cleans up its files itself.
 func (s *Server) freed() {}
 
 // refusal implements host.
 func (s *Server) refusal(k kind, err error) error {
-	if said, refused := errors.AsType[serverRefused](err); refused { // in whose statement is nobody's matter
+	// The error for the user omits the SQL statement.
+	if said, refused := errors.AsType[serverRefused](err); refused {
 		err = said.PgError
 	}
 	if k == full {
@@ -399,7 +416,8 @@ func (s *Server) refusal(k kind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 }
 
-// blames implements host: it goes by the error's class, which is that of data, of constraints or of limits.
+// blames implements host. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
+// (constraints) or 54 (limits).
 func (s *Server) blames(err error) bool {
 	e, refused := errors.AsType[serverRefused](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
@@ -408,17 +426,18 @@ func (s *Server) blames(err error) bool {
 // broke implements host.
 func (s *Server) broke() {}
 
-// room implements host: the server says when there is none.
+// room implements host. It returns nil: if space runs out, the server reports it.
 func (s *Server) room() error { return nil }
 
-// keepRoom implements host: it looks how large the database is, now and then.
+// keepRoom implements host. Once a minute it reads the size of the database.
 func (s *Server) keepRoom() {
 	if time.Since(s.sized) < sizeEvery {
 		return
 	}
 	s.sized = time.Now()
 	sent := queue.MillisOf(s.sized)
-	s.db.query(func(r row) (bool, error) { // what is wrong the next statement meets too
+	// An error is ignored, because the next statement fails too.
+	s.db.query(func(r row) (bool, error) {
 		s.size.Store(r.num(0))
 		s.behind.correct(sent, queue.Millis(r.num(1)), queue.MillisOf(time.Now()))
 		return false, nil
@@ -452,7 +471,8 @@ func (s *Server) cannotRead(err error) error {
 	return err
 }
 
-// close implements host. A node that has nothing leased ends its lease, so that nobody waits for that.
+// close implements host. A node without leases ends its node lease, so that the other nodes need not wait
+// until it expires.
 func (s *Server) close() error {
 	s.end()
 	s.beside.Wait()
@@ -466,7 +486,7 @@ func (s *Server) close() error {
 		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error", left)
 	}
 	for _, c := range []interface{ close() error }{s.keeper, s.talk, s.writer} {
-		c.close() // all that was to be said is: the server finds out by itself
+		c.close() // errors are ignored: the server detects closed connections itself
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for each user.
-// It reads only each user's first lanes from the index, however many lanes a user has. It leaves out lanes that are
-// shut only to this node.
+// openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for
+// each user. It reads only each user's first lanes from the index, however many lanes a user has. It leaves
+// out lanes that are closed only for this node.
 func (t *tx) openLanesOfUsers(q *queueState) error {
 	const (
 		open = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`

@@ -11,18 +11,18 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readAhead holds jobs that a transaction has read before it claims them. When users take turns, a claim takes each
-// job from a different lane. One query for each job would cost a round trip for each, while the writer lock keeps all
-// other nodes waiting. Instead, the first query reads the jobs that the whole claim will probably take, from all
-// lanes that will probably have the next turns.
+// readAhead holds jobs that a transaction has read before it claims them. When users take turns, a claim
+// takes each job from a different lane. One query for each job would cost a round trip for each, while the
+// writer lock keeps all other nodes waiting. Instead, the first query reads the jobs that the whole claim
+// will probably take, from all lanes that will probably have the next turns.
 //
-// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from each
-// of the three lanes, and the position and priority of the eleventh. The claim's other 29 turns find their jobs here.
-// If another lane runs out of jobs, the claim takes more from this lane than expected. Then the next query reads
-// twice as many.
+// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs
+// from each of the three lanes, and the position and priority of the eleventh. The claim's other 29 turns
+// find their jobs here. If another lane runs out of jobs, the claim takes more from this lane than expected.
+// Then the next query reads twice as many.
 //
-// Other nodes change nothing while this node holds the writer lock. The transaction's own changes are handled by
-// putting, which notes them, and by forget, which drops all rows.
+// Other nodes change nothing while this node holds the writer lock. The transaction's own changes are handled
+// by putting, which records them, and by forget, which drops all rows.
 type readAhead struct {
 	lanes map[int64]*laneRows
 	ended map[int64]bool // jobs that have left their lanes since they were read
@@ -59,7 +59,8 @@ func following(p rules.Position) rules.Position { return rules.Position{Rank: p.
 // gone reports whether a job has left its lane since it was read.
 func (t *tx) gone(seq int64) bool { return t.remote() && t.readAhead.ended[seq] }
 
-// putting notes that the transaction writes a job's row. Writing the row of a leased job changes nothing here.
+// putting records that the transaction writes a job's row. Writing the row of a leased job changes nothing
+// here.
 func (a *readAhead) putting(j *rules.Job, leased bool) {
 	switch {
 	case a == nil || leased || len(a.lanes) == 0:
@@ -79,8 +80,8 @@ func (a *readAhead) forget() {
 	}
 }
 
-// head returns a lane's first job at or after a position, or nil at the end of the lane. known is false if those jobs
-// were not read ahead.
+// head returns a lane's first job at or after a position, or nil at the end of the lane. known is false if
+// those jobs were not read ahead.
 func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bool) {
 	if a == nil || !a.lanes[lane].covers(from) {
 		return nil, false
@@ -103,8 +104,8 @@ func (l *laneRows) covers(from rules.Position) bool {
 	return l != nil && !l.from.After(from) && (l.next == nil || !from.After(l.next.at))
 }
 
-// findAhead passes a lane's jobs from l.Next on to each, and first reads them if necessary. It reports whether the
-// lane has no further jobs.
+// findAhead passes a lane's jobs from l.Next on to each, and first reads them if necessary. It reports
+// whether the lane has no further jobs.
 func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.Next
 	known := t.readAhead.lanes[l.Lane.ID]
@@ -129,8 +130,8 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 	return known.next == nil, nil
 }
 
-// fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The parameter
-// before holds the rows that were already read from l's lane; nil means none.
+// fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The
+// parameter before holds the rows that were already read from l's lane; nil means none.
 func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	most, size := t.ahead(math.MaxInt32, t.s.typical), max(1, l.Likely)
 	if before != nil {

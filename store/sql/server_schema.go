@@ -14,22 +14,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A service uses tables on a server only if they are exactly those that it would create. Two builds of queuectl may
-// create different tables under one version number, and an administrator may change tables by hand.
+// A service uses tables on a server only if they are exactly those that it would create. Two builds of
+// queuectl may create different tables under one version number, and an administrator may change tables by
+// hand.
 //
-// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue, one line
-// each. A fingerprint of these lines, and of the statements that create the tables, is stored with the version
-// number. If the fingerprint is unchanged, the tables are accepted.
+// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue,
+// one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
+// the version number. If the fingerprint is unchanged, the tables are accepted.
 //
-// Otherwise the statements create temporary tables in a transaction that is rolled back, and the same query describes
-// those. So both descriptions come from the same server, whatever its version, and the first difference can be named.
-// If they are equal, the new fingerprint is stored.
+// Otherwise the statements create temporary tables in a transaction that is rolled back, and the same query
+// describes those. So both descriptions come from the same server, whatever its version, and the first
+// difference can be named. If they are equal, the new fingerprint is stored.
 //
-// An administrator may add views, tables, functions and indexes that are not unique, because they do not affect the
-// service.
+// An administrator may add views, tables, functions and indexes that are not unique, because they do not
+// affect the service.
 
-// serverScript returns the statements that upgrade the tables from a version to the newest one. Version 0 means that
-// there are no tables yet.
+// serverScript returns the statements that upgrade the tables from a version to the newest one. Version 0
+// means that there are no tables yet.
 func serverScript(from int, steps, own [][]string) (script []string) {
 	if from == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
@@ -55,8 +56,8 @@ var (
 	createdIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
 )
 
-// createdNames returns the names of the objects that a script creates, separated by spaces. statement matches the
-// CREATE statements to look for.
+// createdNames returns the names of the objects that a script creates, separated by spaces. statement matches
+// the CREATE statements to search for.
 func createdNames(script []string, statement *regexp.Regexp) string {
 	var names []string
 	for _, s := range script {
@@ -67,8 +68,9 @@ func createdNames(script []string, statement *regexp.Regexp) string {
 	return strings.Join(names, " ")
 }
 
-// describedIn returns the query that describes tables in a schema, their indexes, and the function enqueue. ?1 lists the
-// names of the tables, and ?2 the names of the indexes. Unique indexes are described even if ?2 does not list them.
+// describedIn returns the query that describes tables in a schema, their indexes, and the function enqueue.
+// ?1 lists the names of the tables, and ?2 the names of the indexes. Unique indexes are described even if ?2
+// does not list them.
 func describedIn(schema string) string {
 	return `WITH own (oid, name, how) AS (
 		SELECT oid, relname, concat_ws(', ', CASE WHEN relrowsecurity THEN 'row security' END,
@@ -125,15 +127,16 @@ func fingerprint(lines []schemaLine, script []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// checkShape returns an error if the tables differ from those that a script creates, and names the first difference.
-// changed is the fingerprint to store; it is "" if the stored one is still right.
+// checkShape returns an error if the tables differ from those that a script creates, and names the first
+// difference. changed is the fingerprint to store; it is "" if the stored one is still right.
 func checkShape(c *serverConn, script []string) (changed string, err error) {
 	lines, err := describe(c, serversSchema, script)
 	if err != nil {
 		return "", err
 	}
 	known := ""
-	err = c.query(func(r row) (bool, error) { // read the row as JSON: naming a missing column in SQL would be an error
+	// Read the row as JSON: naming a missing column in SQL would be an error.
+	err = c.query(func(r row) (bool, error) {
 		known = r.text(0)
 		return false, nil
 	}, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
@@ -155,7 +158,8 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	return is, nil
 }
 
-// describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything back.
+// describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything
+// back.
 func describeCreated(c *serverConn, script []string) (lines []schemaLine, err error) {
 	function := strings.Replace(enqueueFunction()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
 	statements := slices.Concat([]string{`BEGIN`, `SET LOCAL search_path = pg_temp`}, script, []string{function})
@@ -170,8 +174,8 @@ func describeCreated(c *serverConn, script []string) (lines []schemaLine, err er
 	return lines, cmp.Or(err, serverError(c.pg.Exec(c.ctx, `ROLLBACK`).Close(), `ROLLBACK`))
 }
 
-// schemaDifference returns the first difference between the wanted and the actual description of a schema; "" if they
-// are equal.
+// schemaDifference returns the first difference between the wanted and the actual description of a schema; ""
+// if they are equal.
 func schemaDifference(want, got []schemaLine) string {
 	has, wanted := map[string]string{}, map[string]bool{}
 	for _, l := range got {
@@ -230,8 +234,8 @@ func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	return c.number(`SELECT version FROM schema`)
 }
 
-// checkServerSchema returns an error if this program cannot use the tables: if they have a newer version whose
-// min_reader does not allow it, or have this version but differ. It returns what checkShape returns.
+// checkServerSchema returns an error if this program cannot use the tables: if they have a newer version
+// whose min_reader does not allow it, or have this version but differ. It returns what checkShape returns.
 func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (changed string, err error) {
 	if version == int64(len(steps)) {
 		return checkShape(c, serverScript(0, steps, own))
@@ -244,8 +248,8 @@ func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (cha
 	return "", err
 }
 
-// acceptTables checks tables that have this program's version or a newer one. It stores their fingerprint if that is
-// new.
+// acceptTables checks tables that have this program's version or a newer one. It stores their fingerprint if
+// that is new.
 func (s *Server) acceptTables(version int64, steps, own [][]string) error {
 	changed, err := checkServerSchema(s.writer, version, steps, own)
 	if err == nil && changed != "" {
@@ -283,7 +287,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	if version, err = schemaVersion(s.writer, all); err != nil {
 		return err
 	}
-	if version >= int64(len(steps)) { // another program was faster
+	if version >= int64(len(steps)) { // another program has upgraded the tables in the meantime
 		return cmp.Or(run(`ROLLBACK`), s.acceptTables(version, steps, own))
 	}
 	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + serverSchema}, serverScript(int(version), steps, own)...)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A service refuses tables that differ from those it would create, and says how they differ. doctor says the same.
-// Objects that a person has added for reports do not count as a difference.
+// A service refuses tables that differ from those it would create, and says how they differ. doctor says the
+// same. Objects that a person has added for reports do not count as a difference.
 func TestServerRefusesOtherTables(t *testing.T) {
 	pgserver.Shared(t) // skips the test if there is no server
 	for name, c := range map[string]struct{ change, refused string }{

@@ -12,10 +12,11 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// used are databases of the shared server that tests have done with.
+// used holds the databases of the shared server that finished tests have used.
 var used = make(chan string, 64)
 
-// emptyDatabase is a database of the shared server without a queue: one that a test has done with, emptied, or a new one.
+// emptyDatabase returns a database on the shared server without a queue. It empties a used database, or
+// creates a new one.
 func emptyDatabase(t *testing.T) (url string) {
 	t.Helper()
 	select {
@@ -28,7 +29,7 @@ func emptyDatabase(t *testing.T) (url string) {
 	return url
 }
 
-// emptyTables has the tables be as they were made.
+// emptyTables resets the tables to their initial contents.
 func emptyTables(t *testing.T, url string) {
 	t.Helper()
 	tables, err := tablesOf()
@@ -38,7 +39,8 @@ func emptyTables(t *testing.T, url string) {
 	var script strings.Builder
 	for _, table := range tables {
 		switch table.name {
-		case "jobs", "attempts", "events", "edges", "lanes", "meta": // whose rows that are gone would be passed by each look
+		// Truncate the large tables, because deleted rows would slow down later scans.
+		case "jobs", "attempts", "events", "edges", "lanes", "meta":
 			script.WriteString("TRUNCATE " + table.name + ";")
 		default:
 			script.WriteString("DELETE FROM " + table.name + ";")
@@ -65,7 +67,7 @@ func emptyTables(t *testing.T, url string) {
 	}
 }
 
-// whole skips what takes long, unless it is asked for.
+// whole skips a slow test, unless QUEUECTL_SERVER is set.
 func whole(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
 		t.Skip("takes long: make server-suite runs it")
@@ -73,8 +75,9 @@ func whole(t *testing.T) *pgserver.Server {
 	return pgserver.Shared(t)
 }
 
-// forgetful is a server whose node asks for what it will want, and finds in every other transaction that another one has changed
-// something, and writes before its turn what it can.
+// forgetful is a server that always sends its claim queries early. In every other transaction, it makes the
+// node believe that another node has committed. The node then reloads its caches, and writes rows before it
+// holds the writer lock.
 type forgetful struct{ *Server }
 
 func (f forgetful) enter(t *tx) error {
@@ -84,11 +87,11 @@ func (f forgetful) enter(t *tx) error {
 	t.s.mem.commits--
 	f.others.Store(1)
 	err := f.Server.enter(t)
-	t.s.foreign.any = false // nothing has changed in truth
+	t.s.foreign.any = false // nothing has actually changed
 	return err
 }
 
-// openForgetful is a node on a server that finds so.
+// openForgetful opens a node on a forgetful server.
 func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one"}})
@@ -99,7 +102,7 @@ func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 	return s
 }
 
-// A database on a server keeps the contract, though others change it too.
+// The engine on a PostgreSQL server fulfils the contract, even if other nodes also change the database.
 func TestConformanceOfAServer(t *testing.T) {
 	whole(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
@@ -108,7 +111,7 @@ func TestConformanceOfAServer(t *testing.T) {
 	})
 }
 
-// So do the engine on a server and the model walk together.
+// In random walks, the engine on a server behaves like the model.
 func TestWalksOfAServer(t *testing.T) {
 	p := whole(t)
 	walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
@@ -120,7 +123,7 @@ func TestWalksOfAServer(t *testing.T) {
 	})
 }
 
-// Statements are told to a server as it writes them.
+// Statements are translated into PostgreSQL's syntax.
 func TestServerSQL(t *testing.T) {
 	for is, want := range map[string]string{
 		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,
@@ -134,7 +137,7 @@ func TestServerSQL(t *testing.T) {
 	}
 }
 
-// A server that cannot be reached is told in one line, however many addresses it has.
+// The error for an unreachable server is one line, even if the server has several addresses.
 func TestUnreachableServerIsOneLine(t *testing.T) {
 	config, err := readAddress("postgres://q@127.0.0.1:1,127.0.0.1:2/d")
 	if err != nil {

@@ -13,20 +13,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// serverAddress is how to connect to a database.
+// serverAddress holds the parameters for connecting to a database.
 type serverAddress struct {
 	*pgconn.Config
 	session map[string]string // settings of each connection
-	pooled  bool              // by a pooler: each transaction has another connection to the server, which keeps nothing
+	// pooled is set if the URL leads to a pooler in transaction mode. Then each transaction may use another
+	// connection to the server, and session state is lost.
+	pooled bool
 }
 
-// poolMode is what the URL of a database says of a pooler, and poolTransactions that it hands its connections out for a transaction.
+// poolMode is the URL parameter for a pooler. poolTransactions is its only supported value: the pooler
+// assigns a connection for each transaction.
 const (
 	poolMode         = "pool_mode"
 	poolTransactions = "transaction"
 )
 
-// with is the address with another value of a setting.
+// with returns a copy of the address with another value of one setting.
 func (a *serverAddress) with(name, value string) *serverAddress {
 	other := *a
 	other.session = maps.Clone(a.session)
@@ -34,7 +37,7 @@ func (a *serverAddress) with(name, value string) *serverAddress {
 	return &other
 }
 
-// connectServer connects to a server.
+// connectServer opens a connection to a server.
 func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	config := a.Config.Copy()
 	session := ""
@@ -57,7 +60,7 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, held: map[string]*serverStatement{}}, nil
 }
 
-// readAddress is how to connect to the database of a URL.
+// readAddress parses the URL of a database.
 func readAddress(url string) (*serverAddress, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
@@ -72,13 +75,14 @@ func readAddress(url string) (*serverAddress, error) {
 	a := &serverAddress{Config: config, pooled: pooled, session: map[string]string{
 		"search_path": serverSchema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off",
 		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
-		"lock_timeout": "0", "default_transaction_isolation": "read committed", // whatever the role or the database has
+		// These override the defaults of the role and the database.
+		"lock_timeout": "0", "default_transaction_isolation": "read committed",
 	}}
-	if !pooled { // so that it is soon known of a machine that is gone
+	if !pooled { // detects an unreachable machine soon
 		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
 	}
 	return a, nil
 }
 
-// serverSchema is the schema that the tables are in.
+// serverSchema is the name of the schema that contains the tables.
 const serverSchema = "queuectl"

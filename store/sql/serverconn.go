@@ -13,59 +13,66 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// serverConn is a connection to a PostgreSQL server. What a transaction writes is sent as it comes, and its
-// answers are read with those of the next statement that is waited for: so it takes one round trip for each of
-// these, and one to commit.
+// serverConn is a connection to a PostgreSQL server. It pipelines the statements of a transaction: statements
+// without a result are sent immediately, and their replies are read together with the next result that the
+// caller needs. A transaction thus takes one round trip for each such result and one for the commit.
 type serverConn struct {
-	pg      *pgconn.PgConn
-	session string           // of a connection by a pooler: the statement that gives each transaction its settings
-	ctx     context.Context  // of what runs; see endWith
-	end     func()           // gives back the context of a transaction; nil outside of one
-	pipe    *pgconn.Pipeline // of a transaction, nil outside of one
+	pg *pgconn.PgConn
+	// session is a statement that applies the session settings to the current transaction. It is set only if
+	// the connection goes through a pooler, and empty otherwise.
+	session string
+	ctx     context.Context  // context of the current calls; see endWith
+	end     func()           // releases the context of the transaction; nil outside of one
+	pipe    *pgconn.Pipeline // of the transaction; nil outside of one
 	stmts   map[string]*serverStatement
-	named   int          // statements that were prepared
-	sent    []serverSent // whose answers were not read yet
-	bytes   int          // that these carry
-	met     error        // by a statement of the pipeline: the server carries out none that follows
-	bound   int64
-	open    bool                        // something was sent since the last end
-	wrote   bool                        // something since begin
-	held    map[string]*serverStatement // whose rows were not sent yet, by their table
-	trips   int64                       // times that an answer was waited for
-	asked   int64                       // number of statements sent
+	named   int          // number of statements that were given a name to prepare
+	sent    []serverSent // messages whose replies were not read yet
+	bytes   int          // bytes of arguments in sent
+	// met is the first error in the pipeline. After an error, the server skips all statements up to the next
+	// Sync.
+	met   error
+	bound int64                       // total bytes of arguments sent on this connection
+	open  bool                        // statements were sent since the last Sync
+	wrote bool                        // a writing statement was sent since begin
+	held  map[string]*serverStatement // statements with rows that were not sent yet, by table
+	trips int64                       // number of times that the client waited for a reply
+	asked int64                       // number of statements sent
 
-	since string // when its process at the server began
+	since string // start time of the connection's server process
 }
 
-// serverSent is a statement that was sent, to be prepared or carried out, or an end of what the server answers at once.
+// serverSent is a message that was sent and whose reply was not read yet: a Parse (prepare), an execution, or
+// a Sync (end).
 type serverSent struct {
 	*serverStatement
 	prepare  bool
 	end      bool
-	expected bool // its rows are read later
+	expected bool // a query sent by expect; answered reads its rows
 }
 
-// serverStatement is a statement that the server has prepared, or is about to.
+// serverStatement is a statement that is or will be prepared on the connection.
 type serverStatement struct {
 	name, text string
-	asked      bool // the server was asked to prepare it
-	prepared   bool // and has
+	asked      bool // the message that prepares it was sent
+	prepared   bool // the server confirmed that it is prepared
 	writes     bool
-	types      []uint32 // of its arguments, once they are known; of one that writes rows alone
-	byRows     bool     // it writes a row each time
-	rows       *rows    // that were not sent yet
+	// types are the types of the arguments. They are set only if byRows is, once the server has reported
+	// them.
+	types  []uint32
+	byRows bool  // each execution writes one row
+	rows   *rows // rows that were not sent yet
 }
 
-// serverPatience is how long a transaction of the writer may take, all in all.
+// serverPatience is the maximum duration of one transaction of the writer.
 const serverPatience = 10 * time.Second
 
-// Limits of what is sent before answers are read.
+// Limits of what is sent before replies are read.
 const (
 	unreadMost      = 500
 	unreadBytesMost = 1 << 20
 )
 
-// statement is a statement that is prepared, or is about to be.
+// statement returns the connection's record of a statement, and creates it if necessary.
 func (c *serverConn) statement(sql string) *serverStatement {
 	s := c.stmts[sql]
 	if s == nil {
@@ -75,7 +82,7 @@ func (c *serverConn) statement(sql string) *serverStatement {
 	return s
 }
 
-// send sends a statement in a pipeline.
+// send adds a statement to the pipeline.
 func (c *serverConn) send(sql string, args []any) error {
 	s := c.statement(sql)
 	values, formats := make([][]byte, len(args)), make([]int16, len(args))
@@ -100,7 +107,7 @@ func (c *serverConn) send(sql string, args []any) error {
 	return c.sendValues(s, values, formats)
 }
 
-// sendNext sends the rows that are held, and then a statement.
+// sendNext sends the rows that are held, then a statement.
 func (c *serverConn) sendNext(sql string, args []any) error {
 	if err := c.writeHeld(); err != nil {
 		return err
@@ -108,14 +115,16 @@ func (c *serverConn) sendNext(sql string, args []any) error {
 	return c.send(sql, args)
 }
 
-// sendValues sends a statement with the values of its arguments.
+// sendValues adds a statement with encoded arguments to the pipeline.
 func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []int16) error {
 	if !s.asked && (c.session == "" || s.byRows) {
 		c.ask(s)
 	}
 	if c.session == "" {
 		c.pipe.SendQueryPrepared(s.name, values, formats, nil)
-	} else { // the next transaction's connection would not know it
+	} else {
+		// Through a pooler, the next transaction may use another connection, which does not have the prepared
+		// statement.
 		c.pipe.SendQueryParams(s.text, values, nil, formats, nil)
 	}
 	c.sent = append(c.sent, serverSent{serverStatement: s})
@@ -124,7 +133,7 @@ func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []i
 	return nil
 }
 
-// ask asks the server to prepare a statement.
+// ask sends the message that prepares a statement.
 func (c *serverConn) ask(s *serverStatement) {
 	if c.session == "" {
 		c.named++
@@ -135,7 +144,7 @@ func (c *serverConn) ask(s *serverStatement) {
 	c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
 }
 
-// bounded reads answers if there are many.
+// bounded reads half of the outstanding replies if there are many.
 func (c *serverConn) bounded() error {
 	if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
 		return nil
@@ -143,12 +152,13 @@ func (c *serverConn) bounded() error {
 	if err := c.push(); err != nil {
 		return err
 	}
-	_, err := c.read(unreadMost / 2) // the answers of the others are on their way, and are not waited for
+	// The replies to the newest statements are still on their way. Do not wait for them.
+	_, err := c.read(unreadMost / 2)
 	c.bytes /= 2
 	return err
 }
 
-// read reads the answers of all that was sent, but for the last n statements.
+// read reads replies until only those to the last n messages are outstanding, where n is but.
 func (c *serverConn) read(but int) (changed int64, err error) {
 	for len(c.sent) > but {
 		next := c.sent[0]
@@ -177,8 +187,8 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 	return changed, err
 }
 
-// skip forgets what was sent after a statement that has failed: the server carries out none up to the next end, and
-// prepares none.
+// skip drops the messages that follow a failed statement, up to the next Sync. The server neither executes
+// nor prepares them.
 func (c *serverConn) skip() {
 	for len(c.sent) > 0 && !c.sent[0].end {
 		c.sent[0].asked = c.sent[0].prepared
@@ -186,21 +196,21 @@ func (c *serverConn) skip() {
 	}
 }
 
-// flush has the server answer what was sent, to be waited for.
+// flush ends the batch with a Sync, like push. The caller waits for the replies next.
 func (c *serverConn) flush() error {
 	c.trips++
 	return c.push()
 }
 
-// push has the server answer what was sent. It is a Sync of the protocol, not a Flush: after that the server knows that a transaction
-// stands still, and ends it in time, though the client hangs.
+// push makes the server reply to all that was sent. It sends a Sync, not a Flush. After a Sync the server
+// counts the transaction as idle, and ends it after writerIdle if the client hangs.
 func (c *serverConn) push() error {
 	c.pipe.SendPipelineSync()
 	c.sent, c.open = append(c.sent, serverSent{end: true}), false
 	return serverError(c.pipe.Flush(), "")
 }
 
-// within calls f in a pipeline: that of the transaction, or one of its own.
+// within calls f in the pipeline of the transaction, or otherwise in a new pipeline.
 func (c *serverConn) within(f func() error) (err error) {
 	if c.pipe != nil {
 		if c.met == nil {
@@ -219,7 +229,7 @@ func (c *serverConn) within(f func() error) (err error) {
 	return c.sync()
 }
 
-// settle gives a transaction that has just begun its settings, if the connection has none.
+// settle sends the session settings, if the connection goes through a pooler.
 func (c *serverConn) settle() error {
 	if c.session == "" {
 		return nil
@@ -227,7 +237,7 @@ func (c *serverConn) settle() error {
 	return c.send(c.session, nil)
 }
 
-// sync ends a pipeline, and reads what is left.
+// sync ends the pipeline and reads the remaining replies.
 func (c *serverConn) sync() error {
 	pipe := c.pipe
 	var err error
@@ -276,7 +286,7 @@ func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 
 // query implements conn.
 func (c *serverConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
-	var refused error // by each
+	var refused error // the error that each returned
 	err := c.within(func() error {
 		if err := c.sendNext(sql, args); err != nil {
 			return err
@@ -284,7 +294,8 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if _, err := c.read(2); err != nil { // its own, and the end
+		// Leave two replies: the one with the rows, and that of the Sync.
+		if _, err := c.read(2); err != nil {
 			return err
 		}
 		statement := c.sent[0].text
@@ -296,7 +307,8 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 	return cmp.Or(err, refused)
 }
 
-// expect sends a query, and has the server begin with it. answered reads its rows, unless the answer to a later statement was read before.
+// expect sends a query and makes the server start it, without waiting for its rows. The method answered reads
+// them. The rows are lost if the reply to a later statement is read first.
 func (c *serverConn) expect(sql string, args ...any) error {
 	return c.within(func() error {
 		if err := c.sendNext(sql, args); err != nil {
@@ -307,9 +319,9 @@ func (c *serverConn) expect(sql string, args ...any) error {
 	})
 }
 
-// answered reads the rows of the query that is expected; ok is false if they are lost.
+// answered reads the rows of the query that expect sent. ok is false if the rows are lost.
 func (c *serverConn) answered(each func(r row) (more bool, err error)) (ok bool, err error) {
-	var refused error // by each
+	var refused error // the error that each returned
 	err = c.within(func() error {
 		at := slices.IndexFunc(c.sent, func(s serverSent) bool { return s.expected })
 		if ok = at >= 0; !ok {
@@ -326,9 +338,9 @@ func (c *serverConn) answered(each func(r row) (more bool, err error)) (ok bool,
 	return ok, cmp.Or(err, refused)
 }
 
-// queries implements conn: they take one round trip.
+// queries implements conn. All statements together take one round trip.
 func (c *serverConn) queries(list []asked) error {
-	var refused error // by one of those that are told
+	var refused error // the error that one of the each functions returned
 	err := c.within(func() error {
 		if err := c.writeHeld(); err != nil {
 			return err
@@ -363,7 +375,8 @@ func (c *serverConn) queries(list []asked) error {
 	return cmp.Or(err, refused)
 }
 
-// rows reads the rows of the statement whose answer comes next. Once a row is refused no other one is told.
+// rows reads the rows of the next reply and passes them to each. After each has returned an error, further
+// rows are read but not passed on.
 func (c *serverConn) rows(each func(r row) (more bool, err error), statement string, refused *error) error {
 	got, err := c.pipe.GetResults()
 	if err != nil {
@@ -393,10 +406,11 @@ func (c *serverConn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// beginWriting begins a transaction that writes, whatever level the role or the database begins with.
+// beginWriting begins a writing transaction. It names the isolation level, because the role or the database
+// may have another default.
 const beginWriting = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// begin implements conn. A server that does not answer in time is lost.
+// begin implements conn. If the transaction takes longer than serverPatience, the connection counts as lost.
 func (c *serverConn) begin() error {
 	c.wrote = false
 	ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
@@ -443,7 +457,7 @@ func (c *serverConn) beginReading() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
-	_, err := c.read(0) // so that one knows of a connection that was lost
+	_, err := c.read(0) // detects a lost connection
 	return err
 }
 
@@ -481,9 +495,10 @@ func (c *serverConn) ahead(want, bytes int) int {
 	return max(64, min(want+spareRows, aheadBytes/max(bytes, 1)))
 }
 
-// Limits of rows that are read ahead.
+// Limits of rows that one query reads in advance.
 const (
-	spareRows  = 8 // that may be leased already
+	// spareRows is the number of extra rows, since some of the rows read may be leased already.
+	spareRows  = 8
 	aheadBytes = 4 << 20
 )
 
@@ -512,5 +527,5 @@ func (c *serverConn) close() error {
 	return c.pg.Close(ctx)
 }
 
-// closeWait is how long a server is told that a connection ends.
+// closeWait is the maximum time for closing a connection or reporting to the server that a node stops.
 const closeWait = 2 * time.Second

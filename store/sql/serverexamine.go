@@ -23,7 +23,7 @@ func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
 	return list
 }
 
-// ExamineServer looks at the database of a URL, which a service may use or not.
+// ExamineServer checks the database of a URL. A service may be using it.
 func ExamineServer(ctx context.Context, url string) []store.Finding {
 	config, err := readAddress(url)
 	if err != nil {
@@ -65,7 +65,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	return list
 }
 
-// serverFailure is what is found of a server that does not answer.
+// serverFailure returns the finding for a server that does not answer.
 func serverFailure(err error) store.Finding {
 	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: `check the database server and the setting "store"`}
 }
@@ -75,10 +75,10 @@ func foreignFinding(f *foreignObject) store.Finding {
 	return store.Finding{Check: "database", Level: store.Failure, Message: f.message(), Next: f.next()}
 }
 
-// oldTransaction is how long one may be open before it is told of.
+// oldTransaction is the age from which an open transaction is reported.
 const oldTransaction = 5 * time.Minute
 
-// examineServer looks at a database that has a queue.
+// examineServer checks a database that contains a queue.
 func examineServer(c interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 }, name string, old time.Duration) (list []store.Finding, err error) {
@@ -99,7 +99,7 @@ func examineServer(c interface {
 	if err != nil {
 		return nil, err
 	}
-	if foreign != nil { // since the service has started
+	if foreign != nil { // the owner was changed after the service started
 		list = append(list, foreignFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
@@ -120,7 +120,7 @@ func examineServer(c interface {
 	if async > 0 {
 		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
-	if unseen > 0 { // the columns of others' processes are for few
+	if unseen > 0 { // only privileged roles see these columns of other processes
 		add(store.Warning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen), "grant pg_read_all_stats to the role of the service")
 	}
 	if pid != 0 {

@@ -6,9 +6,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ownersQuery finds what does not belong to the service in the schema. Whoever owns a table can read and change jobs, and
-// whoever owns the schema or a function in it can have statements of the service call other code. A superuser counts as a
-// member of all roles, so membership is read from pg_auth_members, which holds only what was granted.
+// ownersQuery finds objects in the schema that do not belong to a trusted role. The owner of a table can read
+// and change jobs. The owner of the schema or of a function in it can make statements of the service call
+// other code. A superuser counts as a member of all roles, so the query reads memberships from
+// pg_auth_members, which contains only granted ones.
 const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		SELECT oid FROM pg_roles WHERE rolname = current_user
 		UNION SELECT m.roleid FROM pg_auth_members AS m JOIN trusted ON m.member = trusted.oid
@@ -38,8 +39,8 @@ func (f *foreignObject) next() string {
 	return fmt.Sprintf(`check this object, then drop it, or run: ALTER %s OWNER TO %q`, f.what, f.user)
 }
 
-// findForeign returns the first object of the schema that belongs to another role than the service's, a role that this one
-// is a member of, or the owner of the database. It returns nil if there is none.
+// findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all
+// objects belong to the service's role, a role that this one is a member of, or the owner of the database.
 func findForeign(c interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 }) (found *foreignObject, err error) {
@@ -50,7 +51,7 @@ func findForeign(c interface {
 	return found, err
 }
 
-// checkOwners refuses a schema that findForeign finds something in.
+// checkOwners returns an error if findForeign finds an object.
 func (s *Server) checkOwners() error {
 	found, err := findForeign(s.writer)
 	if err == nil && found != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A service does not use a schema in which something belongs to a role that could change jobs behind its back, whether the
-// service is a superuser or not, and doctor names it.
+// A service does not use a schema that contains an object of a role which could secretly change jobs, even if
+// the service's role is a superuser. doctor names the object.
 func TestServerRefusesForeignOwners(t *testing.T) {
 	p := pgserver.Shared(t)
 	admin := p.URL("postgres")

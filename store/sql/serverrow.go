@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// serverRow is the row that a statement stands at.
+// serverRow is the current row of a query on a server.
 type serverRow struct {
 	fields []pgconn.FieldDescription
 	values [][]byte
 }
 
-// clone is a row that outlives the call that it was told in.
+// clone returns a copy of the row that stays valid after the call that received the row.
 func (r *serverRow) clone() serverRow {
 	n := 0
 	for _, v := range r.values {
@@ -31,14 +31,14 @@ func (r *serverRow) clone() serverRow {
 	return serverRow{fields: r.fields, values: values}
 }
 
-// Types of columns, as the server's catalog numbers them.
+// OIDs of column types in PostgreSQL's catalog.
 const (
 	byteaOID = 17
 	int8OID  = 20
 	textOID  = 25
 )
 
-// num is a number, or 1 for true; 0 for what is neither.
+// num returns an integer, or 1 for true. It returns 0 for any other value.
 func (r *serverRow) num(column int) int64 {
 	v := r.values[column]
 	if len(v) == 1 && v[0] == 't' {
@@ -51,7 +51,7 @@ func (r *serverRow) num(column int) int64 {
 	return n
 }
 
-// view is a text or a blob.
+// view returns the bytes of a text or a blob.
 func (r *serverRow) view(column int) []byte {
 	v := r.values[column]
 	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
@@ -67,7 +67,7 @@ func (r *serverRow) view(column int) []byte {
 	return v
 }
 
-// value is what stands there.
+// value returns the value of a column as nil, []byte, int64 or string.
 func (r *serverRow) value(column int) any {
 	switch {
 	case r.values[column] == nil:

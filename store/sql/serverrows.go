@@ -13,30 +13,33 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// rows are rows that one statement writes, of many that are alike: each its own statement costs a server more than
-// its row does. They are arrays, a column each, of which PostgreSQL makes rows again; a column that has been the same in all
-// rows so far is one value.
+// rows collects rows that one statement writes together, because a statement costs a server more than a row
+// does. The statement gets one array per column and turns the arrays back into rows. A column with the same
+// value in all rows so far is passed as a single value.
 // See docs/decisions/0013.
 type rows struct {
-	of      *serverStatement // that writes a row
-	many    *serverStatement // that writes them, nil if a column was found to vary since it was made
+	of *serverStatement // statement that writes one row
+	// many is the statement that writes all rows. It is nil if it must be created again, because another
+	// column varies now.
+	many    *serverStatement
 	table   string
-	changes bool // what is there
+	changes bool // the statement updates existing rows
 	columns []column
-	keys    map[int64]struct{} // of rows that are changed: in one statement none is changed twice
+	keys    map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
 	n       int
 	bytes   int
 }
 
-// column is an array as PostgreSQL's binary form has it, its head left free.
+// column is an array in PostgreSQL's binary format. Its header is written last.
 type column struct {
 	values []byte
-	first  int // the length of the first one, with its own
+	first  int // length of the first value, including its length field
 	nulls  bool
 	varies bool
 }
 
-// arrayHead is the length of an array's head: dimensions, nulls, type, length and first index of the one.
+// arrayHead is the length in bytes of an array's header: dimensions, null flag, element type, length and
+// lower bound.
 const arrayHead = 20
 
 // Limits of rows that one statement writes.
@@ -45,21 +48,22 @@ const (
 	rowsBytesMost = 256 << 10
 )
 
-// types are names of types.
+// types maps the type OIDs that rows support to their names.
 var types = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
 
-// rowsOf are those that a statement writes whose types are known.
+// rowsOf returns an empty collection of rows for a statement with known argument types.
 func rowsOf(s *serverStatement) *rows {
 	words := strings.Fields(s.text)
 	r := &rows{of: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{}, changes: words[0] == "UPDATE", table: words[2]}
 	if r.changes {
 		r.table = words[1]
 	}
-	r.columns[len(r.columns)-1].varies = true // so that there is one
+	// At least one column must be an array, because its length is the number of rows.
+	r.columns[len(r.columns)-1].varies = true
 	return r
 }
 
-// write is the statement that writes them.
+// write returns the statement that writes all rows.
 func (r *rows) write() *serverStatement {
 	if r.many != nil {
 		return r.many
@@ -89,10 +93,10 @@ func (r *rows) write() *serverStatement {
 	return r.many
 }
 
-// argument is one of a statement.
+// argument matches a placeholder in a statement.
 var argument = regexp.MustCompile(`\$[0-9]+`)
 
-// learn notes that the server has prepared a statement, and what it says of its arguments.
+// learn records that the server has prepared a statement, and the types of its arguments.
 func (s *serverStatement) learn(got any) {
 	s.prepared = true
 	said, described := got.(*pgconn.StatementDescription)
@@ -107,7 +111,7 @@ func (s *serverStatement) learn(got any) {
 	s.types = said.ParamOIDs
 }
 
-// add adds a row. Its arguments are of the types that the statement has.
+// add adds a row. Its arguments must have the types of the statement.
 func (r *rows) add(args []any) error {
 	for i, a := range args {
 		c := &r.columns[i]
@@ -139,10 +143,11 @@ func (r *rows) add(args []any) error {
 	return nil
 }
 
-// null is the length of a value that is none.
+// null is the length field of a NULL value.
 const null = math.MaxUint32
 
-// values are the arguments of the statement that writes them, which hold until the next row.
+// values returns the arguments of the statement that writes all rows. They are valid until the next row is
+// added.
 func (r *rows) values() (values [][]byte, formats []int16) {
 	for i := range r.columns {
 		c := &r.columns[i]
@@ -161,14 +166,13 @@ func (r *rows) values() (values [][]byte, formats []int16) {
 	return values, formats
 }
 
-// clear forgets the rows.
+// clear removes all rows.
 func (r *rows) clear() {
 	clear(r.keys)
 	r.n, r.bytes = 0, 0
 }
 
-// row implements conn. Rows of other tables do not wait for it, and it not for them; of one table they are written in
-// order.
+// row implements conn. Rows of one table are written in order. The order between tables is not kept.
 func (c *serverConn) row(sql string, args ...any) error {
 	s := c.statement(sql)
 	s.byRows = true
@@ -177,7 +181,7 @@ func (c *serverConn) row(sql string, args ...any) error {
 			return err
 		}
 	}
-	if c.end == nil || s.types == nil { // not in a transaction, or the types are not among those that rows may have
+	if c.end == nil || s.types == nil { // outside of a transaction, or unsupported types
 		return c.exec(sql, args...)
 	}
 	return c.within(func() error {
@@ -208,13 +212,13 @@ func (c *serverConn) row(sql string, args ...any) error {
 			if err := c.write(r.table); err != nil {
 				return err
 			}
-			return c.push() // the server begins with them while others are made
+			return c.push() // the server processes these rows while more are collected
 		}
 		return nil
 	})
 }
 
-// prepare has the server prepare a statement, and say of which types its arguments are.
+// prepare prepares a statement and waits for the types of its arguments.
 func (c *serverConn) prepare(s *serverStatement) error {
 	return c.within(func() error {
 		c.ask(s)
@@ -248,7 +252,7 @@ func (c *serverConn) writeHeld() error {
 	return nil
 }
 
-// dropHeld forgets what was not sent, of a transaction that does not go on.
+// dropHeld discards rows that were not sent, because their transaction ends.
 func (c *serverConn) dropHeld() {
 	for table, s := range c.held {
 		s.rows.clear()

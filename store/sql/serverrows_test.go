@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// connected is a connection to a database, until the test ends.
+// connected returns a connection to a database. It is closed when the test ends.
 func connected(t *testing.T, url string) *serverConn {
 	t.Helper()
 	config, err := readAddress(url)
@@ -26,8 +26,8 @@ func connected(t *testing.T, url string) *serverConn {
 	return c
 }
 
-// Rows that are held back and written together are what they would be one by one, in whatever order they come, with and without a
-// pooler; what is undone leaves nothing.
+// Rows that are written together have the same contents as rows written one by one, in any order, with and
+// without a pooler. A rollback leaves nothing.
 func TestRowsAreWrittenTogether(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
@@ -36,7 +36,7 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// A statement that the server did not get to, since one before it had failed, is prepared when it is sent again.
+// A statement that the server skipped because an earlier one failed is prepared when it is sent again.
 func TestStatementsBehindAFailedOne(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
@@ -109,7 +109,7 @@ func writesTogether(t *testing.T, url string) {
 			t.Fatal(err)
 		}
 		held := maps.Clone(want)
-		alike := round%3 == 0 // then what is the same in all is told once
+		alike := round%3 == 0 // all rows have the same value in some columns
 		for range dice.IntN(400) {
 			table, k := []string{"a", "b"}[dice.IntN(2)], dice.Int64N(300)
 			var n any = dice.Int64N(3)
@@ -128,7 +128,7 @@ func writesTogether(t *testing.T, url string) {
 				s = cleanText(text)
 			}
 			held[name] = fmt.Sprintf("%v %q %q", n, s, d)
-			if err == nil && dice.IntN(40) == 0 { // what is not a row finds those before
+			if err == nil && dice.IntN(40) == 0 { // a query sees the rows that were added before
 				var n int64
 				n, err = c.number(`SELECT count(*) FROM ` + table)
 				for name := range held {

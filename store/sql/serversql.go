@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// serverLost is the error of a connection that is lost, or of a server that says so.
+// serverLost is the error of a connection that is lost, or of a server that is shutting down.
 type serverLost struct{ error }
 
 func (serverLost) kind() kind { return busy }
 
-// Error is one line, whatever addresses were tried.
+// Error returns the message in one line, even if several addresses were tried.
 func (e serverLost) Error() string {
 	return strings.NewReplacer(":\n\t", ": ", "\n\t", "; ").Replace(e.error.Error())
 }
 
-// Unwrap is for errors.As.
+// Unwrap returns the cause, for errors.As.
 func (e serverLost) Unwrap() error { return e.error }
 
-// serverRefused is what a server said of a statement.
+// serverRefused is an error that the server returned for a statement.
 type serverRefused struct {
 	*pgconn.PgError
 	statement string
@@ -34,7 +34,7 @@ func (e serverRefused) Error() string {
 	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
 }
 
-// kind goes by the class of the error's code: PostgreSQL's documentation, appendix A.
+// kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
 func (e serverRefused) kind() kind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // lost, ended by an operator, locked by others, conflicts, read-only
@@ -50,7 +50,7 @@ func (e serverRefused) kind() kind {
 	return mistake
 }
 
-// serverError sorts an error that a statement met.
+// serverError classifies an error of a statement.
 func serverError(err error, statement string) error {
 	if err == nil {
 		return nil
@@ -61,7 +61,8 @@ func serverError(err error, statement string) error {
 	return serverLost{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
-// serverSQL is a statement as PostgreSQL writes it.
+// serverSQL translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and
+// CROSS JOIN, which only SQLite needs.
 func serverSQL(sql string) string {
 	var b strings.Builder
 	n := 0
@@ -98,7 +99,7 @@ func serverSQL(sql string) string {
 	return b.String()
 }
 
-// cleanText is a text that PostgreSQL stores: it has no zero, and is UTF-8.
+// cleanText returns a text that PostgreSQL can store: valid UTF-8 without NUL characters.
 func cleanText(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "\uFFFD")

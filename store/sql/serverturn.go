@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays. What is only foreseen
-// would be read as if it were so.
+// reload reads the writer's memory from the tables again, because another node has changed them. It keeps
+// what is stored only in this node's memory. It fails with errForeseen if this transaction wrote rows before
+// it held the writer lock, because they would be read as if they were final.
 func (t *tx) reload() error {
 	if t.foreseen != nil {
 		return errForeseen
@@ -35,7 +36,7 @@ func (t *tx) reload() error {
 	m.lanes.node, m.lanes.here = was.lanes.node, was.lanes.here
 	m.turn, m.served, m.endedUID = was.turn, was.served, was.endedUID
 	for name, q := range was.lanes.queues {
-		if q.Pass > was.turn { // a queue with a lower Pass is equal to a new queue
+		if q.Pass > was.turn { // a queue with a lower Pass is treated like a new queue
 			m.lanes.state(name).Pass = q.Pass
 		}
 		if is := m.lanes.queues[name]; is != nil {
@@ -74,14 +75,16 @@ func (t *tx) reload() error {
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.hereStale = true
 	t.before, s.foreign.any, s.readied = *m, true, true
-	s.standIn(t.now, t.now) // timers may be among what was read
+	s.standIn(t.now, t.now) // the tables may contain new timers
 	return nil
 }
 
-// errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
+// errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
 var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs, and the service ends; start the service again")
 
-// enter implements host. A row that the server refuses before the turn may be one of a lease that is another node's by now.
+// enter implements host. If the server rejects a row written before the writer lock was held, another node
+// may have taken over that job. In this case, enter returns errForeseen, and the transaction is retried without
+// such rows.
 func (s *Server) enter(t *tx) error {
 	err := s.takeTurn(t)
 	if err != nil && t.foreseen != nil && kindOf(err) == mistake {
@@ -90,7 +93,8 @@ func (s *Server) enter(t *tx) error {
 	return err
 }
 
-// takeTurn begins a transaction in its turn: the writers of all nodes take turns by the lock of meta's row.
+// takeTurn begins a transaction and takes the writer lock, which is the lock on the row of the table meta. It
+// then applies the changes of other nodes.
 // See docs/decisions/0026.
 func (s *Server) takeTurn(t *tx) error {
 	s.own = nil
@@ -138,7 +142,8 @@ func (s *Server) takeTurn(t *tx) error {
 	return s.expect(t)
 }
 
-// catchUp takes in what others have changed: by what they have told, or else by reading all anew.
+// catchUp applies the cache deltas that this node has missed. If they are incomplete or unreadable, it
+// reloads the caches.
 func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	m := &s.mem
 	if commits == m.commits {
@@ -155,7 +160,7 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 			}
 			return t.reload()
 		}
-		t.undo = nil // it is so
+		t.undo = nil // the changes are committed, so an error of this transaction must not undo them
 	}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	t.before = *m
@@ -163,8 +168,8 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	return nil
 }
 
-// tell stores what the transaction has changed, for the others, and forgets what is old: who has not heard of it reads all
-// anew.
+// tell stores the cache delta of the transaction, and deletes old deltas. A node that has missed a deleted
+// delta reloads.
 func (t *tx) tell() error {
 	text, err := t.news()
 	if err != nil {
@@ -177,7 +182,7 @@ func (t *tx) tell() error {
 	return t.exec(`DELETE FROM changes WHERE n < ?`, n-changesKept)
 }
 
-// Limits of changes: who is more than so many behind reads all anew.
+// Limits of the table changes, in transactions. A node that has missed more than changesHeard reloads.
 const (
 	changesHeard = 64
 	changesKept  = 128

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// shutLook identifies a search for lanes with demands that are shut on a gate. It is a search for the best lane of a
-// queue, either of one user or of all users, or for the best lane of each list.
+// shutLook identifies a search for lanes with demands that a gate has closed. It is a search for the best
+// lane of a queue, either of one user or of all users, or for the best lane of each list.
 type shutLook struct {
 	gate  int64
 	queue string
@@ -36,7 +36,8 @@ func (t *tx) NextShut(gate int64, of rules.List) (l rules.Lane, found bool, err 
 	return t.firstShut(gate, of.Queue, &of.UID)
 }
 
-// firstShut returns the best lane in a queue that is shut on a gate: of one user, or of all users if uid is nil.
+// firstShut returns the best lane in a queue that a gate has closed: of one user, or of all users if uid is
+// nil.
 func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
@@ -65,8 +66,8 @@ func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found boo
 	return l, found, nil
 }
 
-// findShut finds the best lane with demands that is shut on a gate. here lists the ids of lanes that are shut only to
-// this node.
+// findShut finds the best lane with demands that a gate has closed. here lists the ids of lanes that are
+// closed only for this node.
 func (t *tx) findShut(look shutLook, here string) (list []rules.Lane, err error) {
 	best := func(r row) (bool, error) {
 		l, err := readLane(r)
@@ -91,7 +92,7 @@ func (t *tx) findShut(look shutLook, here string) (list []rules.Lane, err error)
 	return list, err
 }
 
-// shutHere lists the ids of the lanes that are shut on a gate, but only to this node.
+// shutHere lists the ids of the lanes that a gate has closed, but only for this node.
 func (ls *lanes) shutHere(gate int64) string {
 	var list []byte
 	for lane, shut := range ls.here {
@@ -102,7 +103,8 @@ func (ls *lanes) shutHere(gate int64) string {
 	return strings.TrimSpace(string(list))
 }
 
-// Shut implements rules.Tx. It reads all the lanes before the first call of each, because each may change lanes.
+// Shut implements rules.Tx. It reads all the lanes before the first call of each, because each may change
+// lanes.
 func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, error)) error {
 	ls := t.s.mem.lanes
 	best := map[rules.List]rules.Lane{}
@@ -139,9 +141,9 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 	return nil
 }
 
-// shutLists returns lanes with demands that are shut on a gate. If here lists lanes that are shut only to this node,
-// it returns all of those. Otherwise it returns the best lane of each list after another list. more is true if there
-// may be further lists.
+// shutLists returns lanes with demands that a gate has closed. If here lists lanes that are closed only for
+// this node, it returns all of those. Otherwise it returns the best lane of each list after another list.
+// more is true if there may be further lists.
 func (t *tx) shutLists(gate int64, after rules.List, here string) (list []rules.Lane, more bool, err error) {
 	look := shutLook{gate: gate, all: true, lists: true}
 	if known, found := t.shut[look]; found && after == (rules.List{}) {
@@ -172,9 +174,10 @@ func (t *tx) shutLists(gate int64, after rules.List, here string) (list []rules.
 	return list, len(list) == listsMost && here == "", err
 }
 
-// listAfter returns the best lane in a gate's next list after another list. The zero list comes before all others. It
-// uses two queries, one for the rest of the last list's queue and one for later queues. With a single condition on
-// the pair (queue, uid), SQLite would use the index only for the queue, and read all lanes of the last list.
+// listAfter returns the best lane in a gate's next list after another list. The zero list comes before all
+// others. It uses two queries, one for the rest of the last list's queue and one for later queues. With a
+// single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
+// lanes of the last list.
 func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
 	first := func(r row) (bool, error) {
 		l, err = readLane(r)

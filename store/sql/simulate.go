@@ -24,7 +24,7 @@ func (s *engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 	})
 }
 
-// errSimulated has what was simulated undone.
+// errSimulated makes Attempt undo the simulated claims.
 var errSimulated = errors.New("simulation only")
 
 // Attempt implements rules.Tx.

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A simulation that stops at its limit says so. All the jobs of one user need the same lock, and each needs another one,
-// too. The claim of the first job closes all the lanes of the others, one by one.
+// A simulation that stops at its limit says so. All the jobs of one user need the same lock, and each needs
+// another one, too. The claim of the first job closes all the lanes of the others, one by one.
 func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	for _, c := range []struct {
 		many       int

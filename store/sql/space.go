@@ -15,32 +15,38 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The reserve is given up when the disk is full, so that running jobs can end
-// and be recorded; new jobs are refused before that. Without a reserve of 8 MiB
-// no job at all could be recorded on a full disk, with it all 3,000 of a trial
-// were. Its last 2 MiB are only for operations with wholeReserve, and for compaction: a
-// disk that the database itself has filled would otherwise never have space again.
+// The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
+// New jobs are refused before the disk is that full. In a trial on a full disk, no job could be recorded
+// without a reserve; with a reserve of 8 MiB, all 3,000 could. The last 2 MiB of the reserve are only for
+// compaction and for operations with wholeReserve. Otherwise, a disk that the database itself has filled
+// would never have free space again.
 const (
 	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
-	roomBytes    = 4 << 20              // below this no new job is taken
-	spaceEvery   = 5 * time.Millisecond // between two looks; a disk that takes 500 MB/s gets 2.5 MB of the room meanwhile
-	guardPause   = time.Second          // at least, between two looks at files that come and go
-	guardLook    = 30 * time.Second     // between two where nobody tells when they do
+	// roomBytes is the free space in bytes below which new jobs are refused.
+	roomBytes = 4 << 20
+	// spaceEvery is the time between two checks of the free space. In this time, a disk that writes 500 MB/s
+	// uses 2.5 MB.
+	spaceEvery = 5 * time.Millisecond
+	// guardPause is the minimum time between two checks of the database files after changes in their
+	// directory.
+	guardPause = time.Second
+	// guardLook is the time between two checks if the directory cannot be watched.
+	guardLook = 30 * time.Second
 )
 
-// spaceCheck is the writer's memory of the last look at the disk.
+// spaceCheck is the result of the writer's last check of the free space.
 type spaceCheck struct {
 	at   time.Time
-	full error // there is no room for new jobs
+	full error // why new jobs are refused; nil if there is space
 }
 
-// room implements host: it refuses new jobs while the disk is nearly full and the database has no free pages
-// for them.
+// room implements host. It returns an error for new jobs while the disk is nearly full and the database has
+// no free pages for them.
 func (s *Store) room() error {
 	if time.Since(s.space.at) > spaceEvery {
 		if s.noReserve.Load() != nil {
-			s.keepRoom() // new jobs need not wait for the next look
+			s.keepRoom() // may create the reserve, so that new jobs need not wait for the next call
 		}
 		if s.space.full = s.Room(); s.space.full != nil {
 			poke(s.needsSpace)
@@ -54,8 +60,9 @@ func (s *Store) room() error {
 	return s.space.full
 }
 
-// Room is an error while there is no space for new jobs on the disk or in free pages of the database, or the
-// database is nearly as large as a file of this process may be. It may be asked at any time.
+// Room returns an error while new jobs are refused: there is no space on the disk or in free pages of the
+// database, or the database has nearly reached the file size limit of this process. It is safe for concurrent
+// use.
 func (s *Store) Room() error {
 	free, err := s.free()
 	if err != nil {
@@ -71,10 +78,10 @@ func (s *Store) Room() error {
 	}
 	now, err := statFiles(filepath.Join(s.dir, fileName))
 	if err != nil {
-		return nil // the next commit says so
+		return nil // the next commit reports the error
 	}
 	size := sizesOf(now)
-	// A row for a free page is written to the log first. The log file is used again from its beginning.
+	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
 	if free < roomBytes && (inside < roomBytes || free+size.wal < roomBytes) {
 		return s.noRoom()
 	}
@@ -88,18 +95,17 @@ func (s *Store) noRoom() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
 }
 
-// withoutReserve has new jobs refused with this error until the reserve is made again.
+// withoutReserve makes room refuse new jobs with this error until the reserve exists again.
 func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
 
-// What a file must be allowed to have: a queue that has just begun has half of leastFile,
-// and one that is there must be able to grow.
+// Minimum values for the process's file size limit in bytes. leastFile leaves a new queue room to grow. An
+// existing database needs at least growFile more than its size.
 const (
 	leastFile = 64 << 20
 	growFile  = 1 << 20
 )
 
-// checkFileLimit refuses a process whose files may not be large enough for the database,
-// where it has one.
+// checkFileLimit returns an error if the process's file size limit is too low for the database.
 func checkFileLimit(path string) error {
 	need := int64(leastFile)
 	if info, err := os.Stat(path); err == nil {
@@ -128,8 +134,8 @@ func (s *Store) relieve(whole bool) bool {
 	return false
 }
 
-// capacityAge is how long a measured capacity is used. Each enqueue needs the capacity, and measuring it each time
-// took 2.5 % of the service's CPU time.
+// capacityAge is how long a measured capacity is used. Each enqueue needs the capacity, and measuring it each
+// time took 2.5 % of the service's CPU time.
 const capacityAge = time.Minute
 
 // capacity is the size of a file system, in bytes, and when it was measured.
@@ -138,8 +144,8 @@ type capacity struct {
 	measured time.Time
 }
 
-// Capacity returns the size of the database's file system in bytes, at most capacityAge old, and 0 if the size is
-// unknown. It is safe for concurrent use.
+// Capacity returns the size of the database's file system in bytes, at most capacityAge old, and 0 if the
+// size is unknown. It is safe for concurrent use.
 func (s *Store) Capacity() int64 {
 	if known := s.capacity.Load(); known != nil && time.Since(known.measured) < capacityAge {
 		return known.bytes
@@ -152,10 +158,10 @@ func (s *Store) Capacity() int64 {
 	return n
 }
 
-// freed implements host: it starts compaction if there is something to do.
+// freed implements host. It starts compaction if the file has enough free pages.
 func (s *Store) freed() { poke(s.needsSpace) }
 
-// keepRoom implements host: it makes the reserve if it is missing and there is room for it.
+// keepRoom implements host. It creates the reserve if it is missing and there is space for it.
 func (s *Store) keepRoom() {
 	path := filepath.Join(s.dir, reserve)
 	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
@@ -185,14 +191,14 @@ func writeReserve(path string) error {
 	}
 	_, err = io.CopyN(f, zeros{}, reserveBytes)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		os.Remove(path) // half a reserve is none
+		os.Remove(path) // an incomplete reserve is useless
 	}
 	return err
 }
 
 type zeros struct{}
 
-// Read fills p; the bytes are not zero, so that no file system stores holes.
+// Read fills p. The bytes are not zero, so that no file system stores holes instead.
 func (zeros) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = 0x5a
@@ -200,7 +206,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// statFiles is the identity of the database and its WAL.
+// statFiles returns the identity and size of the database and its WAL.
 func statFiles(path string) (files [2]os.FileInfo, err error) {
 	for i, p := range []string{path, path + "-wal"} {
 		if files[i], err = os.Stat(p); err != nil {
@@ -210,9 +216,8 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 	return files, nil
 }
 
-// Guard fails the store as soon as its files are removed or replaced, until ctx
-// ends. Where the folder cannot be watched the files are looked at now and then. What
-// it does not hear of, the next commit meets.
+// Guard stops the store soon after its files are removed or replaced, until ctx ends. If the directory cannot
+// be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
 	for told := false; ; {
 		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool {
@@ -229,7 +234,8 @@ func (s *Store) Guard(ctx context.Context) {
 			}
 			told = true
 		}
-		s.do(ctx, urgent, func(*tx) error { return nil }) // a commit looks at them; what it is refused for is another's
+		// A commit checks the files. Its other errors do not matter here.
+		s.do(ctx, urgent, func(*tx) error { return nil })
 		select {
 		case <-ctx.Done():
 			return
@@ -240,8 +246,8 @@ func (s *Store) Guard(ctx context.Context) {
 	}
 }
 
-// sameFiles fails when the database or its WAL was deleted or replaced while it
-// was open: what would be written to it is lost. It says what the files are now.
+// sameFiles returns the current state of the database and its WAL. It returns an error if one of them was
+// deleted or replaced while it was open, because later writes to it would be lost.
 func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
 	if now, err = statFiles(filepath.Join(s.dir, fileName)); err != nil {
 		return now, err
@@ -254,15 +260,15 @@ func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
 	return now, nil
 }
 
-// fileSizes are how large the database and its WAL are.
+// fileSizes holds the sizes of the database and its WAL in bytes.
 type fileSizes struct{ database, wal int64 }
 
 func sizesOf(files [2]os.FileInfo) fileSizes {
 	return fileSizes{files[0].Size(), files[1].Size()}
 }
 
-// checkFiles is sameFiles, and fails too when one of the files was truncated since the
-// last commit: its content is lost. The caller has the turn to write.
+// checkFiles does what sameFiles does. It also returns an error if a file was truncated since the last
+// commit, because content is lost then. The caller holds the right to write.
 // See docs/decisions/0034.
 func (s *Store) checkFiles() (wal int64, err error) {
 	files, err := s.sameFiles()
@@ -280,8 +286,8 @@ func (s *Store) checkFiles() (wal int64, err error) {
 	return now.wal, err
 }
 
-// checkWAL fails when a WAL that has become shorter lacks frames. After a checkpoint of
-// another program, which may truncate it, none are missing.
+// checkWAL returns an error if a WAL that has shrunk lacks frames. After a checkpoint by another program,
+// which may truncate the WAL, no frames are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames := int64(0)
 	err := s.lite.query(func(r row) (bool, error) {
@@ -294,14 +300,14 @@ func (s *Store) checkWAL(size int64) error {
 	return err
 }
 
-// Sizes of the heads of a WAL and of its frames, in bytes.
+// Sizes in bytes of the headers of a WAL and of its frames.
 const (
 	walHead   = 32
 	frameHead = 24
 )
 
-// checkDatabase fails when a database that has become shorter lacks pages. After a VACUUM
-// of another program none are missing.
+// checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
+// program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.lite.number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {

@@ -19,55 +19,60 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Names of files in the state folder.
+// Names of files in the state directory, and the time limit of a read.
 const (
-	fileName  = "queuectl.db"
-	markName  = "initialized" // a database has existed here, and came so far: see mark
-	doubtName = "check"       // an I/O error was met: check before use
-	reserve   = "reserve"     // space for a full disk; see relieve
+	fileName = "queuectl.db"
+	// markName shows that the state directory has held a database, and how far it had come; see mark.
+	markName = "initialized"
+	// doubtName shows that an I/O error occurred: the next start checks the database.
+	doubtName = "check"
+	reserve   = "reserve" // disk space that is freed when the disk is full; see relieve
 	longRead  = 2 * time.Second
 )
 
-// Store is a store.Store over SQLite. Make it with Open.
+// Store is a store.Store on an SQLite file. Open opens a Store.
 type Store struct {
 	*engine
 	dir       string
 	free      func() (int64, error)
-	lite      *liteConn // the writer's
-	readPath  string    // by which readers open the database, and SQLite's flags
-	readFlags int32
+	lite      *liteConn // writer's connection
+	readPath  string    // path by which readers open the database
+	readFlags int32     // SQLite's flags with which readers open the database
 
-	files  [2]os.FileInfo // database and WAL, as opened
-	frozen files          // as they were when they were opened to be read only; else zero
-	seen   fileSizes      // theirs after the last commit; the writer's
-	space  spaceCheck     // the writer's
-	wal    walCheck       // the writer's
+	files [2]os.FileInfo // database and WAL, as opened
+	// frozen describes the files as they were when they were opened in read-only mode. It is zero in any
+	// other mode.
+	frozen files
+	seen   fileSizes  // sizes of the files after the last commit; used by the writer only
+	space  spaceCheck // used by the writer only
+	wal    walCheck   // used by the writer only
 
-	compaction compaction            // the writer's
-	freeInside atomic.Int64          // bytes of free pages in the database, as last counted
-	noReserve  atomic.Pointer[error] // why new jobs are refused while the reserve is not there; nil if it is
-	capacity   atomic.Pointer[capacity]
-	needsSpace chan struct{} // receives a value when new jobs are refused for want of space, or rows were removed
+	compaction compaction   // used by the writer only
+	freeInside atomic.Int64 // bytes of free pages in the database, when last counted
+	// noReserve is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
+	noReserve atomic.Pointer[error]
+	capacity  atomic.Pointer[capacity]
+	// needsSpace receives a value when new jobs are refused for lack of space, or when rows were removed.
+	needsSpace chan struct{}
 
-	starved atomic.Pointer[string] // why the WAL cannot be emptied
-	backup  uintptr                // the writer's: SQLite's part of it, 0 if there is none
-	mark    mark                   // the writer's
+	starved atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
+	backup  uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
+	mark    mark                   // used by the writer only
 }
 
-// Options are what Open needs to know.
+// Options are the parameters of Open and OpenServer.
 type Options struct {
-	Dir string // the state folder, which exists
-	// Order is how ranks are made; OrderOf, if set, says it by the stored settings.
+	Dir string // the state directory, which must exist
+	// Order says how ranks are computed. OrderOf, if set, derives it from the stored settings instead.
 	Order   queue.Order
 	OrderOf func([]store.Setting) (queue.Order, error)
-	Log     *slog.Logger // nil is none
-	Member  Member       // of a server
+	Log     *slog.Logger // nil discards the log
+	Member  Member       // the node; only for a server
 }
 
-// Open opens the database in a folder and brings its schema up to date. It
-// makes a new one only where none has ever been. The caller makes sure that no
-// other process uses the folder. It gives up when ctx ends; the next one goes on, as with a
-// large batch that was committed and is being taken in.
+// Open opens the database in a directory and updates its schema. It creates a database only if none has
+// existed there before. The caller ensures that no other process uses the directory. If ctx ends, Open
+// returns an error. The next call continues the work, such as moving a committed large batch into the queue.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, fileName)
 	system, err := fileSystemOf(o.Dir)
@@ -102,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore is a store that is not open yet.
+// newStore returns a store that is not open yet.
 func newStore(o Options) *Store {
 	s := &Store{
 		dir:  o.Dir,
@@ -161,8 +166,8 @@ func (s *Store) open(path string) (err error) {
 
 const busyTimeout = `busy_timeout = 5000` // ms, the writer's
 
-// openWriter opens a database to write. Every file of a queue is created by it: an empty file gets the layout that
-// compaction needs, which can only be chosen before the first page is written.
+// openWriter opens a database for writing. It also creates every database file of a queue: an empty file gets
+// the layout that compaction needs. This layout can only be chosen before the first page is written.
 func openWriter(path string) (*liteConn, error) {
 	pragmas := writerPragmas()
 	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
@@ -171,8 +176,8 @@ func openWriter(path string) (*liteConn, error) {
 	return openConn(path, pragmas...)
 }
 
-// writerPragmas are those of the connection that writes. Its cache is small: a
-// commit that has moved pages of a tree walks through all of it.
+// writerPragmas returns the pragmas of the writer's connection. Its cache is small, because a commit that has
+// moved pages of a tree walks through the whole cache.
 // See docs/decisions/0007.
 func writerPragmas() []string {
 	synchronous := "FULL"
@@ -188,8 +193,8 @@ func writerPragmas() []string {
 	}
 }
 
-// checkFolder refuses to make a database where one has been lost, and files
-// that are not ours to trust.
+// checkFolder refuses to create a database where one was lost, and rejects files that other users can access.
+// It creates an empty file if there was no database before.
 func checkFolder(dir, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -201,7 +206,7 @@ func checkFolder(dir, path string) error {
 		if err != nil {
 			return fmt.Errorf("create the database: %w", err)
 		}
-		return f.Close() // nobody has locked it yet
+		return f.Close() // the file is new, so closing it releases no lock
 	case err != nil:
 		return fmt.Errorf("cannot open the database: %w", err)
 	case !info.Mode().IsRegular():
@@ -223,7 +228,8 @@ func checkFolder(dir, path string) error {
 // damageDetails says how to find out what is damaged.
 const damageDetails = "to see what is damaged: queuectl doctor --verify"
 
-// saidBySQLite is what SQLite said, or would of what the engine found damaged; nil if it is neither.
+// saidBySQLite returns the error that SQLite reported. For damage that the engine found, it returns an error
+// with SQLite's code for corruption. It returns nil for any other error.
 func saidBySQLite(err error) *sqliteError {
 	if harm, harmed := errors.AsType[damage](err); harmed {
 		return &sqliteError{code: sqlite3.SQLITE_CORRUPT, text: string(harm)}
@@ -232,14 +238,15 @@ func saidBySQLite(err error) *sqliteError {
 	return e
 }
 
-// explain adds to an error of opening what a person can do.
+// explain adds to an error of opening the database what the user can do about it.
 func explain(path string, err error) error {
 	e := saidBySQLite(err)
 	if e == nil {
 		return err
 	}
 	switch e.code {
-	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE: // SQLite does not keep the system's word for it
+	// SQLite hides the system's error code in these cases.
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
 		if free, failed := freeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes {
 			return noSpaceFor(path, err)
 		}
@@ -257,10 +264,10 @@ func explain(path string, err error) error {
 	return fmt.Errorf("cannot open %s: %w", path, err)
 }
 
-// sharedBytes is the least that SQLite's files beside the database take.
+// sharedBytes is the minimum size in bytes of the files that SQLite creates next to the database.
 const sharedBytes = 64 << 10
 
-// noSpaceFor is the error of a database that cannot be opened until there is space.
+// noSpaceFor returns the error for a database that cannot be opened because the disk is full.
 func noSpaceFor(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
@@ -304,7 +311,7 @@ func (s *Store) ready() error {
 	return err
 }
 
-// enter implements host: nobody else changes it.
+// enter implements host. No other process changes the database, so there is nothing to update.
 func (s *Store) enter(*tx) error { return nil }
 
 // readReserved implements host.
@@ -315,7 +322,7 @@ func (s *Store) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 	return t.reservations(), true, nil
 }
 
-// blames implements host: each statement meets its own errors.
+// blames implements host. SQLite reports each error with the statement that caused it.
 func (s *Store) blames(error) bool { return false }
 
 // committed implements host.
@@ -323,7 +330,7 @@ func (s *Store) committed(changed bool) {
 	if m := &s.mem; changed {
 		s.mark.note(reached{m.commits, m.nextSeq, m.nextEvent})
 	}
-	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit says so
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit fails
 		s.seen = sizesOf(files)
 	}
 }
@@ -339,7 +346,8 @@ func (s *Store) refusal(k kind, err error) error {
 // broke implements host.
 func (s *Store) broke() {
 	s.lite.keepWAL()
-	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600) // if it cannot be written the next start finds out by itself
+	// If this fails, the next start finds the damage itself.
+	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600)
 }
 
 // bytes implements host.
@@ -353,8 +361,7 @@ func (s *Store) bytes() int64 {
 	return 0
 }
 
-// cannotRead implements host. An error which means that the
-// file or the disk has failed stops the store for good, as it does in a write.
+// cannotRead implements host. An error of the file or the disk stops the store for good, as in a write.
 func (s *Store) cannotRead(err error) error {
 	e := saidBySQLite(err)
 	if e == nil {

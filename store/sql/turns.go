@@ -12,40 +12,41 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// class says which operations go before others.
+// class is the priority class of an operation.
 type class uint8
 
 const (
-	urgent  class = iota // of the worker pool: all of them go first, and none is refused
-	prompt               // verbs on stored jobs, settings and upkeep
+	urgent  class = iota // from the worker pool: committed first and never refused
+	prompt               // commands on stored jobs, settings and upkeep
 	normal               // new jobs and removals: refused while too many operations wait
 	classes = iota
 )
 
-// op is one operation of the writer's. run checks before it writes: if it
-// returns an *queue.Error it has changed nothing. It may be run again.
+// op is one operation for the writer. The function run must check before it writes: if it returns a
+// *queue.Error, it has changed nothing. run may be called several times.
 type op struct {
 	run   func(*tx) error
 	class class
-	uid   int // who asks, queue.NoUser if that is the service
+	uid   int // the caller, or queue.NoUser for the service itself
 	done  chan error
 	err   error
-	ended []store.Settlement // that it tells of, if these are known before it is carried out
-	wants int                // jobs that it claims, as far as is known then
-	quota int64              // limit on the bytes of each user's jobs when ended is recorded; 0 means unlimited
-	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals have it,
-	// and so have cancel and Promote, which write little and let jobs end that use disk space.
+	ended []store.Settlement // attempts that the operation will record, if known before it runs
+	wants int                // number of jobs that the operation will claim, if known before it runs
+	// quota limits the bytes of each user's jobs when ended is recorded. 0 means unlimited.
+	quota int64
+	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals
+	// set it. So do cancel and Promote, which write little and let jobs end that use disk space.
 	wholeReserve bool
-	reads        bool // it changes nothing: its caller waits no longer than its context lasts
+	reads        bool // changes nothing, so its caller may stop waiting when its context ends
 }
 
-// do carries an operation out and waits for its commit. The context ends the wait only until
-// the operation is queued: after that it happens. See ask for operations that only read.
+// do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
+// is in the write queue. After that, the operation is carried out. For operations that only read, use ask.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
 
-// doRemoving is do for an operation that makes room.
+// doRemoving is like do, for an operation that frees space.
 func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) error {
 	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {
@@ -54,10 +55,10 @@ func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) e
 	return err
 }
 
-// ask returns what an operation finds that only reads, but needs what the writer alone knows. It waits no longer than
-// ctx lasts: a disk, a server or another program may hold the writer up for long.
+// ask returns the result of an operation that only reads, but needs the writer's memory. It returns early if
+// ctx ends, because a disk, a server or another program may block the writer for long.
 func ask[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, error) {
-	var found, none T // a transaction that is under way may still write to found when this returns an error
+	var found, none T // a running transaction may still write to found after ask has returned an error
 	err := s.doOp(ctx, &op{class: prompt, reads: true, run: func(t *tx) (err error) {
 		found, err = run(t)
 		return err
@@ -68,8 +69,8 @@ func ask[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, er
 	return found, nil
 }
 
-// doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group itself if no
-// other caller does. See docs/decisions/0005.
+// doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group
+// itself if no other caller does. See docs/decisions/0005.
 func (s *engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.done = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
@@ -89,9 +90,10 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 		case <-ended:
 			s.withdraw(o)
 			return ctx.Err()
-		case <-s.turn: // no caller writes now: this one does, for all that wait
+		// No caller is writing. This caller commits for all that wait.
+		case <-s.turn:
 			if o.reads {
-				go s.leadOnce() // Close waits for the turn
+				go s.leadOnce() // Close waits until this goroutine returns the turn
 				continue
 			}
 			s.leadOnce()
@@ -99,20 +101,20 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 	}
 }
 
-// leadOnce commits one group and gives the turn back. The caller has the turn to write.
+// leadOnce commits one group and gives up the right to write. The caller holds that right.
 func (s *engine) leadOnce() {
 	s.lead()
 	s.turn <- struct{}{}
 }
 
-// withdraw takes an operation out of the write queue, unless its commit is under way.
+// withdraw removes an operation from the write queue, unless its commit has begun.
 func (s *engine) withdraw(o *op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting[o.class] = slices.DeleteFunc(s.waiting[o.class], func(w *op) bool { return w == o })
 }
 
-// queue has an operation wait for its commit, unless it is refused.
+// queue adds an operation to the write queue. It returns an error if the store is closed or overloaded.
 func (s *engine) queue(o *op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +135,8 @@ func (s *engine) queue(o *op) error {
 	return nil
 }
 
-// betweenTx takes the writer's turn and calls f once, outside of any transaction. It is never
-// refused for load. The error concerns no other caller.
+// betweenTx takes the right to write and calls f once, outside of any transaction. It is never refused
+// because of load. An error of f concerns only this caller.
 func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 	select {
 	case <-s.turn:
@@ -152,9 +154,9 @@ func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// endPanicking ends the program if the caller that has the turn panics, even where a
-// connection's handler would recover: operations that were committed by then must not be
-// refused, and nothing may be written after it. It is deferred.
+// endPanicking ends the program if the caller that holds the right to write panics. Without it, the handler
+// of a connection could recover from the panic. But operations that are already committed must not be
+// reported as refused, and nothing may be written after the panic. It must be deferred.
 func (s *engine) endPanicking() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()
@@ -163,7 +165,7 @@ func (s *engine) endPanicking() {
 	}
 }
 
-// takeGroup takes the operations of the next commit from those that wait.
+// takeGroup removes the operations of the next commit from the write queue.
 func (s *engine) takeGroup() []*op {
 	group := s.group[:0]
 	s.mu.Lock()
@@ -193,7 +195,8 @@ func (s *engine) takeGroup() []*op {
 	return group
 }
 
-// several reports whether operations of several users wait that are not urgent. The caller holds mu.
+// several reports whether operations of several users are waiting, not counting urgent ones. The caller holds
+// mu.
 func (s *engine) several() bool {
 	var first *op
 	for c := prompt; c < classes; c++ {
@@ -209,9 +212,10 @@ func (s *engine) several() bool {
 	return false
 }
 
-// takeTurns takes a group in which users take turns, and each user's classes: else whoever has a commit filled by what goes first would
-// keep all else waiting. Who was served last comes last, and a user whose last operation took long after the others of a turn. The
-// caller holds mu.
+// takeTurns takes a group in which users take turns, and within a user the classes do. Otherwise a user who
+// fills every commit with operations of the first class would block all others. The user who was served last
+// comes last. Within one turn, users whose last operation was slow come after the others. The caller holds
+// mu.
 // See docs/decisions/0006.
 func (s *engine) takeTurns(group []*op) []*op {
 	group = append(group, s.waiting[urgent]...)
@@ -240,35 +244,38 @@ func (s *engine) takeTurns(group []*op) []*op {
 	return group
 }
 
-// turnOf is an operation, and which of its user's and class it is.
+// turnOf is an operation with its sort keys.
 type turnOf struct {
 	op   *op
-	turn int
-	last int64 // when such a one was served
-	slow bool
+	turn int   // number of earlier operations of the same user and class
+	last int64 // when such an operation was last served, as a value of engine.serving
+	slow bool  // the user's last operation was slow
 }
 
-// served is whose operations were.
+// served identifies the operations of one user and class.
 type served struct {
 	uid   int
 	class class
 }
 
-// slowOp is how long an operation took at least for its user's next one to be committed alone: others would wait for it.
+// slowOp is the duration from which an operation counts as slow. The user's next operation is then committed
+// alone, so that other users do not wait for it.
 const slowOp = 10 * time.Millisecond
 
-// groupTime is how long the operations in one commit may take while users share the writer, not counting urgent ones.
-// The operation that reaches it is the last. A user waits for the current commit and for the user's own. A job needs
-// three commits: to be stored, to be claimed and to be settled.
+// groupTime is how long the operations in one commit may take while users share the writer, not counting
+// urgent ones. The operation that reaches it is the last. A user waits for the current commit and for the
+// user's own. A job needs three commits: to be stored, to be claimed and to be settled.
 const groupTime = slowOp
 
-// sharedFor is how long users are considered to share the writer after operations of several users have waited.
+// sharedFor is how long users are considered to share the writer after operations of several users have
+// waited.
 const sharedFor = time.Second
 
-// maxServed bounds of how many it is known when they were served, and of whom that their last operation took long.
+// maxServed bounds the map of when operations were served, and the set of users whose last operation was
+// slow.
 const maxServed = 1000
 
-// took notes that an operation was carried out, and how long it took.
+// took records that an operation was carried out, and how long it took.
 func (s *engine) took(o *op, d time.Duration) {
 	if len(s.served) >= maxServed || s.served == nil {
 		s.served = map[served]int64{}
@@ -286,7 +293,7 @@ func (s *engine) took(o *op, d time.Duration) {
 	}
 }
 
-// putBack has operations that were taken wait again, before all others of their class.
+// putBack returns operations to the write queue, before all others of their class.
 func (s *engine) putBack(rest []*op) {
 	if len(rest) == 0 {
 		return

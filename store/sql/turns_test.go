@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Whoever has commits filled by operations that go first keeps nobody else's waiting for more than one of them.
+// A user who fills whole commits with operations of a preferred class delays another user's operation by at
+// most one commit.
 func TestUsersTakeTurnsToWrite(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupied(t, s)
@@ -45,7 +46,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	}
 }
 
-// What is asked by somebody whose operations take long is committed by itself, and so that everybody's turn comes.
+// An operation of a user whose last operation was slow is committed alone.
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupied(t, s)
@@ -59,7 +60,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
-				s.slow[1] = true // it took long
+				s.slow[1] = true // marks the operation as slow
 				return nil
 			})
 		})
@@ -79,8 +80,8 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit takes no more operations once they have taken groupTime. So no user has to
-// wait for all of another user's operations.
+// While operations of several users wait, a commit takes no more operations once they have taken groupTime.
+// So no user has to wait for all of another user's operations.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())

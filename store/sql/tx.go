@@ -20,10 +20,9 @@ func (t *tx) Order() (o queue.Order, changing bool) {
 	return t.s.mem.order, t.s.mem.ranking.state != 0
 }
 
-// fenceStep bounds how far a claim raises a fence. How far it does is random, so that
-// nobody can say before an attempt by which name it, its output and its processes go;
-// the numbers last for a hundred million claims of one job.
-// See docs/decisions/0004.
+// fenceStep bounds by how much a claim raises a fence. The step is random, so that no user can predict the
+// fence of an attempt, which is part of the names of its output and processes. The numbers last for a hundred
+// million claims of one job.
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Tx.
@@ -55,7 +54,7 @@ func (t *tx) Disowned(uid int, seq int64) int {
 // WakeAt implements rules.Tx.
 func (t *tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
 
-// columnsOf are those that a part of a job stands in.
+// columnsOf returns the columns that hold a part of a job.
 func columnsOf(part rules.Part) string {
 	return [...]string{headColumns, jobColumns, wholeColumns}[part]
 }
@@ -66,7 +65,7 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 	columns := columnsOf(part)
 	err = t.query(func(r row) (bool, error) {
 		found = true
-		t.read += int(r.num(width(columns))) // a change has SQLite move all of the row
+		t.read += int(r.num(width(columns))) // a change makes SQLite move the whole row
 		j = readMoved(r, columns)
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
@@ -76,8 +75,8 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 	return j, err
 }
 
-// jobs reads up to most jobs, but for what they run by: from says from where, and in what
-// order.
+// jobs reads up to most jobs, without their settings. The parameter from is the rest of the query: the table,
+// its condition and its order.
 func (t *tx) jobs(most int, from string, args ...any) (list []rules.Job, err error) {
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, readMoved(r, headColumns))
@@ -107,7 +106,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	return err
 }
 
-// Put implements rules.Tx: the one place where a job's row is written.
+// Put implements rules.Tx. Only this method writes a job's row.
 func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
@@ -146,15 +145,15 @@ func (t *tx) Put(j *rules.Job) error {
 	return t.writeInput(j.Seq, &text)
 }
 
-// jobRow is what Put writes of a job, in the order of the columns there.
+// jobRow holds the values that Put writes for a job, in the order of its columns.
 type jobRow struct {
 	numbers [31]int64
 	texts   [4]string
-	fault   string // a new error, if there is one
+	fault   string // text of a new error, if faulty
 	faulty  bool
 }
 
-// rowUpdatedAt is the number of updated_at in it.
+// rowUpdatedAt is the index of updated_at in jobRow.numbers.
 const rowUpdatedAt = 14
 
 func rowOf(j *rules.Job) jobRow {
@@ -170,7 +169,7 @@ func rowOf(j *rules.Job) jobRow {
 	return row
 }
 
-// args are the row's values as arguments, and the job's seq.
+// args returns the row's values as arguments, followed by the job's seq.
 func (row *jobRow) args(seq int64) []any {
 	args := make([]any, 0, len(row.numbers)+len(row.texts)+11)
 	for _, n := range row.numbers {
@@ -185,7 +184,7 @@ func (row *jobRow) args(seq int64) []any {
 	return append(args, nil, seq)
 }
 
-// PutProgress implements rules.Tx. Few jobs tell any, so Put leaves it alone.
+// PutProgress implements rules.Tx. Few jobs report progress, so Put does not write it.
 func (t *tx) PutProgress(j *rules.Job) error {
 	text := ""
 	if j.Progress != nil {
@@ -199,8 +198,8 @@ func (t *tx) PutProgress(j *rules.Job) error {
 	return err
 }
 
-// forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own retention
-// bounds the job.
+// forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
+// retention bounds the job.
 func (t *tx) forgetOutput(seq, bytes int64) error {
 	if l := t.Lease(seq); l != nil {
 		with := *l
@@ -208,7 +207,7 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 		t.Hold(&with)
 	}
 	name, kept := "", false
-	err := t.query(func(r row) (bool, error) { // a job that was removed holds nothing any more
+	err := t.query(func(r row) (bool, error) { // a removed job has no row and needs no change
 		name, kept = r.text(0), r.num(1) != 0
 		t.Holds(int(r.num(2)), 0, -bytes)
 		return false, nil
@@ -223,7 +222,7 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 	return err
 }
 
-// demandsText is what a row has of demands.
+// demandsText returns demands as a job's row stores them.
 func demandsText(list []queue.Demand) (string, error) {
 	if len(list) == 0 {
 		return "", nil
@@ -232,8 +231,8 @@ func demandsText(list []queue.Demand) (string, error) {
 	return string(text), err
 }
 
-// writeInput writes env and stdin of a job that stand apart, or removes them if they do not
-// any more.
+// writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
+// job's row.
 func (t *tx) writeInput(seq int64, text *texts) (err error) {
 	if text.inline() != nil {
 		err = t.exec(`DELETE FROM inputs WHERE seq = ?`, seq)
@@ -296,7 +295,7 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	return err
 }
 
-// noJob is what an event is of that is of no job.
+// noJob is the job of events that concern no job.
 var noJob queue.Job
 
 // Arrived implements rules.Tx.
@@ -305,7 +304,7 @@ func (t *tx) Arrived() { t.s.mem.enqueued++ }
 // Moved implements rules.Tx.
 func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	m := &t.s.mem
-	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may be of another state than it was counted in
+	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than was counted
 	m.counts[to]++
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
@@ -389,14 +388,15 @@ func (t *tx) Drop(l *rules.Lease) {
 	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
 }
 
-// changesOf notes that leases of the node changed that has this one.
+// changesOf records that a lease of a node changed that is not known to have started.
 func (t *tx) changesOf(l *rules.Lease) {
 	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
 		t.leasedBy = append(t.leasedBy, node)
 	}
 }
 
-// countUse counts what a lease holds, or holds no more. A rate counts starts once they are known.
+// countUse adds or subtracts the units that a lease holds at its gates. A rate counts a start once it is
+// known, so running leases hold none of it. Resources count only the leases of this node.
 func (t *tx) countUse(l *rules.Lease, sign int) {
 	if l == nil {
 		return
@@ -417,10 +417,10 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 	}
 }
 
-// usualBlock is how many jobs a claim makes room for at once.
+// usualBlock is the largest number of jobs for which a claim allocates memory in advance.
 const usualBlock = 64
 
-// weight is about how many bytes a job takes to be read.
+// weight returns about how many bytes a job takes when it is read.
 func weight(j *queue.Job) int {
 	n := len(j.Command) + len(j.Stdin)
 	for _, list := range [][]string{j.Argv, j.Env} {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Audit records what a person does that no other event tells of.
+// Audit records a user's action that no other event records.
 func (s *engine) Audit(ctx context.Context, a store.Audit) error {
 	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *engine) Audit(ctx context.Context, a store.Audit) error {
 	return s.do(ctx, prompt, func(t *tx) error { return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0, detail) })
 }
 
-// Settings lists the stored settings.
+// Settings returns the stored settings.
 func (s *engine) Settings(ctx context.Context) ([]store.Setting, error) {
 	return ask(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.conn) })
 }
@@ -33,7 +33,7 @@ func settingsOf(c conn) (list []store.Setting, err error) {
 	return list, err
 }
 
-// SetSetting stores one setting; an empty value removes it.
+// SetSetting stores one setting. An empty value removes the setting.
 func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		var n int64
@@ -55,14 +55,15 @@ func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
-// promoteStep bounds how much one Promote does of each duty, and moveStep how many jobs it
-// moves for it: few enough that nobody who waits for the disk feels it.
+// promoteStep bounds the rows that one call of Promote handles for each duty, and moveStep the jobs that it
+// moves. The bounds keep the transaction short, so that other callers do not notice a delay.
 const (
 	promoteStep = 1000
 	moveStep    = 250
 )
 
-// Promote makes due jobs runnable, cancels expired ones and forgets old keys.
+// Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
+// a bounded part of each duty, and returns how long to wait before the next call.
 func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.doOp(ctx, &op{class: prompt, wholeReserve: true, run: func(t *tx) error {
 		s.host.keepRoom()
@@ -129,8 +130,8 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
-// forgetKeys removes a step of the keys that are older than KeyMemory. Keys are stored in the order of their age, so the
-// first one tells whether there are any.
+// forgetKeys deletes up to promoteStep keys that are older than KeyMemory. Keys are stored in the order of
+// their age, so the age of the first one shows whether any must be deleted.
 func (t *tx) forgetKeys() (n int64, err error) {
 	before := int64(t.now.Add(-store.KeyMemory))
 	oldest, err := t.number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
@@ -140,7 +141,8 @@ func (t *tx) forgetKeys() (n int64, err error) {
 	return t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, before)
 }
 
-// tidyKept has lanes, gates and queues go that nobody needs, and tidies the figures.
+// tidyKept removes lanes, gates and queues that are no longer needed, merges statistics and writes the
+// runtime estimates.
 func (t *tx) tidyKept() (more bool, err error) {
 	lanes, err := t.tidyLanes()
 	if err != nil {
@@ -158,9 +160,9 @@ func (t *tx) tidyKept() (more bool, err error) {
 	return lanes || gates || figures, err
 }
 
-const step = "1000" // promoteStep, as SQL has it
+const step = "1000" // promoteStep as a part of a SQL statement
 
-// expire cancels jobs that were not started in time, a bounded number.
+// expire cancels jobs that have not started before their expiry time, up to moveStep of them.
 func (t *tx) expire() (n int, err error) {
 	var list []rules.Job
 	err = t.query(func(r row) (bool, error) {
@@ -174,7 +176,7 @@ func (t *tx) expire() (n int, err error) {
 	}
 	for i := range list {
 		if t.rules.HookBytes >= rules.MaxHookBytes {
-			return moveStep, nil // there are more
+			return moveStep, nil // more jobs may have expired
 		}
 		if err := t.rules.Expire(&list[i]); err != nil {
 			return 0, err
@@ -183,7 +185,8 @@ func (t *tx) expire() (n int, err error) {
 	return len(list), nil
 }
 
-// nextDue is how long until something is due, of which one thing is known, 0 for nothing.
+// nextDue returns how long to wait until something is due, at most an hour. known is an additional due time,
+// or 0.
 func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
@@ -222,11 +225,12 @@ func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
 }
 
-// DeletableOutputs lists output files whose attempts are gone: none while a copy is made,
-// which may refer to them.
+// DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
+// is being made, because the copy may refer to them.
 func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.do(ctx, prompt, func(t *tx) error {
-		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
+		// A copy begins between two transactions, so either before this one or after it.
+		if refs = nil; s.copying.Load() {
 			return nil
 		}
 		if s.node != 0 {
@@ -242,6 +246,7 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 }
 
 // OutputsDeleted forgets outputs that have been deleted.
+// It removes them from the table garbage.
 func (s *engine) OutputsDeleted(ctx context.Context, refs []string) error {
 	return s.doRemoving(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it reads
-// has more than KeptInput bytes, so need bounds how many it reads.
+// RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it
+// reads has more than KeptInput bytes, so need bounds how many it reads.
 func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
 	err = s.do(ctx, normal, func(t *tx) error {
 		bytes = t.s.mem.users[uid].outputs
@@ -46,7 +46,7 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 
 // TrimUser implements rules.Tx.
 func (t *tx) TrimUser(uid int, keep int64) error {
-	if t.foreseenOf(uid) { // an output that is in the database, but not yet in the counts
+	if t.foreseenOf(uid) { // the database has an output that the counts do not include yet
 		return errForeseen
 	}
 	needed, limit := t.s.mem.users[uid].held()-keep, store.RemovalLimit(t.examined)
@@ -67,9 +67,10 @@ type removable struct {
 	endedAt       int64 // of the job; 0 if it has not ended
 }
 
-// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes, and reports
-// whether they have. First come the parts of jobs that have not ended, then those of the job that ended first. The input
-// of each job comes before its outputs. Each of the two queries reads at most limit rows, in the order of an index.
+// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
+// and reports whether they have. First come the parts of jobs that have not ended, then those of the job that
+// ended first. The input of each job comes before its outputs. Each of the two queries reads at most limit
+// rows, in the order of an index.
 func (t *tx) removables(uid int, needed int64, limit int) (list []removable, enough bool, err error) {
 	if needed <= 0 {
 		return nil, true, nil
@@ -119,8 +120,8 @@ func (t *tx) removeParts(uid int, list []removable) error {
 	return nil
 }
 
-// removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and ends in ]} if it
-// has nothing else, as inputOf writes it.
+// removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
+// ends in ]} if it has nothing else, as inputOf writes it.
 func (t *tx) removeInput(uid int, part removable) error {
 	parts := queue.InputParts(0)
 	err := t.query(func(r row) (bool, error) {
@@ -143,7 +144,8 @@ func (t *tx) removeInput(uid int, part removable) error {
 func (t *tx) ForgetAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	err := t.query(func(r row) (bool, error) {
-		n, record = r.num(0), r.num(1)+store.AttemptBytes // the next record has been counted as if this one stayed
+		// The caller has counted the next record as if this one stayed.
+		n, record = r.num(0), r.num(1)+store.AttemptBytes
 		return false, nil
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
 	if err != nil || n == 0 {

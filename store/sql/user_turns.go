@@ -14,8 +14,8 @@ type userLanes struct {
 	rest rules.Position // the heads of all other open lanes are here or later
 }
 
-// openKept is the largest number of open lanes of each user that are kept in memory. While a claim moves the heads of
-// these lanes, it usually finds the best lane without a query.
+// openKept is the largest number of open lanes of each user that are kept in memory. While a claim moves the
+// heads of these lanes, it usually finds the best lane without a query.
 const openKept = 4
 
 // second returns the head of the user's second-best lane, or a position that is not after it.
@@ -26,7 +26,7 @@ func (u *userLanes) second() rules.Position {
 	return u.rest
 }
 
-// set notes a lane's new head, and whether the lane is open.
+// set records a lane's new head and whether the lane is open.
 func (u *userLanes) set(l rules.Lane) {
 	u.open = slices.DeleteFunc(slices.Clone(u.open), func(other *rules.Lane) bool { return other.ID == l.ID })
 	if l.Shut == rules.Open {
@@ -83,7 +83,7 @@ func (t *tx) ServeUser(of *rules.Queue, uid int) rules.Turn {
 	return turn
 }
 
-// servedKept is the number of the node's last turns for which it is known whose they were.
+// servedKept is the number of the node's last turns whose users are remembered.
 const servedKept = 1000
 
 // Unserve implements rules.Tx.
@@ -125,8 +125,8 @@ func before(a, b rules.Position) rules.Position {
 	return a
 }
 
-// findUsers reads the open lanes with demands of a queue. It reads those of all users if q is stale, and otherwise
-// those of the users in staleUsers.
+// findUsers reads the open lanes with demands of a queue. It reads those of all users if q is stale, and
+// otherwise those of the users in staleUsers.
 func (t *tx) findUsers(q *queueState) error {
 	if q.stale || q.users == nil {
 		q.users = map[int]userLanes{}
@@ -142,8 +142,8 @@ func (t *tx) findUsers(q *queueState) error {
 	return nil
 }
 
-// openLanes reads the lanes for findUsers. It uses one query for each user, or a single query where each query takes
-// a round trip.
+// openLanes reads the lanes for findUsers. It uses one query for each user, or a single query where each
+// query takes a round trip.
 func (t *tx) openLanes(q *queueState) error {
 	if t.remote() {
 		return t.openLanesOfUsers(q)
@@ -165,8 +165,8 @@ func (t *tx) openLanes(q *queueState) error {
 	}
 }
 
-// nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It returns nil
-// if no user does.
+// nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
+// returns nil if no user does.
 func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int, err error) {
 	err = t.query(func(r row) (bool, error) {
 		l, err := readLane(r)
@@ -196,8 +196,8 @@ func (q *queueState) openOf(uid int) userLanes {
 	return userLanes{rest: rules.End}
 }
 
-// setOpen updates the user's open lanes in memory when a lane with demands changes. It marks them to be read again
-// only if none is left in memory.
+// setOpen updates the user's open lanes in memory when a lane with demands changes. It marks them to be read
+// again only if none is left in memory.
 func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
 	if q.stale || q.staleUsers[l.UID] {
 		ls.markStaleUser(q, l.UID)

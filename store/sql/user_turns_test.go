@@ -26,8 +26,8 @@ func turnsNode(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// handEach enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as many jobs as
-// times says.
+// handEach enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as many jobs
+// as times says.
 func handEach(t *testing.T, s *Server, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
@@ -57,8 +57,8 @@ func costOf(s *Server, call func()) cost {
 	return cost{s.writer.asked - before.statements, s.writer.trips - before.trips}
 }
 
-// Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the number of
-// jobs.
+// Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the
+// number of jobs.
 func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	pgserver.Shared(t) // skips the test if there is no server
 	const users, few, many = 8, 48, 128
@@ -96,8 +96,8 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	}
 }
 
-// After another node has made a change, a node reads only the lanes of the affected users again. One query is enough
-// for several users, or for all.
+// After another node has made a change, a node reads only the lanes of the affected users again. One query is
+// enough for several users, or for all.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []cost
 	for _, users := range []int{4, 40} {
@@ -141,8 +141,8 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 	}
 }
 
-// A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the columns
-// that the lane is ranked by.
+// A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the
+// columns that the lane is ranked by.
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
 	handEach(t, s, 2, 3, nil)

@@ -8,30 +8,30 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// user is what the writer knows of one user.
+// user holds the counts of one user in the writer's memory.
 type user struct {
-	waiting int64 // jobs, as the table of users has it
-	hooks   int64 // that wait, for jobs of the user; counted when the store is opened
+	waiting int64 // number of waiting jobs; stored in the table users
+	hooks   int64 // number of waiting hooks for the user's jobs; counted when the store is opened
 	leased  int
-	staged  int64 // jobs of batches
-	batches int   // that are not committed
-	names   int64 // of jobs of those
+	staged  int64 // number of jobs in batches
+	batches int   // number of batches that are not committed
+	names   int64 // number of jobs in uncommitted batches that were given an id
 	bytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
 	outputs int64 // the part of bytes that outputs take; stored in the same table
 	// stagedBytes is how many bytes the user's jobs in batches use.
 	stagedBytes int64
 }
 
-// held returns how many bytes the user's jobs hold, those of batches included.
+// held returns how many bytes the user's jobs hold, including jobs in batches.
 func (u user) held() int64 { return u.bytes + u.stagedBytes }
 
-// setUser changes what is known of a user.
+// setUser changes a user's counts.
 func (t *tx) setUser(uid int, u user) {
 	t.keepUser(uid)
 	t.s.mem.putUser(uid, u)
 }
 
-// keepUser has a user be as it is, should the transaction be undone.
+// keepUser saves a user's counts, so that they can be restored if the transaction is undone.
 func (t *tx) keepUser(uid int) {
 	if _, known := t.users[uid]; !known {
 		if t.users == nil {
@@ -49,21 +49,21 @@ func (m *memory) putUser(uid int, u user) {
 	m.users[uid] = u
 }
 
-// waits counts jobs of a user that begin, or cease, to wait.
+// waits adds n to a user's number of waiting jobs.
 func (t *tx) waits(uid int, n int64) {
 	u := t.s.mem.users[uid]
 	u.waiting += n
 	t.setUser(uid, u)
 }
 
-// hooksWait counts hooks for jobs of a user that begin, or cease, to wait.
+// hooksWait adds n to the number of waiting hooks for a user's jobs.
 func (t *tx) hooksWait(uid int, n int64) {
 	u := t.s.mem.users[uid]
 	u.hooks += n
 	t.setUser(uid, u)
 }
 
-// countLease counts a user's job that was leased, or is so no more.
+// countLease adds n to the number of leased jobs of a job's user and queue.
 func (t *tx) countLease(j *rules.Job, n int) {
 	t.keepUser(j.UID)
 	t.s.mem.countLease(j.UID, j.Queue, n)
@@ -79,7 +79,7 @@ func (m *memory) countLease(uid int, queue string, n int) {
 	}
 }
 
-// countLeased counts the leased jobs of each queue.
+// countLeased counts the leased jobs of each queue again.
 func (m *memory) countLeased() {
 	for _, q := range m.lanes.queues {
 		q.leased = 0
@@ -92,12 +92,12 @@ func (m *memory) countLeased() {
 	}
 }
 
-// maxListed is how many users stand in meta.users.
+// maxListed is the maximum number of users in meta.users.
 const maxListed = 32
 
-// listUsers notes in meta.users what the transaction changed of the users' counts: that
-// row is written anyway. Once these are many their rows are written, and the list begins
-// anew.
+// listUsers records the changed counts of users in meta.users, because every commit writes that row anyway.
+// Once the list has more than maxListed users, listUsers writes their rows in the table users and clears the
+// list.
 // See docs/decisions/0019.
 func (t *tx) listUsers() error {
 	m := &t.s.mem
@@ -157,7 +157,7 @@ func (s *engine) readUsers(all *reads) {
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
-// countUsers completes them by meta, and by the leases.
+// countUsers updates the counts with those in meta.users and with the leases.
 func (s *engine) countUsers() error {
 	m := &s.mem
 	list, err := numbers(m.list)
@@ -181,8 +181,8 @@ func (s *engine) countUsers() error {
 
 // userUsage holds counts of a user for readers, as of the last commit.
 type userUsage struct {
-	waiting int64 // jobs
-	bytes   int64 // that the user's jobs hold, those of batches included
+	waiting int64 // number of waiting jobs
+	bytes   int64 // bytes that the user's jobs hold, including jobs in batches
 }
 
 // noteUsageLocked copies the counts of a user for readers.

@@ -13,26 +13,27 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// estimates are how long commands usually run, those that completed last first. They are told after the
-// commit of what they tell of, and written now and then: see keepUsual. The zero value knows of none.
+// estimates holds how long commands usually run, with the most recently completed first. It is updated after
+// each commit and written to the database at most once a minute; see keepUsual. The zero value holds no
+// estimates.
 type estimates struct {
 	mu      sync.Mutex
-	order   list.List                // of estimate, the last that completed first; guarded by mu
+	order   list.List                // of *estimate, the most recently completed first; guarded by mu
 	of      map[uint64]*list.Element // by fingerprint; guarded by mu
-	changed bool                     // since they were written; guarded by mu
-	written queue.Millis             // the minute; the writer's
+	changed bool                     // since the estimates were written; guarded by mu
+	written queue.Millis             // minute of the last write; used by the writer only
 }
 
-// estimate is how long the commands of a fingerprint run.
+// estimate is how long the commands with one fingerprint run. The fingerprint is a hash of the command.
 type estimate struct {
 	fingerprint uint64
 	store.Estimate
 }
 
-// estimateSize is how many bytes of usual.list one takes: its fingerprint, its logarithm and its runs.
+// estimateSize is the size in bytes of an estimate in usual.list: fingerprint, logarithm and number of runs.
 const estimateSize = 8 + 8 + 1
 
-// note learns of the attempts that completed.
+// note adds completed attempts to the estimates.
 func (e *estimates) note(measured []rules.Measured) {
 	for i := range measured {
 		if m := &measured[i]; m.Fingerprint != 0 {
@@ -45,7 +46,8 @@ func (e *estimates) note(measured []rules.Measured) {
 	}
 }
 
-// at is the estimate of a fingerprint, which is now the first one. The caller holds mu.
+// at returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
+// holds mu.
 func (e *estimates) at(fingerprint uint64) *estimate {
 	if known := e.of[fingerprint]; known != nil {
 		e.order.MoveToFront(known)
@@ -64,7 +66,7 @@ func (e *estimates) at(fingerprint uint64) *estimate {
 	return one
 }
 
-// Usual is how long a job of a fingerprint usually runs.
+// Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
 func (s *engine) Usual(fingerprint uint64) time.Duration {
 	s.usual.mu.Lock()
 	defer s.usual.mu.Unlock()
@@ -74,7 +76,7 @@ func (s *engine) Usual(fingerprint uint64) time.Duration {
 	return 0
 }
 
-// take is what is to be written, nil if nothing has changed.
+// take returns the encoded estimates for writing, or nil if nothing has changed.
 func (e *estimates) take() (b []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +95,7 @@ func (e *estimates) take() (b []byte) {
 
 const putUsual = `INSERT INTO usual (one, list) VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET list = excluded.list`
 
-// keepUsual writes the estimates, once a minute at most: that is no more often than upkeep looks.
+// keepUsual writes the estimates at most once a minute.
 func (t *tx) keepUsual() error {
 	e := &t.s.usual
 	if minute := store.Minute.Floor(t.now); e.written != minute {
@@ -107,7 +109,7 @@ func (t *tx) keepUsual() error {
 	return nil
 }
 
-// unwritten has the estimates be written again.
+// unwritten marks the estimates as not written, because the transaction that wrote them was undone.
 func (e *estimates) unwritten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +124,7 @@ func (s *engine) writeUsual() (err error) {
 	return err
 }
 
-// loadUsual reads the estimates. Of what is damaged nothing is known.
+// loadUsual reads the estimates. It skips damaged ones.
 func (s *engine) loadUsual() error {
 	var b []byte
 	err := s.db.query(func(r row) (bool, error) {

@@ -19,15 +19,14 @@ import (
 // rebuild is the advice for rows that contradict each other.
 const rebuild = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring recounts all rows and creates missing indexes"
 
-// replace is what to do about a database that is damaged: no sound copy of it can be
-// made.
+// replace is the advice for a damaged database, of which no sound copy can be made.
 const replace = "stop the service, copy the database's directory, then restore a backup with: queuectl restore FILE"
 
-// ahead is how far in the future a row may be dated.
+// ahead is how far in the future a stored time may be without being reported.
 const ahead = time.Minute
 
-// Examine looks at the database, its folder and its disk, as doctor does. It is quick,
-// and may be asked at any time.
+// Examine checks the database, its directory and its disk, for doctor. It is fast and safe for concurrent
+// use.
 func (s *Store) Examine(ctx context.Context) []store.Finding {
 	list := ExamineFolder(s.dir)
 	if err := s.Room(); err != nil {
@@ -47,11 +46,11 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	return list
 }
 
-// Verify makes a copy of the database, as Backup does, and holds all that it says
-// against each other and against the output files in folders; each hears how far the
-// copying has come.
+// Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
+// output files in the directories. It calls each with the progress of the copy.
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, of int64) error) (list []store.Finding, err error) {
-	files, err := outputFiles(outputs.Dirs) // listed before the copy, so that the copy knows the attempt of each file
+	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
+	files, err := outputFiles(outputs.Dirs)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +61,8 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(
 	return list, err
 }
 
-// ExamineStopped looks at the database in a folder that no service uses; with verify
-// also at all that it holds.
+// ExamineStopped checks the database in a directory that no service uses. If thorough is set, it also checks
+// all rows and output files.
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineFolder(dir)
 	path := filepath.Join(dir, fileName)
@@ -102,8 +101,8 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
-// findEmpty returns what doctor reports about a database without tables. It is a failure if the database has held
-// jobs.
+// findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
+// held jobs.
 func findEmpty(dir, path string) store.Finding {
 	mark := filepath.Join(dir, markName)
 	if _, err := os.Stat(mark); err == nil {
@@ -114,8 +113,8 @@ func findEmpty(dir, path string) store.Finding {
 		Next: "start the service, which creates the tables"}
 }
 
-// ExamineFolder looks at a service's folder: the file system, the disk and who may read the files. There is one also where
-// the database is on a server.
+// ExamineFolder checks a service's state directory: the file system, the disk and the permissions of the
+// files. A service has a state directory even if its database is on a server.
 func ExamineFolder(dir string) (list []store.Finding) {
 	add := func(check string, level store.Level, next, format string, args ...any) {
 		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
@@ -143,7 +142,8 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	before := len(list)
 	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
-		// This may be a symbolic link, whose own mode means nothing. Other accounts may pass through it to a socket.
+		// The state directory may be a symbolic link, whose own mode has no meaning, so Stat follows it.
+		// Other accounts may pass through the directory to reach a socket.
 		if name == "." {
 			look, open = os.Stat, 0o022
 		}
@@ -168,7 +168,8 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	return list
 }
 
-// examineSchema holds the tables and indexes against those that the migrations make.
+// examineSchema compares the tables and indexes with those that the migrations create. It also checks that
+// the newest rows are not dated in the future.
 func examineSchema(c *liteConn) (list []store.Finding) {
 	wrong, err := schemaFaults(c)
 	if err != nil {
@@ -189,7 +190,7 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	return list
 }
 
-// examineFrames tells of jobs that were lost with damaged parts of batches.
+// examineFrames reports jobs that were lost because parts of their batches were damaged.
 func examineFrames(c *liteConn) (list []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
 	err := c.query(func(r row) (bool, error) {
@@ -207,10 +208,11 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuild}}
 }
 
-// schemaFault is a table or index that is not as the migrations make it.
+// schemaFault describes a table, index, trigger or view that differs from the result of the migrations. The
+// statement create creates it if it is missing.
 type schemaFault struct{ text, create string }
 
-// schemaFaults compares a database with a new one.
+// schemaFaults compares the schema of a database with that of a new one.
 func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 	fresh, err := openConn(":memory:")
 	if err != nil {
@@ -238,7 +240,7 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 		return nil, err
 	}
 	version, err := c.number(`PRAGMA user_version`)
-	newer := version > int64(len(migrations)) // which may have added to it
+	newer := version > int64(len(migrations)) // a newer version may have added objects
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
@@ -255,11 +257,11 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 	return list, err
 }
 
-// verify holds the rows of a copy against each other and against the output files.
+// verify compares the rows of a copy with each other and with the output files.
 func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
-		if err != nil { // it cannot even be read
+		if err != nil { // the rows cannot even be read
 			found, next = append(found, err.Error()), replace
 		}
 		for i, text := range found {
@@ -282,10 +284,10 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 	return list
 }
 
-// maxFaults is how many faults of a kind are named.
+// maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
 
-// rowFaults looks for rows that cannot be.
+// rowFaults returns descriptions of rows that contradict each other or the clock.
 func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 	future := int64(now.Add(ahead))
 	for _, q := range []struct {
@@ -325,8 +327,7 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 	return faults, nil
 }
 
-// planFaults looks whether the statements that are asked most find their rows by an
-// index.
+// planFaults checks that SQLite executes the most frequent queries with an index.
 func planFaults(c *liteConn) (faults []string, err error) {
 	for _, q := range []string{
 		`SELECT seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = 0 AND (rank, seq) >= (0, 0) ORDER BY rank, seq`,
@@ -354,7 +355,7 @@ func planFaults(c *liteConn) (faults []string, err error) {
 	return faults, nil
 }
 
-// outputFiles lists the outputs in folders.
+// outputFiles returns the names of the files in the output directories.
 func outputFiles(folders []string) (map[string]bool, error) {
 	files := map[string]bool{}
 	for _, dir := range folders {
@@ -369,8 +370,8 @@ func outputFiles(folders []string) (map[string]bool, error) {
 	return files, nil
 }
 
-// whereOutput is the path of an output, in the first folder that has it; where none
-// does there is false, and it is where it would be.
+// whereOutput returns the path of an output in the first directory that contains it. If none does, there is
+// false, and path is where the output would be stored.
 func whereOutput(folders []string, name string) (path string, there bool) {
 	for _, dir := range folders {
 		path := filepath.Join(dir, name)
@@ -381,8 +382,8 @@ func whereOutput(folders []string, name string) (path string, there bool) {
 	return filepath.Join(folders[0], name), false
 }
 
-// contentFault reads an output file that had size bytes when it was made, and returns what is
-// wrong with it, "" if nothing is. A file that was deleted after it was listed is fine.
+// contentFault reads an output file that had size bytes when it was written. It returns a description of the
+// damage, or "" for an intact file. A file that was deleted after it was listed is not a fault.
 func contentFault(path string, size int64) string {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -407,9 +408,9 @@ func contentFault(path string, size int64) string {
 	return ""
 }
 
-// outputFaults compares output files with the attempts that are to have one, and checks what
-// is in them. An attempt that is leased may have one already; what is garbage goes soon. A file without an attempt is no
-// fault if it may belong to another store.
+// outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
+// files. A leased attempt may already have a file without referring to it. Files in the table garbage will be
+// deleted soon. A file without an attempt is not a fault if it may belong to another store.
 func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) (faults []string, err error) {
 	orphans := map[string]bool{}
 	for name := range files {
@@ -417,7 +418,7 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 	}
 	err = eachRef(c, func(ref string, size int64) error {
 		delete(orphans, ref)
-		if size < 0 { // removed to make room
+		if size < 0 { // removed to free space
 			return nil
 		}
 		path, there := whereOutput(outputs.Dirs, ref)
@@ -461,7 +462,7 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 	for name := range orphans {
 		path, there := whereOutput(outputs.Dirs, name)
 		if !there {
-			continue // it was garbage when the files were listed
+			continue // deleted after the files were listed
 		}
 		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.Since) {
 			continue

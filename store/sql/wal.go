@@ -9,30 +9,30 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The WAL is emptied after each thousand pages, but for what somebody still reads,
-// and it is begun anew only when nobody reads in it. Readers who take turns, or one
-// that does not end, would let it grow for ever.
+// SQLite checkpoints the WAL after every thousand pages, except for the frames that a reader still uses. It
+// restarts the WAL at the beginning of the file only when no reader uses it. Overlapping readers, or one
+// reader that does not end, would let the file grow without limit.
 // See docs/decisions/0036.
 const (
-	walKeep   = 64 << 20  // bytes; above that the writer waits for readers to end
-	walAlarm  = 256 << 20 // above that people are told, and reads are kept short
-	walWait   = `100`     // ms that it waits for them
-	walLonger = `400`     // ms, once people were told: longer than any read of ours
+	walKeep   = 64 << 20  // bytes; above this, the writer waits for readers to end
+	walAlarm  = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
+	walWait   = `100`     // ms that the writer waits for readers
+	walLonger = `400`     // ms that it waits after the warning: longer than any read of this program
 	walAgain  = time.Second
-	walSeldom = 30 * time.Second // between two waits for one who does not end
+	walSeldom = 30 * time.Second // maximum time between two waits, for a reader that does not end
 	shortRead = 250 * time.Millisecond
 )
 
-// walCheck is the writer's memory of a WAL that has grown.
+// walCheck is the writer's state while the WAL is too large.
 type walCheck struct {
 	keep, alarm int64
-	next        time.Time // not before
+	next        time.Time // earliest time of the next wait for readers
 	pause       time.Duration
 }
 
-// checkpointWAL has a WAL of this size, if that is too large, begun anew by the next
-// commit: new readers do not disturb that, and old ones are waited for a moment.
-// That it cannot be done is no failure of the database, as with SQLite itself.
+// checkpointWAL makes the next commit restart the WAL if its size in bytes is too large. New readers do not
+// prevent this, and the writer waits a moment for old ones. A failure is not an error of the database. SQLite
+// treats a failed checkpoint in the same way.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
 	if size <= w.keep {
@@ -53,7 +53,7 @@ func (s *Store) checkpointWAL(size int64) {
 	switch {
 	case err == nil:
 		s.setStarved("")
-	case size <= w.alarm: // not yet worth a word
+	case size <= w.alarm: // not large enough for a warning
 	case errors.Is(err, errHeld):
 		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading the database; find that program with: %s, and end it",
 			path, queue.FormatSize(w.alarm), findsReaders(path)))
@@ -64,9 +64,9 @@ func (s *Store) checkpointWAL(size int64) {
 
 var errHeld = errors.New("another program keeps reading the database")
 
-// emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint: with RESTART
-// the next commit begins the log again, with TRUNCATE the file is empty afterwards. The error is errHeld while
-// another connection reads from the log.
+// emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint: with
+// RESTART the next commit begins the log again, with TRUNCATE the file is empty afterwards. The error is
+// errHeld while another connection reads from the log.
 func (s *Store) emptyLog(mode string) error {
 	wait := `PRAGMA busy_timeout = ` + walWait
 	if s.starved.Load() != nil {
@@ -87,8 +87,7 @@ func (s *Store) emptyLog(mode string) error {
 	return errors.Join(err, err2)
 }
 
-// setStarved notes why the WAL cannot be emptied, "" if it can, and says so in the
-// log when that begins and ends.
+// setStarved records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and ends.
 func (s *Store) setStarved(why string) {
 	was := s.starved.Load()
 	switch {
@@ -117,8 +116,8 @@ func (s *Store) Slow() error {
 	return nil
 }
 
-// Starved is an error while the WAL has grown too large and cannot be emptied. It
-// may be asked at any time.
+// Starved returns an error while the WAL has grown too large and cannot be emptied. It is safe for concurrent
+// use.
 func (s *Store) Starved() error {
 	if why := s.starved.Load(); why != nil {
 		return queue.Errorf(queue.CodeUnavailable, "%s", *why)

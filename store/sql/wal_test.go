@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// smallWAL is a store whose WAL is too large at 256 KiB and alarming at 1 MiB, and
-// what it logs.
+// smallWAL returns a store and its log. The store considers its WAL too large above 256 KiB, and warns above
+// 1 MiB.
 func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
@@ -28,7 +28,8 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	}
 	t.Cleanup(func() { s.Close() })
 	s.do(t.Context(), urgent, func(tx *tx) error {
-		if err := tx.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil { // the schema is as large
+		// Creating the schema has filled the WAL.
+		if err := tx.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			return err
 		}
 		err := tx.conn.exec(`PRAGMA journal_size_limit = 262144`)
@@ -61,7 +62,7 @@ func TestSlowCommitIsReported(t *testing.T) {
 	}
 }
 
-// grow enqueues 64 KiB.
+// grow enqueues a job of 64 KiB.
 func grow(t *testing.T, s *Store) {
 	t.Helper()
 	growBy(t, s, 1)
@@ -85,14 +86,13 @@ func walSize(t *testing.T, s *Store) int64 {
 	return info.Size()
 }
 
-// soon is a WAL that may be tended at once.
+// soon allows the next commit to checkpoint the WAL.
 func soon(t *testing.T, s *Store) {
 	s.do(t.Context(), urgent, func(*tx) error { s.wal.next = time.Time{}; return nil })
 }
 
-// A program that reads and does not end lets the WAL grow: that is said once, reads
-// of our own are kept short meanwhile, and nothing is refused. Once it ends, the WAL
-// is as small as before and all is well.
+// While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
+// limit for its reads and refuses no request. After the read has ended, the WAL is small again.
 func TestReaderThatDoesNotEnd(t *testing.T) {
 	s, log := smallWAL(t)
 	grow(t, s)
@@ -141,7 +141,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// A WAL that cannot be emptied is waited for now and then, not at each commit.
+// While the WAL cannot be emptied, the writer waits for readers only from time to time, not at each commit.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	s, _ := smallWAL(t)
 	_, stop := other(t, filepath.Join(s.dir, fileName), `BEGIN;SELECT count(*) FROM jobs`)
@@ -150,7 +150,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	for range 60 {
 		grow(t, s)
 	}
-	if took := time.Since(begun); took > 3*time.Second { // 60 waits are 6 s
+	if took := time.Since(begun); took > 3*time.Second { // 60 waits would take 6 s
 		t.Errorf("60 commits took %v", took)
 	}
 	s.do(t.Context(), urgent, func(*tx) error {
@@ -166,7 +166,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// slowly reads the database in so many steps, or until the read is over.
+// slowly executes a read with the given number of steps, which ends early if ctx does.
 func slowly(ctx context.Context, s *Store, steps string) {
 	s.reading(ctx, func(r *reader) error {
 		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps + `) SELECT count(*) FROM c, meta`)
@@ -174,7 +174,7 @@ func slowly(ctx context.Context, s *Store, steps string) {
 	})
 }
 
-// inTurns has readers read all the time until the test ends.
+// inTurns keeps maxReaders readers busy until the test ends.
 func inTurns(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
 	var turns sync.WaitGroup
@@ -191,7 +191,7 @@ func inTurns(t *testing.T, read func(context.Context)) {
 	})
 }
 
-// Readers who take turns, so that there is always one, do not let the WAL grow.
+// Overlapping readers, of which at least one always reads, do not let the WAL grow.
 func TestReadersWhoTakeTurns(t *testing.T) {
 	s, _ := smallWAL(t)
 	inTurns(t, func(ctx context.Context) { slowly(ctx, s, `5000`) })
@@ -206,8 +206,7 @@ func TestReadersWhoTakeTurns(t *testing.T) {
 	}
 }
 
-// Long reads of our own, one after the other, let the WAL grow until they are kept
-// short, and no longer.
+// Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
 func TestLongReadersWhoTakeTurns(t *testing.T) {
 	s, _ := smallWAL(t)
 	inTurns(t, func(ctx context.Context) {

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// laneFaults holds the lanes against the table, by looking at all of it.
+// laneFaults compares all lanes in memory with the tables.
 func (s *engine) laneFaults() error {
 	for s.rechecks.Left() > 0 {
 		if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); err != nil {
@@ -35,7 +35,7 @@ func (s *engine) laneFaults() error {
 	})
 }
 
-// all are the lanes as the tables, and the writer for those that are plain, have them.
+// all returns all lanes: those without demands from the writer's memory, the others from their table.
 func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
 	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.query(func(r row) (bool, error) {
@@ -52,8 +52,8 @@ func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err er
 	return lanes, demands, err
 }
 
-// jobsOutOfLane: each job that may run and is not leased stands in the lane of jobs like it, whose
-// head is at or before it.
+// jobsOutOfLane returns an error for each ready job, except leased ones, that is not in the lane of its
+// queue, user and demands, or that precedes the head of its lane.
 func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var wrong error
 	err := t.query(func(r row) (bool, error) {
@@ -71,7 +71,7 @@ func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 	return errors.Join(wrong, err)
 }
 
-// wrongUse: what is used of a gate is what leases hold.
+// wrongUse returns an error if the units in use at a gate differ from those that leases hold.
 func (t *tx) wrongUse() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
@@ -98,8 +98,8 @@ func (t *tx) wrongUse() error {
 	return nil
 }
 
-// miscounted: what is counted of lanes, edges, users and gates is what the tables have, and rows
-// agree with each other.
+// miscounted returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
+// or if rows contradict each other.
 func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	m := &t.s.mem
 	edges, err := t.number(`SELECT count(*) FROM edges`)
@@ -177,7 +177,7 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	return errors.Join(wrong, err, err2, err3, err4)
 }
 
-// verified is a connection for checks that know the tables of a file: on a server nodes have their reservations each.
+// verified adapts the checks for a file to a server, where each node has its own list of reserved leases.
 type verified struct{ conn }
 
 func (v verified) query(each func(r row) (bool, error), sql string, args ...any) error {
@@ -187,8 +187,8 @@ func (v verified) query(each func(r row) (bool, error), sql string, args ...any)
 	return v.conn.query(each, sql, args...)
 }
 
-// forgottenLanes: where a lane that is shut on a gate fits there, an open lane of its user and queue with that demand
-// begins at or before the best such lane.
+// forgottenLanes returns an error if a gate has room for the best lane that it has closed in a list. An
+// exception is a lane behind an open lane of the same list that needs the gate too.
 func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
@@ -204,14 +204,15 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 		}
 		at := list{l.Shut, l.List()}
 		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool { return n.Gate == l.Shut && n.Kind == queue.GateResource }) {
-			at.of.UID = 0 // all lanes behind the first one wait, of any user
+			at.of.UID = 0 // lanes of all users wait behind the first one
 		}
 		units := func(l rules.Lane) int {
 			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
 			return needs(l)[i].Units
 		}
 		first, found := best[at]
-		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) { // a head may be before the first job
+		// A lane's head may precede its first job.
+		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) {
 			best[at] = l
 		}
 	}
@@ -238,7 +239,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
-// wrongQueues: what the writer keeps of queues is what the lanes say.
+// wrongQueues returns an error if the queues in the writer's memory contradict the lanes.
 func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	if err := t.refresh(); err != nil {
 		return err
@@ -272,7 +273,7 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
-// anything carries out a duty, or what somebody may ask for.
+// anything executes a random duty or operation.
 func (t *tx) anything(dice *rand.Rand) (err error) {
 	switch dice.IntN(8) {
 	case 0, 1:
@@ -315,7 +316,8 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 	return err
 }
 
-// walks has engines and the model walk together; open opens an engine again and again, at the same place.
+// walks compares engines with the model in random walks. open opens an engine repeatedly on the same
+// database.
 func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *engine), checks ...func(*engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
 		at := open(t)
@@ -331,8 +333,8 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 			}
 			made, s = at(order)
 			s.now = clock
-			s.rechecks.Looks = 40 * rules.StepsMost // the model looks at all
-			s.lanesKept = 20                        // so that lanes, gates and queues go, and come again
+			s.rechecks.Looks = 40 * rules.StepsMost // the model has no limit
+			s.lanesKept = 20                        // removes and recreates lanes, gates and queues
 			return made
 		}
 		first := reopen()
@@ -358,8 +360,8 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 	})
 }
 
-// The engine claims as the model does, whatever is asked of both, over restarts; and its
-// lanes are right after every step.
+// In random walks with restarts, the engine behaves like the model, and its lanes are correct after every
+// step.
 func TestWalks(t *testing.T) {
 	walks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
 		dir := t.TempDir()
@@ -368,7 +370,7 @@ func TestWalks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil { // nothing is cut off here
+			if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil { // no power failure happens here
 				t.Fatal(err)
 			}
 			return s, s.engine

@@ -14,56 +14,58 @@ import (
 
 // Limits of the writer.
 const (
-	maxWaiting    = 4096    // operations that wait, but for urgent ones
-	promptRoom    = 256     // of these, kept for what people ask of stored jobs
-	maxGroup      = 512     // operations a commit, but for urgent ones
-	maxGroupBytes = 1 << 20 // that they read and write; the operation that reaches it is the last of its commit
-	maxRetries    = 3       // of a group, when another program holds the database
+	maxWaiting    = 4096    // operations in the write queue, not counting urgent ones
+	promptRoom    = 256     // part of maxWaiting that only operations of class prompt can use
+	maxGroup      = 512     // operations in one commit, not counting urgent ones
+	maxGroupBytes = 1 << 20 // bytes read and written by one commit; the operation that reaches it is the last
+	maxRetries    = 3       // retries of a group while another program has the database locked
 )
 
-// tx is the transaction of one group. It begins with its first statement: what
-// the writer's memory can say needs none.
+// tx is the transaction of one group of operations. The database transaction begins with its first statement.
+// If the writer's memory suffices to carry out the operations, none begins.
 type tx struct {
-	servedIn []*queueState // whose turns of users have changed
+	servedIn []*queueState // queues whose turns of users have changed
 	conn
 	begun   bool
 	s       *engine
-	now     queue.Millis // read once
-	undo    []func()     // puts the writer's memory back
-	then    []func()     // after the commit
-	rules   rules.Rules  // carry out what is asked
-	drafts  []texts      // of what is being enqueued, by their numbers
-	due     queue.Millis // the earliest timer set, 0 if none
+	now     queue.Millis // time at the start of the transaction
+	undo    []func()     // functions that restore the writer's memory
+	then    []func()     // functions to call after the commit
+	rules   rules.Rules  // rules that carry out the operations
+	drafts  []texts      // texts of the jobs that are being enqueued, by draft number
+	due     queue.Millis // earliest timer that was set; 0 if none
 	touched []int64      // jobs that changed
-	// measured are the starts and ends of attempts, for the figures.
+	// measured lists the starts and ends of attempts, for the statistics.
 	measured []rules.Measured
-	before   memory       // as it was, without leases
-	users    map[int]user // those that changed, as they were
-	queues   map[*queueState]queueCount
-	removed  int                 // attempts and edges
-	examined int                 // outputs and inputs that TrimUser read to make room
-	uncut    *waiter             // who waits still, though its claim was cut short
-	read     int                 // bytes of jobs that were read, or will be moved by SQLite
-	bound    int64               // what the connection had bound when its turn came
-	leased   bool                // leases changed
-	leases   []int64             // which, by their jobs
-	leasedBy []int64             // nodes whose leases did, of those that are not known to have started
-	naming   map[namedGate]int64 // by how many jobs more, or less, than is written
-	told     *told               // nil if there is nobody to tell
-	taking   int64               // the submission that is being enqueued
-	met      error               // by what could not say so
-	ended    []store.Settlement  // that its first operation tells of
-	quota    int64               // limit on the bytes of each user's jobs when ended is recorded; 0 means unlimited
-	wants    int                 // jobs, its first operation, if that is known
-	expected *expectation        // nil if nothing was asked that is not read
-	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a server.
+	before   memory                     // writer's memory at the start; leases is not a copy
+	users    map[int]user               // state before the transaction of the users that changed
+	queues   map[*queueState]queueCount // counts before the transaction of the queues that changed
+	removed  int                        // number of attempts and dependency rows removed
+	examined int                        // number of outputs and inputs that TrimUser read to free space
+	uncut    *waiter                    // waiter that must claim again, because its claim was cut short
+	read     int                        // bytes of jobs that were read, or that SQLite will move
+	bound    int64                      // conn.carried when the transaction got its turn
+	leased   bool                       // leases changed
+	leases   []int64                    // jobs whose leases changed
+	leasedBy []int64                    // nodes with changed leases that are not known to have started
+	naming   map[namedGate]int64        // change in the number of jobs per gate, not written yet
+	told     *told                      // parts of the cache delta; nil if no other node is active
+	taking   int64                      // number of the submission that is being enqueued
+	met      error                      // first error of a method that cannot return one
+	ended    []store.Settlement         // attempts that the first operation will record
+	// quota limits the bytes of each user's jobs when ended is recorded. 0 means unlimited.
+	quota    int64
+	wants    int          // number of jobs that the first operation wants, if known
+	expected *expectation // claim query whose rows were not used yet; nil if none
+	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
+	// server.
 	readAhead *readAhead
 	laneCache
-	foreseen *foreseen // nil if nothing was written before its turn
+	foreseen *foreseen // rows that were written before the writer lock was held; nil if none
 }
 
-// lead commits what waits, or the first part of it, in one transaction and answers. The
-// caller has the turn to write.
+// lead commits the waiting operations, or the first part of them, in one transaction and sends the replies.
+// The caller holds the right to write.
 func (s *engine) lead() {
 	defer s.endPanicking()
 	group := s.takeGroup()
@@ -85,8 +87,8 @@ func (s *engine) lead() {
 	s.group = group
 }
 
-// fail stops the store for good. Whether the group holds is not known. The caller has the
-// turn to write.
+// fail stops the store for good. It is unknown whether the changes of the group are stored. The caller holds
+// the right to write.
 func (s *engine) fail(err error, group []*op) {
 	s.host.broke()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
@@ -104,7 +106,7 @@ func (s *engine) fail(err error, group []*op) {
 	}
 }
 
-// failed stops the store for good because of what a read met.
+// failed stops the store for good because of an error that a read met.
 func (s *engine) failed(err error) {
 	<-s.turn
 	defer func() { s.turn <- struct{}{} }()
@@ -114,9 +116,9 @@ func (s *engine) failed(err error) {
 	}
 }
 
-// commit carries out a group in one transaction and answers each operation; those that
-// are left for the next one are the rest. An error means that the database is broken, and
-// the rest have no answer.
+// commit carries out a group in one transaction and replies to each operation. It returns the operations that
+// are left for the next commit. On an error the database is broken, and rest holds the operations without a
+// reply.
 func (s *engine) commit(group []*op) (rest []*op, err error) {
 	if err := s.host.ready(); err != nil {
 		return group, err
@@ -130,7 +132,7 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 		}
 		s.surprised = errors.Is(err, errForeseen)
 		switch k := kindOf(err); {
-		case s.surprised: // the next one foresees nothing
+		case s.surprised: // the next try writes nothing before it holds the writer lock
 		case k == full && fullTries == 0 && s.host.relieve(false):
 			fullTries++
 		case k == full:
@@ -141,13 +143,14 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 				s.refuse(last, refusal)
 				return nil, nil
 			}
-			group = last // they write little, and free space for the others
+			group = last // these write little and free space for the others
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
 			s.refuse(group, s.host.refusal(k, err))
 			return nil, nil
-		case k == mistake && s.host.blames(err) && len(group) > 1: // whose it is shows one by one
+		// The operation at fault is unknown. Commit the operations one by one to find it.
+		case k == mistake && s.host.blames(err) && len(group) > 1:
 			for i := range group {
 				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
@@ -196,9 +199,9 @@ func (s *engine) answer(group []*op, grant *granted) {
 	grant.to.done <- *grant
 }
 
-// try runs the transaction of a group, or of its first n operations if these are large,
-// once. On an error nothing of it holds, unless the error is a breakage; culprit is the
-// operation that met it, if it was one.
+// try runs the transaction of a group once. If the operations are large, it runs only the first n. After an
+// error nothing is stored, unless the database is broken. culprit is the operation that met the error, or
+// nil.
 func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error) {
 	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseRoom[:0]}
 	t.rules = rules.New(t, &s.rechecks)
@@ -261,11 +264,11 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	return n, grant, nil, nil
 }
 
-// carryOut carries out the operations of a group, or only the first n. It stops early if the transaction gets too
-// large, or takes too long while users share the writer. culprit is the operation whose error ended it.
+// carryOut carries out the operations of a group, or only the first n. It stops early if the transaction gets
+// too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
 func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	users := now // when the time of operations that are not urgent began to count
+	users := now // start of the time that is compared with groupTime
 	shared := now.Sub(s.shared) < sharedFor
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
@@ -291,7 +294,7 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 // remote reports whether each query takes a round trip to a server.
 func (t *tx) remote() bool { return t.readAhead != nil }
 
-// size is how many bytes the transaction has carried so far.
+// size returns how many bytes the transaction has read and written.
 func (t *tx) size() int { return int(t.conn.carried()-t.bound) + t.read + t.rules.Bytes }
 
 func (t *tx) beginOnce() (err error) {
@@ -401,7 +404,8 @@ func (t *tx) reservations() string {
 	return string(list)
 }
 
-// publish tells, after the commit, whoever watches.
+// publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
+// commit.
 func (t *tx) publish(grant *granted) {
 	s := t.s
 	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
@@ -461,11 +465,11 @@ func (t *tx) publish(grant *granted) {
 func poke(bell chan<- struct{}) {
 	select {
 	case bell <- struct{}{}:
-	default: // it is rung already
+	default: // a value is already in the channel
 	}
 }
 
-// wakeAt notes a timer.
+// wakeAt records a timer, if it is earlier than those recorded before.
 func (t *tx) wakeAt(at queue.Millis) {
 	if at != 0 && (t.due == 0 || at < t.due) {
 		t.due = at

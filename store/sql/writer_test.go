@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// occupied has somebody write until release is called.
+// occupied starts an operation that keeps the writer busy until release is called.
 func occupied(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})
@@ -35,7 +35,7 @@ func occupied(t *testing.T, s *Store) (release func()) {
 	return release
 }
 
-// waits waits until n operations wait.
+// waits returns once n operations are waiting.
 func waits(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -52,7 +52,7 @@ func waits(t *testing.T, s *Store, n int) {
 	}
 }
 
-// transactions counts those of a store from now on.
+// transactions counts the transactions of a store from now on.
 func transactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
@@ -60,15 +60,14 @@ func transactions(t *testing.T, s *Store) (count func() int) {
 	s.do(t.Context(), urgent, func(*tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
 	return func() int {
 		s.do(t.Context(), urgent, func(*tx) error { return nil })
-		got := n - 1 // but for this one
+		got := n - 1 // without this transaction
 		n = 0
 		return got
 	}
 }
 
-// A backup is ended before its copy is closed, however many operations wait by then,
-// whether its client is gone, the store is closing or has failed: SQLite would go on
-// writing into what is no more.
+// A backup is ended before its copy is closed, whether its client is gone, the store closes or has failed, or
+// the write queue is full. Otherwise SQLite would write to a file that has been closed.
 func TestABackupIsAlwaysEnded(t *testing.T) {
 	for name, during := range map[string]func(s *Store, cancel func()) error{
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
@@ -92,7 +91,8 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err, queue.ErrUnavailable) {
 				return fmt.Errorf("one more was taken: %w", err)
 			}
-			go func() { // the backup waits for its turn meanwhile, or has had it
+			// In the meantime, the backup waits for its turn or has had it.
+			go func() {
 				release()
 				crowd.Wait()
 			}()
@@ -101,7 +101,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
-			enqueueMany(t, s, 5000, func(*queue.Job) {}) // a copy of several steps
+			enqueueMany(t, s, 5000, func(*queue.Job) {}) // the copy takes several steps
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			told := false
@@ -125,8 +125,8 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 	}
 }
 
-// What is to be done outside of transactions is done once, though the group that waits
-// beside it is tried again; and it waits for no place among others.
+// A function passed to betweenTx runs once, even if a waiting group is tried again. It does not wait in the
+// write queue.
 func TestAsideIsDoneOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupied(t, s)
@@ -158,19 +158,19 @@ func TestAsideIsDoneOnce(t *testing.T) {
 	}
 }
 
-// A commit takes so many operations or bytes, and with the one that reaches that it has
-// enough; what running jobs need goes first, whole.
+// A commit takes a limited number of operations and bytes. The operation that reaches a limit is the last.
+// All urgent operations come first.
 func TestGroupsAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for name, c := range map[string]struct {
-		ops   int // beside four others
+		ops   int // in addition to four others
 		bytes int
-		want  int // transactions
+		want  int // expected number of transactions
 	}{
 		"few and small":    {10, 100, 1},
 		"a group":          {maxGroup - 4, 1, 1},
 		"one too many":     {maxGroup - 3, 1, 2},
-		"large ones":       {10, 300_000, 3}, // four, four and two
+		"large ones":       {10, 300_000, 3}, // four, four and two operations
 		"a very large one": {3, maxGroupBytes, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestGroupsAreBounded(t *testing.T) {
 			waits(t, s, c.ops+4)
 			release()
 			all.Wait()
-			if got := count() - 1; got != c.want { // but for the one that occupied it
+			if got := count() - 1; got != c.want { // without the transaction of occupied
 				t.Errorf("%d transactions, want %d", got, c.want)
 			}
 			if first := order[:4]; !slices.Equal(first, []string{"0", "0", "1", "1"}) {
@@ -212,7 +212,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// Verbs on large jobs share no commit that others would wait for.
+// Verbs on large jobs are spread over several commits, so that other callers do not wait long.
 func TestVerbsOnLargeJobsAreDoneAFewAtATime(t *testing.T) {
 	const many = 12
 	s := openStore(t, t.TempDir())
@@ -240,7 +240,7 @@ func TestVerbsOnLargeJobsAreDoneAFewAtATime(t *testing.T) {
 	}
 }
 
-// A claim that has enough to read leaves the rest to the next one.
+// A claim that has read the maximum number of bytes leaves the remaining jobs to the next claim.
 func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 5 {
@@ -262,9 +262,8 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	}
 }
 
-// Whoever has read an event finds it in the counts: between a commit and its counts nobody hears
-// of what happened, who would ask how many jobs are left, be told the old number, and wait for an
-// event that has been.
+// An event is visible to readers only after it is included in the counts. Otherwise, a client could read the
+// event and then an old count, and wait for an event that has already happened.
 func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
@@ -278,7 +277,7 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 		}
 	}
 	err := s.do(ctx, prompt, func(tx *tx) error {
-		tx.then = append(tx.then, look) // after the commit, before its counts are told
+		tx.then = append(tx.then, look) // runs after the commit, before its counts are published
 		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
 	})
 	if err != nil || !looked {
