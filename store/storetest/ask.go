@@ -35,7 +35,7 @@ var asking = []promise{
 	{name: "what a person does is told, with who it was", keep: audited},
 }
 
-// jobIn brings a new job into state s. The queue must have no other ready job.
+// jobIn returns a new job in state s. The queue must have no other ready job.
 func (r *rig) jobIn(s queue.State) queue.Job {
 	r.Helper()
 	switch s {
@@ -58,7 +58,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	panic("storetest: no way into state " + s.String())
 }
 
-// wrongState checks that err refuses what was asked of j and says why.
+// wrongState checks that err rejects a request because of the state of j, and names both.
 func (r *rig) wrongState(what string, err error, j queue.Job) {
 	r.Helper()
 	e := r.refused(what, err, queue.CodeWrongState, "")
@@ -76,7 +76,7 @@ func cancelWaiting(r *rig) {
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.s.Now(), r.s.Now()
 		got := r.get(j.ID)
-		got.Reason, want.Reason = "", "" // the contract does not say what becomes of an older one
+		got.Reason, want.Reason = "", "" // the contract does not define the new reason
 		same(r, s.String()+" job after cancel", got, want)
 		same(r, "events", r.news(), []queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
 		r.counted()
@@ -375,7 +375,7 @@ func removeForgets(r *rig) {
 		enqueued := r.s.Counts().Enqueued
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
-		gone.State = 0 // which belongs to no stored job
+		gone.State = 0 // the state in events about removed jobs
 		same(r, "events", r.news(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
 		same(r, "jobs ever enqueued", r.s.Counts().Enqueued, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
@@ -392,7 +392,7 @@ func removeForgets(r *rig) {
 	same(r, "claims", r.claim(10), nil)
 }
 
-// removeLong removes a job with more attempts than go at once, of which some have output.
+// A job with more attempts than one transaction removes can be removed. Some of its attempts have output.
 func removeLong(r *rig) {
 	const many = 450
 	j := r.one(maxAttempts(2 * many))
@@ -471,7 +471,8 @@ func notFound(r *rig) {
 	})
 }
 
-// audited has a person act on a job and on the whole, and end what runs.
+// Audit events record a user's action on a job or on the queue, and the end of an attempt records who ended
+// it.
 func audited(r *rig) {
 	j := r.one()
 	r.news()

@@ -23,14 +23,13 @@ var awaiting = []promise{
 	{name: "an await ends when the store closes", keep: awaitCloses},
 }
 
-// awaited is what an Await returned.
+// awaited is the result of an Await.
 type awaited struct {
 	jobs []queue.Job
 	err  error
 }
 
-// await begins an Await in a goroutine of its own; whoever calls it receives
-// its result.
+// await calls Await in a goroutine. The returned channel receives the result.
 func (r *rig) await(ctx context.Context, want int) <-chan awaited {
 	result := make(chan awaited, 1)
 	go func() {
@@ -40,7 +39,7 @@ func (r *rig) await(ctx context.Context, want int) <-chan awaited {
 	return result
 }
 
-// served receives the jobs of an Await that succeeds.
+// served returns the jobs of an Await that must succeed.
 func (r *rig) served(what string, result <-chan awaited) []queue.Job {
 	r.Helper()
 	got := within(r, what, result)
@@ -137,14 +136,14 @@ func awaitEnds(r *rig) {
 	same(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// However cancel and enqueue race, the job is either with the caller of Await
-// or free, and never leased to nobody.
+// When the cancellation of an Await races with an enqueue, either the caller of Await gets the job, or the
+// job is free. It is never leased without a caller that has it.
 func awaitLosesNothing(r *rig) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.await(ctx, 1)
 		for range i % 10 {
-			runtime.Gosched() // so that some begin to wait before they are cancelled
+			runtime.Gosched() // in some rounds, Await waits before it is cancelled
 		}
 		var all sync.WaitGroup
 		all.Go(cancel)
@@ -181,7 +180,7 @@ func awaitBesideTurn(r *rig) {
 func awaitCloses(r *rig) {
 	result := r.await(r.Context(), 1)
 	for range 1000 {
-		runtime.Gosched() // so that it has most likely begun to wait
+		runtime.Gosched() // long enough that Await most likely waits
 	}
 	r.must(r.s.Close())
 	got := within(r, "await", result)

@@ -21,7 +21,7 @@ var batching = []promise{
 	{name: "numbers that are names are skipped, however many", keep: squattedNumbers},
 }
 
-// stage stages so many jobs.
+// stage stages a frame of n jobs.
 func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt {
 	r.Helper()
 	drafts := make([]queue.Job, n)
@@ -33,7 +33,7 @@ func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt 
 	return receipt
 }
 
-// finish moves a committed batch into the queue and says in how many steps.
+// finish moves all frames of a committed batch into the queue, and returns the number of steps.
 func (r *rig) finish(committed store.Receipt) (steps int) {
 	r.Helper()
 	for more := true; more; {
@@ -112,7 +112,7 @@ func abandonedIsForgotten(r *rig) {
 	r.pass(2 * time.Minute)
 	r.one(named("b"))
 	last := store.Request{Drafts: []queue.Job{draft()}, UID: asker, Batch: "silent"}
-	r.unchanged(func() { // else it would be committed without its first frames
+	r.unchanged(func() { // otherwise the batch would be committed without its first frames
 		_, err = r.s.Enqueue(r.Context(), last)
 		r.refusedCode("commit of a forgotten batch", err, queue.CodeWrongState)
 		_, err = r.s.StageBatch(r.Context(), last)
@@ -147,20 +147,20 @@ func batchesApart(r *rig) {
 	r.must(err)
 	one, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "a"})
 	r.must(err)
-	same(r, "steps of the second one", r.finish(one), 1) // it waits for no other
+	same(r, "steps of the second one", r.finish(one), 1) // a batch does not wait for an earlier one
 	same(r, "jobs", len(r.all(store.Filter{})), 1)
 	same(r, "steps of the first one", r.finish(two), 1)
 	same(r, "jobs", len(r.all(store.Filter{})), 3)
 	r.stage("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "a"})
 	r.must(err)
-	r.promote() // which finishes, too
+	r.promote() // Promote moves frames, too
 	r.promote()
 	same(r, "jobs after the name was used again", len(r.all(store.Filter{})), 4)
 }
 
-// stagedWaitToo has a batch count for its own user while it is staged, and for all once
-// it is committed, which is refused if it does not fit.
+// The jobs of a staged batch count toward the limit of their user, and toward the limit for all once the
+// batch is committed. A commit that does not fit is rejected.
 func stagedWaitToo(r *rig) {
 	r.one()
 	stage := func(uid int, batch string, n int) error {
@@ -190,7 +190,7 @@ func stagedWaitToo(r *rig) {
 		})
 	}
 	commit.MaxPending = 8
-	receipt, err := r.s.Enqueue(r.Context(), commit) // it is still there
+	receipt, err := r.s.Enqueue(r.Context(), commit) // a rejected commit keeps the batch
 	r.must(err)
 	r.unchanged(func() { r.refusedCode("what is committed counts for all", enqueue(2, 8), queue.CodeFull) })
 	r.finish(receipt)
@@ -203,11 +203,11 @@ func batchesAreBounded(r *rig) {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
 		return err
 	}
-	for uid := range 6 { // root too; nobody keeps others from what they may
+	for uid := range 6 { // including root; no user takes up another user's limit
 		for n := range store.MaxStagedUser {
 			r.must(begins(uid, n))
 		}
-		r.must(begins(uid, 0)) // one more frame
+		r.must(begins(uid, 0)) // another frame of an open batch
 		r.unchanged(func() {
 			same[error](r, "one batch too many of a user", begins(uid, store.MaxStagedUser), store.ErrManyBatches)
 		})
@@ -216,7 +216,7 @@ func batchesAreBounded(r *rig) {
 	r.must(begins(0, store.MaxStagedUser))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.must(begins(1, store.MaxStagedUser)) // what is committed does not count
+	r.must(begins(1, store.MaxStagedUser)) // a committed batch does not count
 	for _, n := range []int{0, queue.MaxBatch + 1} {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
 		r.refused("a frame of no jobs, or too many", err, queue.CodeInvalid, "jobs")
@@ -243,8 +243,7 @@ func batchesAudited(r *rig) {
 	told(`"b" forgotten with 1 jobs`)
 }
 
-// squattedNumbers has many jobs named by the numbers that are given next: those are
-// skipped, numbers rise, and what is staged is known by its number.
+// New jobs skip seqs that other jobs have as their ids. Seqs still rise, and staged jobs keep theirs.
 func squattedNumbers(r *rig) {
 	const many = 1500
 	first := r.one()
@@ -277,8 +276,8 @@ func squattedNumbers(r *rig) {
 	r.one(named("0"))
 }
 
-// ownNumbers has jobs of a batch named by the numbers that they get: later ones depend on them by these names, and they are in the queue
-// by them.
+// A staged job may have its own seq as its id. Later jobs can depend on it by that id, and it has the id in
+// the queue.
 func ownNumbers(r *rig) {
 	first := r.one()
 	own := fmt.Sprint(first.Seq + 1)

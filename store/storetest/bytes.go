@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// holding is about how many bytes the jobs of a user hold.
+// holding contains the promises about the bytes that a user's jobs hold.
 var holding = []promise{
 	{name: "the bytes that a user's jobs hold are counted from their enqueue to their removal", keep: bytesCounted},
 	{name: "of a user whose jobs hold too much nothing more is taken", keep: bytesFull},
@@ -34,13 +34,13 @@ var holding = []promise{
 	{name: "jobs that change hands take their bytes with them", keep: bytesDisowned},
 }
 
-// held is how many bytes a user's jobs hold.
+// held returns how many bytes a user's jobs hold.
 func (r *rig) held(uid int) int64 {
 	r.Helper()
 	return r.s.UserBytes(uid)
 }
 
-// about fails unless that many bytes of texts are held, with the bytes that stores add for each job.
+// about fails unless got is the given number of bytes of texts, plus the bytes that stores add for each job.
 func (r *rig) about(what string, got, texts int64, jobs int) {
 	r.Helper()
 	if most := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > most {
@@ -48,12 +48,12 @@ func (r *rig) about(what string, got, texts int64, jobs int) {
 	}
 }
 
-// large is a draft of a user with n bytes for its standard input.
+// large returns a draft of a user with n bytes of standard input.
 func large(uid, n int) queue.Job {
 	return draft(of(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
-// enqueueLarge stores drafts of a user whose jobs may hold most bytes.
+// enqueueLarge stores drafts of a user. most limits the bytes that the user's jobs may hold.
 func (r *rig) enqueueLarge(uid int, most int64, drafts ...queue.Job) error {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: most})
 	return err
@@ -92,7 +92,7 @@ func bytesFull(r *rig) {
 	}
 	r.must(r.enqueueLarge(1, most, large(1, 20_000), large(1, 20_000)))
 	r.unchanged(func() { full("a third job", r.enqueueLarge(1, most, large(1, 20_000))) })
-	r.must(r.enqueueLarge(2, most, large(2, 20_000))) // another user's own
+	r.must(r.enqueueLarge(2, most, large(2, 20_000))) // the limit applies to each user separately
 	first := r.claimOne()
 	r.turn(store.Report{Released: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
@@ -107,7 +107,7 @@ func bytesFull(r *rig) {
 	r.must(r.enqueueLarge(1, most, large(1, 20_000)))
 	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
 	full("ended jobs hold their bytes", r.enqueueLarge(1, most, large(1, 20_000)))
-	r.must(r.enqueueLarge(1, 0, large(1, 20_000))) // 0 is any number
+	r.must(r.enqueueLarge(1, 0, large(1, 20_000))) // 0 means unlimited
 }
 
 func bytesTrimmed(r *rig) {
@@ -145,8 +145,8 @@ func (r *rig) removable(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is left to
-// remove.
+// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is
+// left to remove.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {
@@ -156,7 +156,7 @@ func (r *rig) trimUser(uid int, keep int64) {
 	}
 }
 
-// retired stores a large job and ends it.
+// retired stores a job, claims it and ends it in the given state.
 func (r *rig) retired(j queue.Job, state queue.State) queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(j.UID, 0, j))
@@ -280,7 +280,7 @@ func bytesStaged(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
 }
 
-// sized changes a schedule so that its job has n bytes for its standard input, and its spec another n.
+// sized changes a schedule so that its job has n bytes of standard input, and its spec contains n more bytes.
 func sized(uid, n int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.UID, s.Draft = uid, large(uid, n)

@@ -70,8 +70,8 @@ func claimBySeq(r *rig) {
 	same(r, "order of claims", order, seqs(jobs))
 }
 
-// The example of SPEC.md 2.3: (priority, waited) (3,5) (5,3) (8,0) (2,7) run as
-// 2+7 first, then the three eights in order of arrival.
+// With ageing by time, jobs with (priority, waited minutes) of (2,7), (3,5), (5,3) and (8,0) start in this
+// order. The first has 9 points, and the others have 8 each, so these start in order of arrival.
 func agingByTime(r *rig) {
 	two := r.one(priority(2))
 	r.advance(2 * time.Minute)
@@ -86,7 +86,7 @@ func agingByTime(r *rig) {
 	urgent := r.store(draft(priority(1)), draft(priority(10)), draft(priority(-3)), draft(priority(10)))
 	same(r, "order of claims at once", seqs(r.claim(10)), []int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
-	// A point is earned bit by bit: a millisecond decides.
+	// Points grow continuously: a millisecond decides.
 	old := r.one(priority(4))
 	r.advance(time.Minute + time.Millisecond)
 	young := r.one(priority(5))
@@ -111,11 +111,11 @@ func agingByEnqueue(r *rig) {
 	fill(2)
 	eight := r.one(priority(8))
 	same(r, "arrivals", []int64{two.Arrival, three.Arrival, five.Arrival, eight.Arrival}, []int64{1, 3, 5, 8})
-	r.pass(time.Hour) // which earns nothing
+	r.pass(time.Hour) // time earns no points with this order
 	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
 
-	// Removed jobs were enqueued all the same.
+	// Removed jobs still count as enqueued.
 	first := r.one(priority(0))
 	for range 3 {
 		r.must(r.s.Change(r.Context(), r.one().Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
@@ -166,7 +166,7 @@ func notBeforeDue(r *rig) {
 	r.pass(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.pass(time.Millisecond)
-	j.Arrival = r.s.Counts().Enqueued // it earns nothing while it sleeps
+	j.Arrival = r.s.Counts().Enqueued // it earns no points before it is due
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
 	failed := r.end(claimed[0], exit(1))
@@ -206,7 +206,7 @@ func releaseGivesBack(r *rig) {
 	same(r, "claimed in order", both, r.asClaimed(both, first, second))
 	first = both[0]
 
-	// A failed job is given back as it was.
+	// A failed job that is claimed and released does not change, except for its fence.
 	failed := r.end(first, exit(1))
 	r.pass(2 * time.Second)
 	again := r.claimOne()
@@ -216,12 +216,12 @@ func releaseGivesBack(r *rig) {
 	r.counted()
 }
 
-// expiry is the event of a job that has just expired.
+// expiry returns the event of a job that has just expired.
 func (r *rig) expiry(j queue.Job) queue.Event {
 	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
 
-// expiredJob is j after it has expired now.
+// expiredJob returns j as it is after it has expired now.
 func (r *rig) expiredJob(j queue.Job) queue.Job {
 	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.s.Now(), r.s.Now()
 	return j
@@ -299,8 +299,8 @@ func retriedExpires(r *rig) {
 	})
 }
 
-// wakes holds that it is told within a time, or said before, when something is to be done after what
-// is done now.
+// wakes checks that Promote must be called within the given time after do: either the last Promote announced
+// it, or DueSooner sends a hint.
 func (r *rig) wakes(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

@@ -24,7 +24,7 @@ var crowding = []promise{
 	{name: "a crowd loses nothing", keep: crowdLosesNothing},
 }
 
-// methods calls every method that takes a context.
+// methods calls every method that takes a context, and returns the errors by name.
 func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]error {
 	failed := map[string]error{}
 	try := func(name string, f func() error) { failed[name] = f() }
@@ -93,7 +93,7 @@ func closedUnavailable(r *rig) {
 	}
 }
 
-// together runs f n times at once, each with its number, and waits for all.
+// together calls f(0) to f(n-1) concurrently and waits for all calls.
 func together(n int, f func(i int)) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})
@@ -234,8 +234,7 @@ func manySettlers(r *rig) {
 	same(r, "job", r.get(j.ID), r.settled(j, e))
 }
 
-// Enqueuers, workers, an await and someone who cancels meet; in the end each
-// job has ended once, by one of them.
+// Enqueues, workers, an Await and cancellations run concurrently. Each job ends exactly once.
 func crowdLosesNothing(r *rig) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64

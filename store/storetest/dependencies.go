@@ -30,7 +30,7 @@ var depending = []promise{
 	{name: "a job with many dependants ends at once", keep: manyDependants},
 }
 
-// after has a draft wait for jobs that end so.
+// after makes a draft depend on parents that end in the given way.
 func after(how queue.ParentEnd, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
@@ -76,7 +76,7 @@ func waitsForOthers(r *rig) {
 	got := r.claims("the parents alone", parents...)
 	r.end(got[0], exit(0))
 	r.claims("one has ended")
-	r.end(got[1], exit(1)) // it is tried again
+	r.end(got[1], exit(1)) // the parent will be retried
 	r.in("the other has failed", child, queue.Blocked, "")
 	r.pass(time.Hour)
 	r.promote()
@@ -135,7 +135,7 @@ func removedParent(r *rig) {
 	jobs := r.store(draft(after(queue.ParentEnded, parents[0])), draft(after(queue.ParentCompleted, parents[1])))
 	r.must(r.change(parents[0], queue.VerbRemove))
 	r.in("nobody knows how it would have ended", jobs[0], queue.Cancelled, queue.ReasonDependency)
-	r.must(r.change(jobs[1], queue.VerbRemove)) // nothing is left of what it waited for
+	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job removes its dependencies
 	r.end(r.claims("the other parent", parents[1])[0], exit(0))
 	r.counted()
 }
@@ -238,8 +238,8 @@ func earnsFromThen(r *rig) {
 	r.claims("then", later)
 }
 
-// manyDependants takes steps, which Promote goes on with. Whoever comes to wait meanwhile, since the
-// job is to run again, waits for that.
+// Many dependants are decided in several steps, which Promote continues. A dependant that is added in
+// between, while the parent is to run again, waits for the parent to end again.
 func manyDependants(r *rig) {
 	const many = 400
 	parent := r.one()
@@ -260,7 +260,7 @@ func manyDependants(r *rig) {
 	r.in("it waits for another end", late, queue.Blocked, "")
 }
 
-// byID has a draft wait for jobs of these ids.
+// byID makes a draft depend on jobs with these ids.
 func byID(how queue.ParentEnd, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {

@@ -44,7 +44,7 @@ func draftBecomesJob(r *rig) {
 	same(r, "job", r.get(want.ID), want)
 	same(r, "events", r.news(), []queue.Event{r.event(queue.EventEnqueued, want, queue.EventDetail{UID: new(asker)})})
 	counts := r.s.Counts()
-	counts.Bytes = 0 // how large an empty database is, is its own affair
+	counts.Bytes = 0 // the contract does not define the size of an empty database
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
 	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPage)
 	r.must(err)
@@ -67,7 +67,7 @@ func termsComeBack(r *rig) {
 	want.Env = []string{"A=1", "B=x=y", "C="}
 	want.Labels = map[string]string{"k": "v", "leer": ""}
 	stored := r.store(full)[0]
-	full.Env[0], full.Labels["k"] = "A=changed", "changed" // the caller's, not the store's
+	full.Env[0], full.Labels["k"] = "A=changed", "changed" // changes the caller's copy, not the stored job
 	same(r, "terms", stored.Execution, want.Execution)
 	same(r, "terms read later", r.get(want.ID).Execution, want.Execution)
 	claimed := r.claim(1)
@@ -237,7 +237,7 @@ func batchSizes(r *rig) {
 	r.counted()
 }
 
-// refusedCode is refused where the field is nobody's business.
+// refusedCode checks only the code of err. The contract does not define the field.
 func (r *rig) refusedCode(what string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {

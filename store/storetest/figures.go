@@ -19,7 +19,7 @@ var measuring = []promise{
 	{name: "how long a command usually runs is the mean of those that completed", keep: usualRuns},
 }
 
-// figures are those of all queues that a filter asks for, together.
+// figures returns the sum of the statistics of all queues that a filter selects.
 func (r *rig) figures(f store.StatsFilter) (sum store.Figures) {
 	r.Helper()
 	for _, q := range r.stats(f).Queues {
@@ -35,7 +35,7 @@ func (r *rig) stats(f store.StatsFilter) store.Stats {
 	return got
 }
 
-// ran starts a job that waits and ends it after so long.
+// ran starts a claimed job and ends it after the given run time.
 func (r *rig) ran(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	r.Helper()
 	j = r.start(j)
@@ -49,12 +49,12 @@ func (r *rig) ran(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	return r.get(j.ID)
 }
 
-// before is an instant so long before another one.
+// before returns the instant that is d earlier than at.
 func before(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
 
-// onThe has the clock stand at the beginning of the next minute, hour or day of UTC.
+// onThe advances the clock to the start of the next minute, hour or day of UTC.
 func (r *rig) onThe(g store.Grain) queue.Millis {
 	r.advance(time.Duration(g.Floor(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
@@ -67,7 +67,7 @@ func attemptsAreCounted(r *rig) {
 	r.advance(5 * time.Second)
 	r.ran(r.claimOne(), exit(0), 20*time.Second)
 	r.must(r.change(r.run(exit(1), in("b")), queue.VerbHold))
-	r.advance(40 * time.Second) // the next minute
+	r.advance(40 * time.Second) // continue in the next minute
 	r.run(exit(1), in("b"), maxAttempts(1))
 	r.run(ended(queue.Killed), in("a"))
 	r.run(ended(queue.Stopped), in("a"))
@@ -116,14 +116,15 @@ func waitsAreFromDue(r *rig) {
 	r.promote()
 	j = r.ran(r.claimOne(), exit(0), 0)
 	var waits store.Histogram
-	for _, wait := range []time.Duration{2 * time.Second, time.Second} { // it was due anew when it was given back
+	// The second wait starts when the job was given back.
+	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.Observe(wait)
 	}
 	same(r, "state", j.State, queue.Completed)
 	same(r, "waits", r.figures(store.StatsFilter{Since: began}).Waits, waits)
 }
 
-// leaseOf is the lease of a job.
+// leaseOf returns the lease of a job.
 func (r *rig) leaseOf(seq int64) queue.Lease {
 	r.Helper()
 	held, err := r.heldJobs()
@@ -177,7 +178,8 @@ func grainsAgree(r *rig) {
 		starts = append(starts, d.Started)
 	}
 	same(r, "starts by day", starts, []int64{5, 5, 5, 1})
-	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1) // two of each day are in one hour
+	// Each day has two runs in the same hour.
+	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1)
 	r.pass(61 * 24 * time.Hour)
 	r.pass(0)
 	same(r, "figures by day, two months later", r.figures(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
@@ -192,7 +194,7 @@ func setBackIsCounted(r *rig) {
 	r.pass(30 * time.Hour)
 	r.run(exit(0))
 	r.pass(2 * time.Hour)
-	r.advance(-31 * time.Hour) // the hour and the day are made
+	r.advance(-31 * time.Hour) // the earlier hour and day are already summed up
 	j := r.run(exit(0))
 	r.run(exit(0), in("late"))
 	if j.State != queue.Completed {
@@ -262,7 +264,7 @@ func usualRuns(r *rig) {
 	r.one(maxAttempts(1))
 	r.ran(r.claimOne(), exit(1), time.Hour)
 	same(r, "after a failure", r.s.Usual(j.Fingerprint()), 4*time.Second)
-	for range 20 { // the last ones count most
+	for range 20 { // the last runs count most
 		r.one()
 		r.ran(r.claimOne(), exit(0), time.Minute)
 	}
@@ -273,7 +275,7 @@ func usualRuns(r *rig) {
 	same(r, "the same command in another queue", r.s.Usual(other.Fingerprint()), 0)
 }
 
-// figuresMatch checks that the figures are those of the attempts that events tell of.
+// figuresMatch checks that the statistics match the attempts in the events.
 func (w *walk) figuresMatch() {
 	var want store.Figures
 	for after := int64(0); ; {
@@ -296,7 +298,7 @@ func (w *walk) figuresMatch() {
 	same(w.rig, "figures, beside the events", got, want)
 }
 
-// measured compares the figures, and how long jobs usually run.
+// measured compares the statistics and the typical run times of both stores.
 func (w *pairWalk) measured() {
 	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4), Since: before(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
 	if w.step%3 == 0 {

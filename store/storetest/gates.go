@@ -49,7 +49,7 @@ func units(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
 }
 
-// claims claims, and wants exactly these jobs.
+// claims claims jobs and checks that they are exactly the given ones.
 func (r *rig) claims(what string, want ...queue.Job) []queue.Job {
 	r.Helper()
 	got := r.turn(store.Report{Want: 50}).Jobs
@@ -65,7 +65,7 @@ func (r *rig) claims(what string, want ...queue.Job) []queue.Job {
 	return got
 }
 
-// release gives jobs back.
+// release gives back the leases of jobs.
 func (r *rig) release(jobs ...queue.Job) {
 	r.Helper()
 	var t store.Report
@@ -83,7 +83,7 @@ func locked(r *rig) {
 	got[1] = r.claims("a claim that was given back", jobs[1])[0]
 	got[0] = r.start(got[0])
 	r.claims("a started one holds it still")
-	r.end(got[0], exit(1)) // it is to be tried again, and waits
+	r.end(got[0], exit(1)) // fails, and waits to be retried
 	r.claims("after an end", jobs[2])
 	r.pass(time.Hour)
 	r.promote()
@@ -315,8 +315,8 @@ func boundedQueue(r *rig) {
 	same(r, "job", r.served("one has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// manyQueues has a user over quota in many queues: what ends of it, and another's claims, are not
-// held up by those.
+// A user who has jobs in many queues and has reached the quota does not delay other users' claims. When a job
+// of the user ends, another one starts.
 func manyQueues(r *rig) {
 	const many = 600
 	r.bound(2)
@@ -342,7 +342,8 @@ func manyQueues(r *rig) {
 	}
 }
 
-// manyQueuesAtAResource has Promote come to an end, though nothing fits, and others go on meanwhile.
+// Many queues whose jobs lack units of a resource do not keep Promote from finishing, and do not delay other
+// jobs.
 func manyQueuesAtAResource(r *rig) {
 	r.resources(map[string]int{"gpu": 2})
 	r.claims("one unit of two", r.one(demands(units("gpu", 1))))
@@ -351,13 +352,13 @@ func manyQueuesAtAResource(r *rig) {
 		drafts[i] = draft(of(1), in(fmt.Sprint("q", i)), demands(units("gpu", 2)))
 	}
 	r.store(drafts...)
-	r.resources(map[string]int{"gpu": 2, "disk": 1}) // all are looked at
+	r.resources(map[string]int{"gpu": 2, "disk": 1}) // all lanes are checked again
 	r.claims("another's job", r.one(of(2)))
 	r.promote()
 	r.claims("nothing fits")
 }
 
-// weighedQueues shares 3 to 1, whatever priorities say between the queues.
+// Queues with weights 3 and 1 share the starts 3 to 1, whatever the priorities of their jobs are.
 func weighedQueues(r *rig) {
 	r.rule("a", store.QueueRule{Weight: 3})
 	const many = 400
@@ -402,7 +403,7 @@ func idleQueue(r *rig) {
 	}
 }
 
-// setGates has keys of everybody's go by rules.
+// The rules set by SetGate apply to shared keys, whatever the jobs say.
 func setGates(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
@@ -449,7 +450,7 @@ func setGates(r *rig) {
 	f := named(lock(9))
 	r.claims("by the word of the first that names it", e)
 	r.must(r.change(f, queue.VerbCancel))
-	r.must(r.change(d, queue.VerbRetry)) // whose word is another one
+	r.must(r.change(d, queue.VerbRetry)) // d states another limit
 	r.claims("still by that")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1}, {Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1}, {Kind: queue.GateRate, Key: "@x", N: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {

@@ -21,7 +21,7 @@ var hooking = []promise{
 	{name: "nobody has a hook run whose account is no more", keep: hookOfNobody},
 }
 
-// hooksOf makes hooks that say what they were made for.
+// hooksOf returns hooks whose commands contain the moment and the job for which they were made.
 func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	for _, moment := range queue.Hooks {
 		if moment&on == 0 {
@@ -36,18 +36,18 @@ func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	return drafts
 }
 
-// hooked has a job want hooks at these moments.
+// hooked makes a job request hooks at these moments.
 func hooked(set queue.HookSet) func(*queue.Job) {
 	return func(j *queue.Job) { j.Hooks = set }
 }
 
-// makesHooks has the store make them, at these moments for any job.
+// makesHooks makes the store create hooks with hooksOf. on lists the moments at which every job gets one.
 func (r *rig) makesHooks(on queue.HookSet) {
 	r.Helper()
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{On: on, Make: hooksOf, Owner: "hooks"}))
 }
 
-// hooks are what was made since it was asked last: each command, the oldest first.
+// hooks returns the commands of the hooks created since the last call, oldest first.
 func (r *rig) hooks() (list []string) {
 	r.Helper()
 	for _, e := range r.news() {
@@ -70,7 +70,7 @@ func hookIsMade(r *rig) {
 	r.turn(store.Report{Ended: []store.Settlement{e}})
 	same(r, "after the first attempt", r.hooks(), []string{"failed a failed 1"})
 	r.counted()
-	r.turn(store.Report{Ended: []store.Settlement{e}}) // stale
+	r.turn(store.Report{Ended: []store.Settlement{e}}) // a stale report
 	same(r, "after a stale report", r.hooks(), nil)
 	hook := r.claimOne()
 	same(r, "what it is", hook, func() queue.Job {
@@ -103,7 +103,7 @@ func hooksOfAll(r *rig) {
 	r.one(hooked(queue.HookEnded), named("a"))
 	r.end(r.claimOne(), exit(0))
 	r.one(named("b"), maxAttempts(1))
-	r.end(r.claimOne(), exit(1)) // which ranks before the hooks
+	r.end(r.claimOne(), exit(1)) // the job ranks before the hooks
 	same(r, "hooks", r.hooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.one(named("c"), hooked(queue.HookEnded))
@@ -130,7 +130,7 @@ func hookOfCancelled(r *rig) {
 	r.hooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.pass(time.Second)
-	r.must(r.change(r.get("c"), queue.VerbRemove)) // which is no end
+	r.must(r.change(r.get("c"), queue.VerbRemove)) // removing a job is not an end
 	list := r.hooks()
 	same(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
@@ -241,7 +241,7 @@ func hookOfNobody(r *rig) {
 
 func hookNamesNobody(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, UID: 7, Owner: "hooks"}))
-	r.one(hooked(queue.HookEnded), named("a")) // of a user without a name
+	r.one(hooked(queue.HookEnded), named("a")) // the user has no stored name
 	r.must(r.change(r.get("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())
 	r.must(err)

@@ -16,27 +16,26 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Engine is a store that is walked beside the model, with the same clock.
+// Engine is a store that is compared with the model. Both use the same clock.
 type Engine struct {
 	Store store.Store
 	// Reopen closes the store and opens it again.
 	Reopen func() store.Store
-	// Undo does so many things in a transaction that is undone.
+	// Undo performs n random operations in a transaction that is undone.
 	Undo func(n int, dice *rand.Rand)
-	// Check holds what only the engine knows against its tables; nil asks nothing.
+	// Check compares the engine's memory with its tables. Nil means that there is nothing to check.
 	Check func() error
 }
 
-// Environment variables of Walks: how many walks there are instead of the usual number, and
-// the seed of the only one.
+// Environment variables that control Walks: the number of walks, and the seed of a single walk.
 const (
 	runsVariable = "QUEUECTL_WALKS"
 	seedVariable = "QUEUECTL_WALK"
 )
 
-// Walks takes random walks of a number of steps through an engine and the model at once:
-// both are asked the same, and must claim the same jobs in the same order. open makes both
-// with an order, and says how to step their clock. A walk that fails names its seed.
+// Walks takes random walks of the given number of steps. Each step calls the engine and the model in the same
+// way, and compares the answers. Both must claim the same jobs in the same order. open creates both stores
+// with an order, and returns a function that advances their clock. A failed walk prints its seed.
 func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store, advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
 		runs = n
@@ -73,14 +72,14 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 	}
 }
 
-// orders are those by which users take turns.
+// orders are the orders in which users take turns.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
 	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
 	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
 }
 
-// pairWalk is a walk through two stores.
+// pairWalk is a random walk through an engine and the model.
 type pairWalk struct {
 	*testing.T
 	engine   Engine
@@ -88,23 +87,23 @@ type pairWalk struct {
 	advance  func(time.Duration)
 	dice     *rand.Rand
 	order    queue.Order
-	orders   []queue.Order // that it may change to
+	orders   []queue.Order // orders that the walk may change to
 	gated    bool          // jobs make demands
-	weighted bool          // queues differ in weight
-	hooked   bool          // each job that completes has a hook made
+	weighted bool          // queues may have different weights
+	hooked   bool          // each completed job gets a hook
 	step     int
-	what     string                // this step does
-	seqs     []int64               // of jobs that are there
-	held     []int64               // of leased jobs
-	leases   map[int64]queue.Lease // of the engine, whose fences are random
-	ours     map[int64]queue.Lease // of the model
+	what     string                // the current operation, for messages
+	seqs     []int64               // jobs that may exist
+	held     []int64               // leased jobs
+	leases   map[int64]queue.Lease // leases of the engine, whose fences are random
+	ours     map[int64]queue.Lease // leases of the model
 
 	maxUser int
 	rules   map[string]store.QueueRule
 	node    store.Node
 }
 
-// both asks both stores, and wants the same answer.
+// both calls ask with both stores and checks that the codes of their errors are equal.
 func both[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
 	engine, err := ask(w.engine.Store)
@@ -115,7 +114,7 @@ func both[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model
 	return engine, model
 }
 
-// codeOf is the code of an error, "" of none.
+// codeOf returns the code of an error, or "" for nil.
 func codeOf(err error) queue.Code {
 	var e *queue.Error
 	switch {
@@ -127,20 +126,21 @@ func codeOf(err error) queue.Code {
 	return queue.CodeInternal
 }
 
-// alike compares a job in both stores, but for its fence, which is random.
+// alike compares a job in both stores, except its fence, which is random.
 func (w *pairWalk) alike(seq int64) {
 	w.Helper()
 	w.what = "get"
 	got, want := both(w, func(s store.Store) (queue.Job, error) { return s.Get(w.Context(), strconv.FormatInt(seq, 10)) })
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
-		return // one of them may have met it in a claim, and the other not yet
+		// A claim may have cancelled the expired job in one store and not yet in the other.
+		return
 	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
 		w.Errorf("step %d: the engine has %+v, the model %+v", w.step, got, want)
 	}
 }
 
-// act asks both to do something.
+// act performs an operation in both stores.
 func (w *pairWalk) act(do func(s store.Store) error) {
 	w.Helper()
 	both(w, func(s store.Store) (struct{}, error) { return struct{}{}, do(s) })
@@ -160,7 +160,7 @@ func (w *pairWalk) next() {
 	case n < 92:
 		w.what = "time"
 		w.advance(time.Duration(w.dice.IntN(4000)) * time.Millisecond)
-		if w.step%20 == 0 { // hours and days end
+		if w.step%20 == 0 { // let hours and days pass
 			w.advance(time.Duration(w.step%9) * time.Hour)
 		}
 		w.promote()
@@ -204,7 +204,9 @@ func (w *pairWalk) next() {
 	if err := w.engine.Check(); err != nil {
 		w.Errorf("step %d, after %s: %v", w.step, w.what, err)
 	}
-	if w.what != "time" { // a job that is too late is cancelled by a claim that meets it, or then
+	// Only Promote cancels all expired jobs. At other times, one store may have cancelled an expired job
+	// during a claim and the other not.
+	if w.what != "time" {
 		return
 	}
 	engine, model := w.engine.Store.Counts(), w.model.Counts()
@@ -214,7 +216,7 @@ func (w *pairWalk) next() {
 
 var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
 
-// rule changes one of the rules that hold until the store is closed.
+// rule changes a random rule in both stores.
 func (w *pairWalk) rule() {
 	switch w.dice.IntN(5) {
 	case 4:
@@ -256,7 +258,7 @@ func (w *pairWalk) rule() {
 	}
 }
 
-// setRules has a store that was opened go by the rules again.
+// setRules sets all rules again, after a store was opened.
 func (w *pairWalk) setRules() {
 	w.act(func(s store.Store) error {
 		hooks := store.Hooks{Make: hooksOf, Owner: "x"}
@@ -271,14 +273,14 @@ func (w *pairWalk) setRules() {
 			}
 			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
 		}
-		for next := time.Duration(0); next == 0 && err == nil; { // until all that is shut was looked at
+		for next := time.Duration(0); next == 0 && err == nil; { // until all closed lanes were checked
 			next, err = s.Promote(w.Context())
 		}
 		return err
 	})
 }
 
-// demands are some gates that a job may need: of each kind few, so that jobs meet at them.
+// demands returns random demands. Each kind of gate has few keys, so that jobs compete for them.
 func (w *pairWalk) demands() (list []queue.Demand) {
 	if !w.gated || w.dice.IntN(2) == 0 {
 		return nil
@@ -292,8 +294,12 @@ func (w *pairWalk) demands() (list []queue.Demand) {
 	if w.dice.IntN(3) == 0 {
 		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.dice.IntN(2)), N: 1 + w.dice.IntN(4), Per: time.Duration(1+w.dice.IntN(3)) * time.Second})
 	}
-	if w.dice.IntN(2) == 0 { // where a job that lacks several holds its place depends on when it was looked at
-		n := 1 // where users take turns, a large job holds its place once a claim has found it to be the next one of its user
+	// At most one resource: a job that lacks several holds back others at one of them, and which one depends
+	// on when it is checked.
+	if w.dice.IntN(2) == 0 {
+		// Where users take turns, a job that needs several units holds back others only once a claim has
+		// found it to be its user's next job. This depends on the store, so such jobs need only one unit.
+		n := 1
 		if w.order == byArrival {
 			n += w.dice.IntN(3)
 		}
@@ -302,9 +308,9 @@ func (w *pairWalk) demands() (list []queue.Demand) {
 	return list
 }
 
-// after are some jobs that one of the drafts may wait for: stored ones, gone ones, others of the same
-// request and, seldom, such that wait for each other. None of them may come too late: when that is
-// noticed, and so when those that wait arrive, depends on who meets it.
+// after returns random dependencies for a draft: on stored and removed jobs, on other drafts of the request
+// and, rarely, in a cycle. No parent has an expiry. The time at which an expired parent is cancelled, and so
+// the arrival of its dependants, may differ between the stores.
 func (w *pairWalk) after(i int, drafts []queue.Job) (list []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
 		if d.Draft != 0 {
@@ -333,7 +339,7 @@ func (w *pairWalk) after(i int, drafts []queue.Job) (list []queue.Dependency) {
 }
 
 func (w *pairWalk) enqueue() {
-	w.promote() // how many wait depends on who has met those that are too late
+	w.promote() // cancels expired jobs in both stores, so that their counts are equal
 	drafts := make([]queue.Job, 1+w.dice.IntN(4))
 	uid := w.dice.IntN(12)
 	for i := range drafts {
@@ -342,12 +348,15 @@ func (w *pairWalk) enqueue() {
 		if w.dice.IntN(4) == 0 {
 			j.Delay = time.Duration(w.dice.IntN(3000)) * time.Millisecond
 		}
-		if w.dice.IntN(6) == 0 { // when one ends that is too late depends on who meets it
+		// Only hooks on completion or failure: the stores may cancel an expired job at different times, and
+		// the cancellation would create the hooks of HookEnded.
+		if w.dice.IntN(6) == 0 {
 			j.Hooks = queue.HookSet(w.dice.IntN(int(queue.HookDead)))
 		}
 		if w.dice.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)
-		} else if w.dice.IntN(6) == 0 { // one that is too late keeps its key until it is met
+		} else if w.dice.IntN(6) == 0 {
+			// Only without an expiry, because an expired job keeps its key until it is cancelled.
 			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.dice.IntN(3)), queue.Conflict(w.dice.IntN(3)), time.Duration(w.dice.IntN(2000))*time.Millisecond
 		}
 	}
@@ -365,13 +374,13 @@ func (w *pairWalk) enqueue() {
 	w.seqs = append(w.seqs, got.Seqs...)
 }
 
-// exchange reports what happened to leases, and claims more.
+// exchange reports random results of leases and claims more jobs.
 func (w *pairWalk) exchange() {
 	var engine, model store.Report
 	engine.Want = w.dice.IntN(7)
 	model.Want = engine.Want
 	still := w.report(&engine, &model)
-	if w.dice.IntN(4) == 0 { // what is simulated leaves no trace
+	if w.dice.IntN(4) == 0 { // a simulation must not change anything
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.dice.IntN(9)); err != nil {
 			w.Error(err)
 		}
@@ -391,12 +400,12 @@ func (w *pairWalk) exchange() {
 		back = append(back, c.Lease)
 	}
 	for _, l := range back {
-		if !stale[l.Seq] { // else it had started: it is leased still
+		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
 			still = slices.DeleteFunc(still, func(seq int64) bool { return seq == l.Seq })
 		}
 	}
 	w.held = still
-	for range cutMost { // a claim that looked at many in vain goes on in the next one
+	for range cutMost { // the engine may need several claims if it checks many jobs that cannot run
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
@@ -407,19 +416,20 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.claimed(got.Jobs, want.Jobs, engine.Want)
-	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() { // what ends lets others go after the claim
+	// Not after the end of a job, which may allow others to start after the claim.
+	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() {
 		w.heldBack(w.seqs[w.dice.IntN(len(w.seqs))])
 	}
 }
 
-// report has dice say what became of what is held; what stays held is returned.
+// report adds random results of the leased jobs to both reports. It returns the jobs that stay leased.
 func (w *pairWalk) report(engine, model *store.Report) (still []int64) {
 	for _, seq := range w.held {
 		mine, ours := w.leases[seq], w.ours[seq]
 		switch w.dice.IntN(6) {
 		case 0:
 			engine.Released, model.Released = append(engine.Released, mine), append(model.Released, ours)
-			still = append(still, seq) // unless it has started; the answer says so
+			still = append(still, seq) // it stays leased only if it has started, which the answer shows
 			continue
 		case 5:
 			if w.dice.IntN(3) > 0 {
@@ -431,7 +441,7 @@ func (w *pairWalk) report(engine, model *store.Report) (still []int64) {
 				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
 			}
 			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: mine, Change: c}), append(model.Changed, store.Changed{Lease: ours, Change: c})
-			still = append(still, seq) // unless it has started, too
+			still = append(still, seq) // likewise
 			continue
 		case 1:
 			at := w.model.Now()
@@ -452,7 +462,7 @@ func (w *pairWalk) report(engine, model *store.Report) (still []int64) {
 	return still
 }
 
-// heldBack sees to it that a job that a claim has left has a reason to wait, and only then.
+// heldBack checks that a waiting job has obstacles if and only if the last claim could not take it.
 func (w *pairWalk) heldBack(seq int64) {
 	w.what = fmt.Sprint("obstacles of ", seq)
 	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
@@ -464,16 +474,16 @@ func (w *pairWalk) heldBack(seq int64) {
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.held, seq)
-	timed := runnable && j.DueAt > w.model.Now() // then it is told of a pause of its queue alone
+	timed := runnable && j.DueAt > w.model.Now() // its only obstacle may be a pause of its queue
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq, j.State, got, want)
 	}
 }
 
-// cutMost is how many claims one may take.
+// cutMost is the number of further claims that a claim of the engine may need.
 const cutMost = 20
 
-// claimed compares what was claimed.
+// claimed compares the claimed jobs.
 func (w *pairWalk) claimed(got, want []queue.Job, most int) {
 	order := func(jobs []queue.Job) (seqs []int64) {
 		for i := range jobs {
@@ -496,7 +506,7 @@ func (w *pairWalk) claimed(got, want []queue.Job, most int) {
 	}
 }
 
-// promote has both cancel what is too late: one of them may have met it in a claim.
+// promote cancels expired jobs in both stores, since a claim may have cancelled one in only one of them.
 func (w *pairWalk) promote() {
 	w.Helper()
 	w.act(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })
@@ -536,7 +546,7 @@ func (w *pairWalk) change() {
 	w.act(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
 }
 
-// trim repeats a step in both stores until there is no more.
+// trim repeats a step in both stores until there is nothing more to do.
 func (w *pairWalk) trim(step func(store.Store) (more bool, err error)) {
 	w.Helper()
 	w.act(func(s store.Store) (err error) {
@@ -547,11 +557,13 @@ func (w *pairWalk) trim(step func(store.Store) (more bool, err error)) {
 	})
 }
 
-// purge removes what has ended, and forgets what is not there any more.
+// purge removes ended jobs, then reads which jobs still exist.
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	before, most := w.model.Now().Add(24*time.Hour), store.MaxPage // all: any of those that ended at once may go first, and one that was too late ended when it was met, maybe before the clock was set back
+	// Purge all ended jobs: the stores may remove jobs that ended at the same time in different orders. The
+	// bound is a day ahead, because the clock may have been set back after a job expired.
+	before, most := w.model.Now().Add(24*time.Hour), store.MaxPage
 	of := store.Ended{States: ended, Before: before}
 	switch w.dice.IntN(4) {
 	case 0:

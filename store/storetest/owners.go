@@ -19,7 +19,7 @@ var owning = []promise{
 	{name: "output files of nothing are garbage", keep: unownedFound},
 }
 
-// as enqueues a job of a uid under a name.
+// as enqueues a job of a uid with the given name of the owner.
 func (r *rig) as(uid int, name string, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	d := draft(append([]func(*queue.Job){of(uid)}, set...)...)
@@ -238,7 +238,7 @@ func unownedFound(r *rig) {
 	}
 	unowned(nil)
 	unowned(ask, unknown, name(inline), stale)
-	unowned(ask) // they are garbage now
+	unowned(ask) // the first call has added them to the garbage
 	garbage, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	slices.Sort(garbage)

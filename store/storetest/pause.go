@@ -30,7 +30,7 @@ func pausedAndResumed(r *rig) {
 	same(r, "paused job", r.get(j.ID), j)
 	same(r, "events", r.news(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
 	r.advance(time.Second)
-	r.unchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // it is paused already
+	r.unchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // the job is already paused
 	r.counted()
 	held, err := r.heldJobs()
 	r.must(err)

@@ -7,8 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// progressStays: it is of an attempt that runs, an event each, stays when that has ended, and is
-// forgotten when the next one starts; none is taken of a lease that is over, or has not started.
+// Each progress of a running attempt is stored and adds an event. It stays when the attempt has ended, and is
+// deleted when the next one starts. Progress for a stale lease, or for an attempt that has not started, is
+// rejected.
 func progressStays(r *rig) {
 	r.one(maxAttempts(3))
 	j := r.claimOne()
@@ -38,7 +39,7 @@ func progressStays(r *rig) {
 	e.Progress = &queue.Progress{Percent: 70, Text: "last", At: 10}
 	told(again.Lease(), queue.Progress{Percent: 60, At: 9})
 	r.turn(store.Report{Ended: []store.Settlement{e}})
-	e.Progress.Percent = 1 // the caller's, not the store's
+	e.Progress.Percent = 1 // changes the caller's copy, not the stored job
 	same(r, "the last of an end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
 
 	r.pass(time.Minute)
@@ -47,7 +48,7 @@ func progressStays(r *rig) {
 	same(r, "after an attempt that nobody saw run, and that told none", r.get(j.ID).Progress, nil)
 }
 
-// resultIsOutput: its bytes are counted with those of the output, and it is forgotten with that.
+// The bytes of a result count together with those of the output, and TrimOutputs removes both.
 func resultIsOutput(r *rig) {
 	r.store(draft(), draft())
 	for _, j := range r.claim(2) {

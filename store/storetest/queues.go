@@ -54,7 +54,8 @@ func queueComesAndGoes(r *rig) {
 	got := r.turn(store.Report{Want: 1}).Jobs
 	same(r, "queues", r.queues(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
-		"gpu":  {Name: "gpu", Rule: store.Plain, Waiting: 3, Leased: 1, Oldest: r.s.Now()}, // it waits until it is known to have started
+		// A leased job counts as waiting until it is known to have started.
+		"gpu": {Name: "gpu", Rule: store.Plain, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
 	})
 	r.turn(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
 	same(r, "its waiting jobs", r.queues()["gpu"].Waiting, int64(2))
@@ -143,7 +144,7 @@ func simulated(r *rig) {
 	r.rule("one", store.QueueRule{Weight: 2, Concurrency: 1})
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
 	jobs := r.store(draft(), draft(in("one")), draft(in("one")), draft(demands(gpu)), draft(demands(gpu)), draft(demands(lock("k", 1))), draft(expires(r.s.Now().Add(time.Minute))))
-	r.advance(2 * time.Minute) // the last one is too late
+	r.advance(2 * time.Minute) // the last job has expired
 	queues, counts := r.queues(), r.s.Counts()
 	r.news()
 	var first []int64
@@ -186,7 +187,8 @@ func toldObstacles(r *rig) {
 	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Need: 1, Barred: true})
 	r.start(r.get(first.ID))
 	free := r.one(demands(lock("other", 1)))
-	firsts := func(what string, want map[int64]store.Obstacle) { // of several jobs, the first obstacle of each
+	// firsts checks the first obstacle of each of several jobs.
+	firsts := func(what string, want map[int64]store.Obstacle) {
 		r.Helper()
 		all, err := r.s.Obstacles(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
 		r.must(err)

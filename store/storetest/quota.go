@@ -34,7 +34,7 @@ var sharing = []promise{
 
 func of(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// bound sets how many jobs of a user may be leased.
+// bound sets the limit of leased jobs of a user.
 func (r *rig) bound(n int) {
 	r.Helper()
 	r.must(r.s.SetMaxRunningUser(r.Context(), n))
@@ -62,7 +62,7 @@ func userIsFull(r *rig) {
 	r.must(ask(1, 3, 3))
 	full("one more", ask(1, 1, 3))
 	jobs := r.claim(3)
-	r.must(ask(3, 3, 3)) // another's own
+	r.must(ask(3, 3, 3)) // the limit applies to each user separately
 	full("a reserved job still waits", ask(1, 1, 3))
 	r.end(jobs[0], exit(1))
 	full("a failed job still waits", ask(1, 1, 3))
@@ -101,7 +101,7 @@ func userIsFullForRetry(r *rig) {
 	r.must(retry(jobs[2], 2, 1))
 	r.unchanged(func() { r.refusedCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
 	hold := store.Change{Verb: queue.VerbHold, UID: asker, MaxPending: 1, MaxPendingUser: 1}
-	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold)) // it waits already
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold)) // the job was waiting before, so no limit applies
 }
 
 func userStagedWaitToo(r *rig) {
@@ -135,7 +135,7 @@ func userStagedWaitToo(r *rig) {
 func userHasNoRoom(r *rig) {
 	r.bound(2)
 	mine := r.store(draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)))
-	other := r.one(of(2), priority(4)) // no turn of user 2 comes between
+	other := r.one(of(2), priority(4)) // a lower priority, so that user 2 gets no turn in between
 	r.news()
 	counts := r.s.Counts()
 	claimed := r.claim(9)
@@ -152,12 +152,12 @@ func userHasNoRoom(r *rig) {
 	same(r, "claimed after it ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.turn(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after one was given back: itself", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.end(claimed[2], exit(0)) // another's, which makes no room
+	r.end(claimed[2], exit(0)) // a job of another user makes no room for this one
 	same(r, "claimed after another's ended", r.claim(9), nil)
 	r.counted()
 }
 
-// keptBackInOrder has jobs without room claimed in order of rank, whenever they came.
+// Jobs that the quota holds back are claimed in order of rank, whenever they were enqueued.
 func keptBackInOrder(r *rig) {
 	r.bound(1)
 	first := r.one(of(1), priority(9))
@@ -173,14 +173,14 @@ func keptBackInOrder(r *rig) {
 	}
 	r.end(r.get(last.ID), exit(0))
 
-	// A better one comes before the first is claimed, of a user who was not met yet.
+	// A user whom no claim has considered yet: the better job starts first, though it was enqueued later.
 	low, high = r.one(of(5), priority(1)), r.one(of(5), priority(8))
 	same(r, "the better one", seqs(r.claim(9)), []int64{high.Seq})
 	r.end(r.get(high.ID), exit(0))
 	same(r, "the other", seqs(r.claim(9)), []int64{low.Seq})
 	r.end(r.get(low.ID), exit(0))
 
-	// Room for a user whom no claim has met for a while.
+	// A user whose jobs no claim has considered for a while gets room.
 	jobs := r.store(draft(of(1), priority(1)), draft(of(1), priority(2)), draft(of(1), priority(3)), draft(of(1), priority(2)))
 	same(r, "the best", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.end(r.get(jobs[2].ID), exit(0))
@@ -192,7 +192,7 @@ func keptBackInOrder(r *rig) {
 	same(r, "the last", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-// Jobs of users who have room start in the usual order, as if there were no bounds.
+// Jobs of users who have room start in the usual order, as if there were no quota.
 func keptBackAmongOthers(r *rig) {
 	r.bound(1)
 	a := r.store(draft(of(1), priority(9)), draft(of(1), priority(7)), draft(of(1), priority(4)))
@@ -208,7 +208,8 @@ func keptBackAmongOthers(r *rig) {
 	end(a[0], b[0])
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.one(of(3), priority(6))
-	same(r, "one worker more", seqs(r.claim(1)), []int64{c.Seq}) // it came after b[1], and user 3 has the turn
+	// User 3 has the turn, though its job was enqueued after b[1].
+	same(r, "one worker more", seqs(r.claim(1)), []int64{c.Seq})
 	same(r, "another", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
 	same(r, "the rest", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
@@ -218,7 +219,7 @@ func awaitRoom(r *rig) {
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
-		want int // of the two
+		want int // number of the two jobs that are claimed
 	}{
 		{"an end", func(j queue.Job) { r.end(j, exit(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.end(j, exit(1)) }, 1},
@@ -329,7 +330,7 @@ func keptBackExpires(r *rig) {
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
 	r.end(r.get(jobs[3].ID), exit(0))
 
-	// A job that is too late takes nobody's room.
+	// An expired job takes up no user's room.
 	r.bound(0)
 	late, next := r.one(of(1), expires(r.s.Now()), priority(9)), r.one(of(1))
 	r.bound(1)
@@ -374,7 +375,7 @@ func keptBackReranked(r *rig) {
 	next(jobs[4], jobs[3])
 }
 
-// rerank ranks all jobs anew after a change of order.
+// rerank ranks all jobs again after a change of the order.
 func (r *rig) rerank() {
 	r.Helper()
 	for more := true; more; {
@@ -384,7 +385,7 @@ func (r *rig) rerank() {
 	}
 }
 
-// A store may need several steps to come past many; an await goes on by itself.
+// A store may need several steps to get past many jobs of a user who has no room. Await continues by itself.
 func crowdOfOneUser(r *rig) {
 	const many = 3000
 	drafts := make([]queue.Job, many)
@@ -405,8 +406,8 @@ func crowdOfOneUser(r *rig) {
 	same(r, "all at once", seqs(r.served("all at once", r.await(r.Context(), 500))), receipt.Seqs[2:502])
 }
 
-// walkOfUsers does one thing after another to jobs of some users, as dice say: each
-// claim gets what a look at all jobs says, and nobody has more leased than may be.
+// walkOfUsers performs random operations on the jobs of several users. It checks each claim against a scan of
+// all jobs, and checks that no user has more leased jobs than allowed.
 func walkOfUsers(r *rig, steps int) {
 	dice := rand.New(rand.NewPCG(5, 8))
 	n, held := 0, map[int64]queue.Job{}
@@ -477,8 +478,8 @@ func walkOfUsers(r *rig, steps int) {
 // turnsSeen records the turns of users in one queue during a walk.
 type turnsSeen struct {
 	claims int
-	served map[int]int   // by uid: the last claim of a job of theirs
-	before map[int64]int // by job that is leased: the one before
+	served map[int]int   // by uid: the last claim of a job of the user
+	before map[int64]int // by leased job: the claim that served its user before
 }
 
 func (t *turnsSeen) serve(j *queue.Job) {
@@ -490,7 +491,7 @@ func (t *turnsSeen) giveBack(j *queue.Job) {
 	t.served[j.UID] = min(t.served[j.UID], t.before[j.Seq])
 }
 
-// expected is what a claim must get, by a look at all jobs.
+// expected returns the jobs that a claim must take, found by a scan of all jobs.
 func (r *rig) expected(bound, want int, held map[int64]queue.Job, seen turnsSeen) (list []int64) {
 	leased := map[int]int{}
 	for _, j := range held {

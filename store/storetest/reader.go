@@ -47,7 +47,7 @@ func listPages(r *rig) {
 	}
 	first := r.page(store.Filter{Limit: 3})
 	same(r, "first page", first.Jobs, want[:3])
-	r.one() // comes before the next page, so it does not move it
+	r.one() // a new job is before the first page, so later pages do not change
 	second := r.page(store.Filter{Limit: 3, Before: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
 	same(r, "last page", r.page(store.Filter{Limit: 3, Before: second.Next}), store.Page{Jobs: want[6:]})
@@ -202,7 +202,7 @@ func listFilters(r *rig) {
 	r.refused("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
-// refs lists what a filter selects, page by page.
+// refs lists all jobs that match a filter, page by page.
 func (r *rig) refs(f store.Filter) (refs []store.Ref) {
 	r.Helper()
 	for {
@@ -223,7 +223,7 @@ func refsOf(jobs []queue.Job) []store.Ref {
 	return each(jobs, func(j *queue.Job) store.Ref { return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID} })
 }
 
-// What a job is given as env and stdin is read by Whole, and by whoever runs it.
+// Only Whole and claims return a job's env and stdin.
 func inputIsApart(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
@@ -254,8 +254,7 @@ func inputIsApart(r *rig) {
 	}
 }
 
-// A page ends by bytes as well, at the limit and not one before, and holds one job at
-// least.
+// A page also ends at the limit of bytes, exactly at that limit, and has at least one job.
 func pageEndsByBytes(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
@@ -278,7 +277,7 @@ func pageEndsByBytes(r *rig) {
 	page = r.page(store.Filter{Limit: 9, Before: page.Next})
 	same(r, "the rest", seqs(page.Jobs), all[3:])
 	same(r, "what follows the rest", page.Next, 0)
-	// Escapes count.
+	// Characters that JSON escapes count with their escapes.
 	huge := r.one(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
@@ -287,7 +286,7 @@ func pageEndsByBytes(r *rig) {
 	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
 
-// A history is read from its end, by pages that end by number and by bytes.
+// A history is read from its end. Pages end by number and by bytes.
 func historyPages(r *rig) {
 	j := r.one()
 	for n := range 7 {
@@ -392,7 +391,7 @@ func eventsGapless(r *rig) {
 	}
 }
 
-// rung reports whether a watch has something to tell, and has it told.
+// rung reports whether a watch has sent a value, and receives it.
 func rung(w *store.Watching) bool {
 	select {
 	case <-w.C:
@@ -413,7 +412,7 @@ func watchHints(r *rig) {
 		r.Helper()
 		within(r, "hint of "+what, w.C)
 		same(r, "changed by "+what, w.Changed(), []int64{want.Seq})
-		for rung(w) { // a second hint of the same change
+		for rung(w) { // the same change may send a second value
 			same(r, "changed since "+what, w.Changed(), nil)
 		}
 	}
@@ -437,7 +436,7 @@ func watchHints(r *rig) {
 func watchesApart(r *rig) {
 	j := r.one()
 	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
-	other := r.s.Watch([]int64{1 << 40}) // no job: it will never be hinted at
+	other := r.s.Watch([]int64{1 << 40}) // no job has this seq, so the watch never sends a value
 	for _, w := range []*store.Watching{first, second, other} {
 		defer w.Stop()
 		w.Changed()

@@ -33,7 +33,7 @@ var scheduling = []promise{
 	{name: "a former owner's schedules are paused", keep: schedulesDisowned},
 }
 
-// plan is a schedule with a job, changed by each of set.
+// plan stores a schedule after applying set to it.
 func (r *rig) plan(name string, set ...func(*store.Schedule)) store.Schedule {
 	r.Helper()
 	now := r.s.Now()
@@ -53,7 +53,7 @@ func overlap(o store.Overlap) func(*store.Schedule) {
 	return func(s *store.Schedule) { s.Overlap = o }
 }
 
-// planned reads a schedule and its runs.
+// planned reads a schedule and its records.
 func (r *rig) planned(name string) (store.Schedule, []store.ScheduleRun) {
 	r.Helper()
 	s, runs, err := r.s.Schedule(r.Context(), name)
@@ -61,7 +61,8 @@ func (r *rig) planned(name string) (store.Schedule, []store.ScheduleRun) {
 	return s, runs
 }
 
-// firing is what becomes of a schedule at instants, after which the next one is a minute later.
+// firing returns a Firing of a schedule that runs occurrences at the given times. The next occurrence is a
+// minute later.
 func firing(s store.Schedule, at ...queue.Millis) store.Firing {
 	f := store.Firing{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, NextBoot: s.Boot, LastAt: s.LastAt, Runs: at,
@@ -83,7 +84,7 @@ func (r *rig) fire(f store.Firing) store.Fired {
 	return fired
 }
 
-// outcomes are those of a schedule's runs, the newest first.
+// outcomes returns the outcomes of a schedule's records, newest first.
 func (r *rig) outcomes(name string) (list []string) {
 	r.Helper()
 	_, runs := r.planned(name)
@@ -93,7 +94,7 @@ func (r *rig) outcomes(name string) (list []string) {
 	return list
 }
 
-// told are the events of schedules since the last look.
+// toldOf returns the events about schedules since the last call.
 func (r *rig) toldOf() (list []string) {
 	r.Helper()
 	for _, e := range r.news() {
@@ -154,7 +155,7 @@ func schedulesBounded(r *rig) {
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: asker})
 	r.refused("one more", err, queue.CodeFull, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, By: asker})
-	r.must(err) // it takes the place of one
+	r.must(err) // it replaces an existing schedule
 	more.UID = 7
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: 7})
 	r.must(err)
@@ -177,7 +178,7 @@ func schedulesListed(r *rig) {
 	same(r, "after the last", len(list), 0)
 }
 
-// dueNow are the names of schedules that are due, and how long until another one is.
+// dueNow returns the names of the due schedules, and the time until another one is due.
 func (r *rig) dueNow(boot string, limit int) (names []string, next time.Duration) {
 	r.Helper()
 	list, next, err := r.s.DueSchedules(r.Context(), boot, limit)
@@ -264,7 +265,7 @@ func firedOnce(r *rig) {
 	r.refused("without a schedule", err, queue.CodeNotFound, "")
 }
 
-// next has a schedule fire at its next instant.
+// next fires the next occurrence of a schedule.
 func (r *rig) next(name string) store.Fired {
 	r.Helper()
 	r.advance(time.Minute)
@@ -303,7 +304,7 @@ func firedQueues(r *rig) {
 		same(r, "beside it", len(r.claim(9)), 0)
 		end := exit(0)
 		if i == 1 {
-			end = ended(queue.Killed) // however it ends
+			end = ended(queue.Killed) // the outcome does not matter
 		}
 		r.end(r.start(j), end)
 		r.promote()
@@ -418,7 +419,7 @@ func firedInARow(r *rig) {
 		r.end(r.start(j), exit(0))
 		r.promote()
 	}
-	r.next("nightly") // waits
+	r.next("nightly") // this job stays unfinished
 	s, _ = r.planned("nightly")
 	r.advance(2 * time.Minute)
 	for _, run := range r.fire(firing(s, s.NextAt, s.NextAt+60_000)).Runs {
@@ -479,7 +480,7 @@ func schedulePaused(r *rig) {
 	r.news()
 	by := 7
 	pause := store.Pausing{Name: "nightly", Gen: s.Gen, By: &by, Note: "why", Pause: true}
-	for range 2 { // the second time it stands so
+	for range 2 { // the second call changes nothing
 		r.must(r.s.PauseSchedule(r.Context(), pause))
 	}
 	got, _ := r.planned("nightly")

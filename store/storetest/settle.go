@@ -49,7 +49,7 @@ func startedIsProcessing(r *rig) {
 	same(r, "claimed", r.claim(1), nil)
 }
 
-// settled is what becomes of a leased job that e settles now.
+// settled returns a leased job as it is after e settles it now.
 func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
@@ -84,7 +84,7 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	return j
 }
 
-// endEvent is the event of an attempt of j, which is as it became.
+// endEvent returns the event about the end of an attempt. j is the job after it.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason, Output: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {
@@ -93,7 +93,7 @@ func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	return r.event(queue.EventEnded, j, d)
 }
 
-// endings are all the ways in which an attempt that has begun can end.
+// endings are all the ways in which a started attempt can end.
 var endings = []struct {
 	name    string
 	outcome queue.Outcome
@@ -201,7 +201,7 @@ func neverStarted(r *rig) {
 	r.counted()
 }
 
-// disownedAtItsStart has a job held in place of being started.
+// A job whose owner lost the account before the start is held instead of started.
 func disownedAtItsStart(r *rig) {
 	j := r.one()
 	r.news()
@@ -217,9 +217,8 @@ func disownedAtItsStart(r *rig) {
 	same(r, "claimed once it is released", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// shortagesCounted has shortages of one job follow each other: each is counted, the job
-// waits longer and longer, and then one fails it; what begins meanwhile, or a person,
-// lets them begin anew.
+// Consecutive shortages of one job are counted. The job waits longer each time, and in the end one more
+// shortage fails it. The count restarts after an attempt that started, or when a user retries the job.
 func shortagesCounted(r *rig) {
 	j := r.one(maxAttempts(2))
 	short := func(want int) {
@@ -234,7 +233,7 @@ func shortagesCounted(r *rig) {
 		short(n + 1)
 		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.end(r.claimOne(), ended(queue.Stopped)) // it had begun
+	r.end(r.claimOne(), ended(queue.Stopped)) // this attempt had started
 	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
 	short(1)
 	r.end(r.claimOne(), ended(queue.Killed))
@@ -294,7 +293,7 @@ func attemptWhole(r *rig) {
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.settlement(jobs[2], exit(0))
 	r.turn(store.Report{Ended: []store.Settlement{e, large, silent}})
-	e.Attempt.Output[0] = 'x' // the caller's, not the store's
+	e.Attempt.Output[0] = 'x' // changes the caller's copy, not the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
 		want.N = 1
@@ -316,7 +315,8 @@ func attemptWhole(r *rig) {
 		r.must(err)
 		for i := range history {
 			same(r, "output in the history", len(history[i].Output), 0)
-			history[i].Output, history[i].OutputRef = nil, "" // whether it keeps the name is not said
+			// The contract does not define whether a history contains the name.
+			history[i].Output, history[i].OutputRef = nil, ""
 		}
 		want.Output, want.OutputRef, want.Result = nil, "", nil
 		same(r, "history", history, []queue.Attempt{want})
@@ -464,7 +464,7 @@ func turnClaimsBack(r *rig) {
 	done := r.turn(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
 	same(r, "released and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, ended(queue.Lost)) // due at once
+	e := r.settlement(j, ended(queue.Lost)) // due immediately
 	want := r.settled(j, e)
 	done = r.turn(store.Report{Ended: []store.Settlement{e}, Want: 1})
 	same(r, "failed and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})

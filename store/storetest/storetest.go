@@ -1,4 +1,4 @@
-// Package storetest is the one suite that every store.Store passes.
+// Package storetest is a test suite for implementations of store.Store.
 package storetest
 
 import (
@@ -17,15 +17,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fixture is a new, empty store whose clock stands still but for Advance, so
-// that every instant can be compared. Whoever opens it closes it, through
-// t.Cleanup; some tests have closed it by then.
+// Fixture is a new, empty store. Its clock moves only when Advance is called, so tests can compare all times.
+// The function that opens the store closes it through t.Cleanup; some tests close it earlier.
 type Fixture struct {
 	Store   store.Store
 	Advance func(time.Duration)
 }
 
-// Run tests that the stores which open makes keep every promise of the contract.
+// Run tests that stores created by open keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, holding, gating, queueing, depending, pausing, hooking, scheduling, measuring, turning, leading, walking) {
 		t.Run(p.name, func(t *testing.T) {
@@ -39,22 +38,22 @@ func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	}
 }
 
-// promise is one test. Order is usual unless it says otherwise.
+// promise is one test. A zero order means usual.
 type promise struct {
 	name  string
 	keep  func(r *rig)
 	order queue.Order
 }
 
-// usual is what the settings are by default.
+// usual is the order of the default settings.
 var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 
 // policy makes a failing job wait 2 s, 4 s, 8 s.
 var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
 const (
-	asker    = 1000             // the uid of who asks, where nothing hangs on it
-	patience = 30 * time.Second // for what another goroutine has to do
+	asker    = 1000             // uid of the user in tests where it does not matter
+	patience = 30 * time.Second // maximum wait for another goroutine
 )
 
 // rig is a store under test.
@@ -63,10 +62,10 @@ type rig struct {
 	s       store.Store
 	advance func(time.Duration)
 	order   queue.Order
-	seen    int64 // the last event that news has told
+	seen    int64 // the last event that news has returned
 }
 
-// draft is a job as queue.Resolve makes it, changed by each of set.
+// draft returns a job as queue.Resolve makes it, after applying set to it.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: asker, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -97,7 +96,7 @@ func each[T any](jobs []queue.Job, f func(*queue.Job) T) (list []T) {
 	return list
 }
 
-// must ends the test if what should work did not.
+// must ends the test if err is not nil.
 func (r *rig) must(err error) {
 	r.Helper()
 	if err != nil {
@@ -105,7 +104,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// refused checks that err has the code and names the field, and hands it on.
+// refused checks that err has the code and names the field, and returns it.
 func (r *rig) refused(what string, err error, code queue.Code, field string) *queue.Error {
 	r.Helper()
 	var e *queue.Error
@@ -123,7 +122,7 @@ func (r *rig) leased(what string, err error) {
 	}
 }
 
-// enqueue enqueues drafts of a user, in as many requests as that takes.
+// enqueue enqueues drafts of a user, in as many requests as necessary.
 func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
 	r.Helper()
 	for part := range slices.Chunk(drafts, queue.MaxBatch) {
@@ -168,8 +167,7 @@ func (r *rig) turn(t store.Report) store.Grant {
 	return done
 }
 
-// checkRanks compares the ranks of leased jobs with what the order makes of them, and clears them: other reads leave
-// them out.
+// checkRanks checks the ranks of leased jobs, and then clears them, because other reads do not return ranks.
 func (r *rig) checkRanks(leased []queue.Job) {
 	r.Helper()
 	order := r.s.Order()
@@ -185,7 +183,7 @@ func (r *rig) claim(want int) []queue.Job {
 	return r.turn(store.Report{Want: want}).Jobs
 }
 
-// claimOne claims the job at the head, which must be there.
+// claimOne claims the job at the head of the queue. It fails if there is none.
 func (r *rig) claimOne() queue.Job {
 	r.Helper()
 	jobs := r.claim(1)
@@ -195,8 +193,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed is what a claim makes of jobs: their fences are raised, nobody knows how
-// far.
+// asClaimed returns jobs as they are after a claim: with the fences of claimed, which must be higher than
+// before.
 func (r *rig) asClaimed(claimed []queue.Job, was ...queue.Job) []queue.Job {
 	r.Helper()
 	was = slices.Clone(was)
@@ -217,8 +215,7 @@ func (r *rig) start(j queue.Job) queue.Job {
 	return r.get(j.ID)
 }
 
-// settlement is how the service records that an attempt of j, which began and
-// ended now, had outcome o.
+// settlement returns the Settlement for an attempt of j that began and ended now with outcome o.
 func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	now := r.s.Now()
 	d := queue.Decide(&j, o, policy)
@@ -250,7 +247,7 @@ func (r *rig) run(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	return r.end(r.claimOne(), o)
 }
 
-// promote promotes all that is due and returns how long until the next is.
+// promote calls Promote until nothing is due, and returns the time until something is.
 func (r *rig) promote() time.Duration {
 	r.Helper()
 	for range 1000 {
@@ -264,15 +261,15 @@ func (r *rig) promote() time.Duration {
 	return 0
 }
 
-// pass lets time pass and promotes what became due.
+// pass advances the clock and promotes due jobs.
 func (r *rig) pass(d time.Duration) {
 	r.Helper()
 	r.advance(d)
 	r.promote()
 }
 
-// news lists the events since it was last asked, which must have no gap. Their
-// seqs are left out, so that they can be compared.
+// news returns the events since the last call, and checks that their seqs have no gap. It clears the seqs, so
+// that events can be compared.
 func (r *rig) news() (events []queue.Event) {
 	r.Helper()
 	for {
@@ -292,12 +289,12 @@ func (r *rig) news() (events []queue.Event) {
 	}
 }
 
-// event is an event of a job as it is after it, told now.
+// event returns an event about a job at the current time. j is the job after the event.
 func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queue.Event {
 	return queue.Event{At: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
 }
 
-// all lists every job, newest first.
+// all lists all jobs that match a filter, newest first.
 func (r *rig) all(f store.Filter) (jobs []queue.Job) {
 	r.Helper()
 	if f.Limit == 0 {
@@ -317,7 +314,7 @@ func (r *rig) all(f store.Filter) (jobs []queue.Job) {
 	}
 }
 
-// counted checks that the counts are what counting the list gives.
+// counted checks the stored counts against the list of jobs.
 func (r *rig) counted() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
@@ -332,7 +329,7 @@ func (r *rig) counted() {
 	r.keeps(slices.SortedFunc(maps.Values(kept), func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// keeps checks which queues have jobs that their own retention bounds, and what is counted of these.
+// keeps checks which queues have jobs that their own retention bounds, and their counts.
 func (r *rig) keeps(want ...store.KeepingQueue) {
 	r.Helper()
 	got, err := r.s.Keeping(r.Context())
@@ -345,7 +342,7 @@ func (r *rig) keeps(want ...store.KeepingQueue) {
 	same(r, "jobs that queues' own retentions bound", r.s.Counts().Kept, jobs)
 }
 
-// unchanged runs f, which must leave the jobs, the counts and the events alone.
+// unchanged checks that f changes no job, count or event.
 func (r *rig) unchanged(f func()) {
 	r.Helper()
 	r.news()
@@ -368,7 +365,7 @@ func sortedByJob(events []queue.Event) []queue.Event {
 	return events
 }
 
-// within receives from c what another goroutine is about to send.
+// within receives from c the value that another goroutine sends.
 func within[T any](r *rig, what string, c <-chan T) (v T) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
@@ -381,7 +378,7 @@ func within[T any](r *rig, what string, c <-chan T) (v T) {
 	return v
 }
 
-// same compares whole values; lists without entries are all the same.
+// same compares two values deeply. Nil and empty slices are equal.
 func same[T any](r *rig, what string, got, want T) {
 	r.Helper()
 	g, w := reflect.ValueOf(&got).Elem(), reflect.ValueOf(&want).Elem()
@@ -399,7 +396,7 @@ func lines(v any) []string {
 	return strings.Split(string(text), "\n")
 }
 
-// difference shows the lines that differ, or all where they do not match up.
+// difference returns the lines that differ, or all lines if the numbers of lines differ.
 func difference(got, want []string) string {
 	var b strings.Builder
 	for i := range min(len(got), len(want)) {
@@ -413,7 +410,7 @@ func difference(got, want []string) string {
 	return b.String()
 }
 
-// heldJobs are the leased jobs.
+// heldJobs returns the leased jobs.
 func (r *rig) heldJobs() ([]queue.Job, error) {
 	left, err := r.s.Left(r.Context())
 	r.checkRanks(left.Leased)

@@ -34,7 +34,7 @@ var turning = []promise{
 	{name: "a simulation takes turns and leaves no trace", keep: simulatedTurns},
 }
 
-// screenInTurn has a screen show what is next in the order of turns, also while some of it is claimed.
+// A screen shows the next jobs in the order of turns, also while some of them are claimed.
 func screenInTurn(r *rig) {
 	first := r.jobsOf(1, 30)
 	second := r.jobsOf(2, 3)
@@ -53,7 +53,7 @@ func screenInTurn(r *rig) {
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
 }
 
-// A user who enqueues a more urgent job does not change the claim of an earlier one: it still starts first.
+// If a user enqueues a more urgent job, an earlier job that is already claimed still starts first.
 func screenOvertaken(r *rig) {
 	jobs := r.jobsOf(1, 2)
 	other := r.jobsOf(2, 2)
@@ -94,7 +94,7 @@ func (r *rig) jobsOf(uid, n int, set ...func(*queue.Job)) []queue.Job {
 	return jobs
 }
 
-// users lists whose jobs the next n claims of one job take.
+// users claims n jobs one by one, and returns their users.
 func (r *rig) users(n int) (uids []int) {
 	r.Helper()
 	for range n {
@@ -149,7 +149,7 @@ func turnsWithinPriority(r *rig) {
 
 func ageBeforeTurn(r *rig) {
 	old := r.jobsOf(3, 1, priority(4))
-	r.advance(2 * time.Minute) // which is worth two points
+	r.advance(2 * time.Minute) // worth two points
 	r.jobsOf(1, 3)
 	r.jobsOf(2, 3)
 	if got := r.claimOne(); got.Seq != old[0].Seq {
@@ -163,7 +163,7 @@ func noBurst(r *rig) {
 	r.jobsOf(2, 30)
 	r.jobsOf(3, 1)
 	same(r, "users in turn", r.users(3), []int{1, 2, 3})
-	r.users(20) // while user 3 has nothing that waits
+	r.users(20) // user 3 has no waiting jobs in the meantime
 	r.jobsOf(3, 5)
 	same(r, "users in turn", r.users(6), []int{3, 1, 2, 3, 1, 2})
 }
@@ -199,7 +199,8 @@ func turnAfterCancel(r *rig) {
 	same(r, "users in turn", r.users(6), []int{1, 2, 1, 1, 1, 1})
 }
 
-// Lanes that make demands may have to be read before a user's next job is known. They are read once a claim, not once a job.
+// Lanes with demands may have to be read before a user's next job is known. They are read once per claim, not
+// once per job.
 func turnsAmongManyLanes(r *rig) {
 	others := func(from, n int) {
 		for i := range n {
@@ -243,7 +244,7 @@ func turnGivenBack(r *rig) {
 		same(r, "users in turn", each(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
-	for range 3 { // user 2 is not passed over, though its job never starts
+	for range 3 { // user 2 keeps its turn, because its job is given back each time
 		got := r.claim(2)
 		r.release(got[1])
 		same(r, "user of what is claimed next", r.claimOne().UID, 2)
@@ -266,7 +267,8 @@ func turnsAtGate(r *rig, need queue.Demand) {
 	same(r, "users in turn", got, []int{1, 2, 1, 2, 1, 2, 1})
 }
 
-// A job that waits for more of a resource than is free keeps its place before the turns of others.
+// A job that waits for more units of a resource than are free keeps its place before the turns of other
+// users.
 func turnBehindResource(r *rig) {
 	r.resources(map[string]int{"gpu": 4})
 	running := r.claims("one that leaves a unit", r.jobsOf(3, 1, demands(units("gpu", 3)))...)
@@ -278,7 +280,8 @@ func turnBehindResource(r *rig) {
 	r.claims("the small ones", small...)
 }
 
-// The runner starts jobs by their places, so a job that has the turn takes that of the job that it goes before.
+// The runner starts jobs in the order of their places. A job that gets the turn has the place of the job that
+// it overtakes.
 func placeOfTurn(r *rig) {
 	first := r.jobsOf(1, 3)
 	r.advance(time.Second)

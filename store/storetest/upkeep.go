@@ -167,11 +167,10 @@ func leftIsGarbage(r *rig) {
 	same(r, "garbage", garbage, []string{lost.DeletableOutput})
 }
 
-// orderChanged has jobs of all kinds wait while the order is changed: whatever was
-// reserved, ran, failed, slept or was held by then runs where the new order has it.
+// A change of the order applies to reserved, running, failed, sleeping and waiting jobs.
 func orderChanged(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
-	many := 600 // more than one step
+	many := 600 // more than one step ranks
 	r.one(named("runs"), priority(1))
 	runs := r.claim(1)[0]
 	r.turn(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prints ends an attempt of a leased job with an output of n bytes, and returns the job as it is then. most is the
+// prints ends an attempt of a leased job with an output of n bytes, and returns the changed job. most is the
 // limit on the bytes of the job's user; 0 means unlimited.
 func (r *rig) prints(j queue.Job, o queue.Outcome, n int, most int64) queue.Job {
 	r.Helper()
@@ -20,8 +20,8 @@ func (r *rig) prints(j queue.Job, o queue.Outcome, n int, most int64) queue.Job 
 	return r.get(j.ID)
 }
 
-// attempt ends an attempt of a leased job as a failure with an output of n bytes, and checks that the job is to be
-// retried. most is the limit on the bytes of the job's user; 0 means unlimited.
+// attempt ends an attempt of a leased job as a failure with an output of n bytes. It checks that the job will
+// be retried. most is the limit on the bytes of the job's user; 0 means unlimited.
 func (r *rig) attempt(j queue.Job, n int, most int64) queue.Job {
 	r.Helper()
 	got := r.prints(j, exit(1), n, most)
@@ -74,7 +74,7 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "bytes of outputs at last", r.get(j.ID).Outputs, int64(0))
 }
 
-// deletes calls do, and fails unless the store then hints that Promote should be called immediately. Promote deletes
+// deletes calls do and checks that the store then hints that Promote is due immediately. Promote deletes
 // output files.
 func (r *rig) deletes(what string, do func()) {
 	r.Helper()
@@ -106,7 +106,7 @@ func outputsOfMostTrimmed(r *rig) {
 	run := func(uid, n int) queue.Job { return r.prints(r.claimOf(uid), exit(0), n, 0) }
 	first := run(1, 100)
 	var most []queue.Job
-	for range 120 { // more than two steps can remove
+	for range 120 { // more than two steps remove
 		most = append(most, run(2, 100))
 	}
 	second := run(3, 3000)

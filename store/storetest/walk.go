@@ -18,15 +18,14 @@ var walking = []promise{
 	{name: "a long walk by enqueues breaks no rule", keep: func(r *rig) { walkFor(r, 500) }, order: byEnqueue},
 }
 
-// walk does one thing after another to a store, as dice say, and knows what
-// each job must be.
+// walk performs random operations on a store, and predicts the state of each job.
 type walk struct {
 	*rig
 	dice     *rand.Rand
-	known    map[int64]queue.Job // each job as it was seen last
-	held     map[int64]bool      // the leased ones
-	asleep   map[int64]bool      // those not due yet for the first time
-	old      []queue.Lease       // leases that are no more
+	known    map[int64]queue.Job // each job as last seen
+	held     map[int64]bool      // leased jobs
+	asleep   map[int64]bool      // jobs that have never been due
+	old      []queue.Lease       // leases that are over
 	enqueued int64
 	step     int
 }
@@ -76,7 +75,7 @@ func (w *walk) next() {
 	}
 }
 
-// told checks an event against what is known, and learns of jobs that expired.
+// told checks an event against the known job, and updates a job that has expired.
 func (w *walk) told(e queue.Event) {
 	switch j, known := w.known[e.Job]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
@@ -88,7 +87,7 @@ func (w *walk) told(e queue.Event) {
 	}
 }
 
-// lapsed is j after it has expired now, which must have been its time.
+// lapsed returns j after it has expired now, and checks that it was due to expire.
 func (w *walk) lapsed(j queue.Job) queue.Job {
 	if w.held[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
 		w.Errorf("job %s expired when it might not", j.ID)
@@ -96,8 +95,8 @@ func (w *walk) lapsed(j queue.Job) queue.Job {
 	return w.expiredJob(j)
 }
 
-// saw compares a job as it is stored with what it must be, and its step from
-// what it was with the state table and what holds of every job.
+// saw compares a stored job with its expected value. It checks the transition against the state table, and
+// the rules that hold for every job.
 func (w *walk) saw(want queue.Job) {
 	got := w.get(want.ID)
 	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
@@ -129,7 +128,7 @@ func (w *walk) saw(want queue.Job) {
 	w.known[got.Seq] = got
 }
 
-// pick picks a known job.
+// pick returns a random known job.
 func (w *walk) pick() (queue.Job, bool) {
 	if len(w.known) == 0 {
 		return queue.Job{}, false
@@ -184,7 +183,7 @@ func (w *walk) enqueue() {
 	}
 }
 
-// wake has jobs whose first time has come earn points from now on.
+// wake updates jobs that are due for the first time, which gain ageing points from now on.
 func (w *walk) wake() {
 	for seq, sleeps := range w.asleep {
 		j, known := w.known[seq]
@@ -199,7 +198,7 @@ func (w *walk) wake() {
 	}
 }
 
-// outcome is some way for an attempt of j to end.
+// outcome returns a random outcome of an attempt of j.
 func (w *walk) outcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
 		exit(0), exit(0), exit(0), exit(1), exit(126), {End: queue.Signalled, Signal: 6},
@@ -211,7 +210,7 @@ func (w *walk) outcome(j queue.Job) queue.Outcome {
 	return all[w.dice.IntN(len(all))]
 }
 
-// work is a turn about some of the leased jobs, and some that are not.
+// work reports random results of some leased jobs and claims others.
 func (w *walk) work() {
 	var t store.Report
 	now := w.s.Now()
@@ -260,7 +259,7 @@ func (w *walk) work() {
 	events := w.news()
 	for _, e := range events {
 		if j, changed := want[e.Job]; changed && e.Kind == queue.EventExpired {
-			want[e.Job] = w.lapsed(j) // given back too late, and met by the claim
+			want[e.Job] = w.lapsed(j) // it was given back after its expiry, and the claim cancelled it
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(want)) {
@@ -273,13 +272,13 @@ func (w *walk) work() {
 	}
 }
 
-// lose forgets a lease.
+// lose marks a lease as over.
 func (w *walk) lose(j queue.Job) {
 	delete(w.held, j.Seq)
 	w.old = append(w.old, j.Lease())
 }
 
-// head is what a claim must take, after the changes that a turn makes.
+// head returns the jobs that a claim must take after the changes in the same report.
 func (w *walk) head(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
@@ -298,7 +297,7 @@ func (w *walk) head(changed map[int64]queue.Job, want int) []queue.Job {
 	return ready[:min(want, len(ready))]
 }
 
-// report tells of leases that are no more: nothing may follow.
+// report reports a lease that is over. The store must ignore it.
 func (w *walk) report(old []queue.Lease) {
 	if len(old) == 0 {
 		return
@@ -327,12 +326,12 @@ func (w *walk) cancel() {
 	default:
 		w.must(err)
 		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
-		j.Reason = w.get(j.ID).Reason // the contract does not say what becomes of it
+		j.Reason = w.get(j.ID).Reason // the contract does not define the new reason
 	}
 	w.saw(j)
 }
 
-// pause has a leased job paused, or resumed.
+// pause pauses or resumes a leased job.
 func (w *walk) pause() {
 	list := slices.Sorted(maps.Keys(w.held))
 	if len(list) == 0 {
@@ -405,7 +404,7 @@ func (w *walk) hold() {
 	w.saw(j)
 }
 
-// edit gives a job another priority, and sometimes another time.
+// edit changes the priority of a job, and sometimes its start time.
 func (w *walk) edit() {
 	j, found := w.pick()
 	if !found {
@@ -451,7 +450,7 @@ func (w *walk) remove() {
 	}
 }
 
-// recount compares all jobs, leases and counts with what is known.
+// recount compares all jobs, leases and counts with the expected ones.
 func (w *walk) recount() {
 	want := slices.SortedFunc(maps.Values(w.known), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
 	same(w.rig, "all jobs", w.all(store.Filter{Limit: 50}), want)
@@ -470,7 +469,7 @@ func (w *walk) leases() (list []queue.Lease) {
 	return sortedLeases(list)
 }
 
-// historiesMatch checks that each job has a row for each of its runs.
+// historiesMatch checks that each job has one attempt record for each run.
 func (w *walk) historiesMatch() {
 	for seq, j := range w.known {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
