@@ -15,32 +15,34 @@ import (
 	"time"
 )
 
-// What holds for everybody else while two users attack a service.
+// Bounds that hold for all other users while two users attack a service.
 const (
-	runWithin     = 250 * time.Millisecond // the 99th percentile of enqueue, wait and logs of a job that does nothing
-	showWithin    = 100 * time.Millisecond // that of show
-	serviceMemory = 128 << 20              // bytes resident at most, also at the peak
+	runWithin     = 250 * time.Millisecond // 99th percentile of enqueue, wait and logs of one "true" job
+	showWithin    = 100 * time.Millisecond // 99th percentile of show
+	serviceMemory = 128 << 20              // resident bytes, checked at the peak too
 	runnerMemory  = 64 << 20
 )
 
-// abuseShort is how long the attack lasts if QUEUECTL_ABUSE does not say. It is too short
-// for percentiles, and other tests run beside it, so only all else is looked at.
+// abuseShort is the duration of the attack when QUEUECTL_ABUSE is unset. It is too short for
+// percentiles, and other tests run at the same time, so the test checks only the other bounds
+// then.
 const abuseShort = 5 * time.Second
 
-// sharedMachine are the settings of a service that people share who do not trust each
-// other: no two of them take all workers.
+// sharedMachine configures a service for users who do not trust each other: none of them can
+// occupy all workers.
 const sharedMachine = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackers are the users who attack. Nothing else on the machine runs as them: they stop what is their own.
+// attackers are the users who attack. No other process on the machine may run as them, because
+// they stop their own processes.
 var attackers = []person{{name: "bin", uid: 2, gid: 2}, {name: "sys", uid: 3, gid: 3}}
 
-// Two users do whatever they may to disturb others, in turns and then all at once; to a
-// third one the service answers as it should: in time, without a refusal, in bounded
-// memory, and neither it nor a runner ends. make abuse does so for five minutes, with nothing
-// beside it.
+// Two users attack a service in every way they can, first one attack at a time and then all
+// concurrently. The service serves a third user in time, refuses none of that user's requests and
+// uses bounded memory. Neither the service nor a runner ends. "make abuse" attacks for five
+// minutes on an otherwise idle machine.
 //
-// The third one measures on one connection, by hand: what the command line costs is its
-// own. The attackers' processes are bounded, see abuserShare.
+// The third user measures on one raw connection, which excludes the cost of the command line. The
+// attackers' processes use a bounded part of the machine, see abuserShare.
 func TestAbuse(t *testing.T) {
 	needs(t, "perl")
 	long, alone := abuseShort, os.Getenv("QUEUECTL_ABUSE") != ""
@@ -114,7 +116,7 @@ func TestAbuse(t *testing.T) {
 	}
 }
 
-// abused has a user attack for a while, in all ways or only in some.
+// abused runs the attacks of one user for the given time: all of them, or those that only names.
 func (q *queue) abused(ctx context.Context, program string, p person, long time.Duration, only string) {
 	dir, err := os.MkdirTemp(filepath.Dir(program), p.name)
 	if err == nil {
@@ -134,24 +136,25 @@ func (q *queue) abused(ctx context.Context, program string, p person, long time.
 	}
 }
 
-// measured is what a third user sees of a service.
+// measured holds what a third user measures about a service.
 type measured struct {
 	q       *queue
-	service int // pid
+	service int // pid of the service
 
 	mu          sync.Mutex
 	runs, shows []time.Duration          // guarded by mu
-	parts       [4][]time.Duration       // of the runs, see partNames; guarded by mu
-	others      map[string]time.Duration // the longest answers to other requests, by method; guarded by mu
+	parts       [4][]time.Duration       // durations of the parts of each run, see partNames; guarded by mu
+	others      map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
 	refused     []error                  // guarded by mu
-	peak        map[int]int64            // resident bytes, by pid; guarded by mu
+	peak        map[int]int64            // highest resident bytes, by pid; guarded by mu
 }
 
-// partNames are those of a run: until it is acknowledged, until it is started, until it has
-// ended, and until that and its output are told.
+// partNames names the parts of a run: until the enqueue is acknowledged, until the job starts,
+// until it ends, and until the client has read its end and its output.
 var partNames = [4]string{"stored", "queued", "ran", "told"}
 
-// run measures for a while, and meanwhile has something done, which is waited for.
+// run measures for the given time. Concurrently it calls meanwhile, and it returns only after
+// meanwhile has returned.
 func (m *measured) run(t *testing.T, long time.Duration, meanwhile func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -179,8 +182,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// asking asks the third user's requests on one connection, and on a new one after an
-// error.
+// asking sends the third user's requests over one connection. It reconnects after an error.
 func (m *measured) asking(ctx context.Context, ask func(*caller) error) {
 	for ctx.Err() == nil {
 		err := m.askOn(ctx, ask)
@@ -209,7 +211,8 @@ func (m *measured) askOn(ctx context.Context, ask func(*caller) error) error {
 	return nil
 }
 
-// runTrue enqueues a job, waits for it and reads what it printed; then it has it shown.
+// runTrue enqueues a "true" job, waits for it, reads its output, and then shows it. It records how
+// long each part took.
 func (m *measured) runTrue(c *caller) error {
 	began := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
@@ -255,7 +258,7 @@ func (m *measured) runTrue(c *caller) error {
 	return nil
 }
 
-// askAll asks all else that a user may want.
+// askAll sends the other requests that a user may send.
 func (m *measured) askAll(c *caller) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
@@ -284,7 +287,8 @@ func (m *measured) askAll(c *caller) error {
 	return nil
 }
 
-// sample looks at the memory of service and runners.
+// sample returns the resident memory of the service and the runners, in bytes by pid, and updates
+// the peaks.
 func (m *measured) sample() map[int]int64 {
 	now := map[int]int64{}
 	for _, pid := range append(m.q.runnerPids(), m.service) {
@@ -303,7 +307,7 @@ func (m *measured) sample() map[int]int64 {
 	return now
 }
 
-// resident is how much memory a process has, in bytes.
+// resident returns the resident memory of a process in bytes, 0 if the process does not exist.
 func resident(pid int) (bytes int64) {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(raw)) {
@@ -314,7 +318,7 @@ func resident(pid int) (bytes int64) {
 	return 0
 }
 
-// percentile is the duration that so many of 100 stay within.
+// percentile returns the p-th percentile of the durations.
 func percentile(list []time.Duration, p int) time.Duration {
 	if len(list) == 0 {
 		return 0
@@ -323,7 +327,7 @@ func percentile(list []time.Duration, p int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
 }
 
-// String says how fast the service answered.
+// String reports how fast the service answered.
 func (m *measured) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -351,7 +355,7 @@ func (m *measured) String() string {
 	return b.String()
 }
 
-// table shows the memory of each process at several times.
+// table formats the memory of each process before, at the peak of and after a measurement.
 func table(times ...map[int]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")

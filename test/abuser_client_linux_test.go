@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// caller asks a service by hand, one request after the other.
+// caller is a raw protocol client that sends one request at a time.
 type caller struct {
 	net.Conn
 	in *bufio.Reader
@@ -22,12 +22,13 @@ type caller struct {
 
 func newCaller(c net.Conn) *caller { return &caller{c, bufio.NewReaderSize(c, 16<<10), 0} }
 
-// asked is the error of a request that was refused.
+// asked is the error that the service returned for a refused request.
 type asked struct{ code, message string }
 
 func (e *asked) Error() string { return e.code + ": " + e.message }
 
-// call asks and reads the answer; what a stream tells before is left out.
+// call sends a request and returns its result. It discards the notifications that precede the
+// result.
 func (c *caller) call(method, params string) (json.RawMessage, error) {
 	c.id++
 	c.SetDeadline(time.Now().Add(30 * time.Second))
@@ -53,7 +54,8 @@ func (c *caller) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// each has some connections at once do something again and again.
+// each opens conns connections concurrently. It calls do on each, and opens a new one when do
+// returns, until the attack ends.
 func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *caller)) {
 	var all sync.WaitGroup
 	for range conns {
@@ -75,7 +77,7 @@ func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *calle
 	all.Wait()
 }
 
-// asks asks once and counts.
+// asks sends one request and counts it in n.
 func (a *abuser) asks(c *caller, n *tally, method, params string) (result json.RawMessage, ok bool) {
 	n.sent.Add(1)
 	n.bytes.Add(int64(len(params)))
@@ -92,7 +94,7 @@ func (a *abuser) asks(c *caller, n *tally, method, params string) (result json.R
 	return nil, false
 }
 
-// again asks the same on some connections, again and again.
+// again repeats one request on several connections.
 func (a *abuser) again(ctx context.Context, n *tally, conns int, method, params string) {
 	a.each(ctx, n, conns, func(c *caller) {
 		for a.rest(ctx) {
@@ -103,8 +105,8 @@ func (a *abuser) again(ctx context.Context, n *tally, conns int, method, params 
 	})
 }
 
-// pipelined sends requests without waiting for answers, on some connections, then reads
-// these, and begins again.
+// pipelined sends requests on several connections without waiting for the replies, then reads the
+// replies and starts over.
 func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
 	a.each(ctx, n, conns, func(c *caller) {
@@ -124,7 +126,7 @@ func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, m
 	})
 }
 
-// readAnswers reads so many answers, or to the end of the connection.
+// readAnswers reads the given number of replies. It stops early at the end of the connection.
 func (a *abuser) readAnswers(ctx context.Context, c *caller, n *tally, answers int) {
 	buf := make([]byte, 64<<10)
 	for got := 0; got < answers && a.rest(ctx); {

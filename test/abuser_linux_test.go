@@ -17,26 +17,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The process of a user who attacks a service: this program in another role, with the
-// rights of that user. Its environment names the socket, a folder of its own and how long
-// it attacks.
+// The attacking process is this test binary in another role, with the rights of the attacking
+// user. Its environment names the socket, a directory for its files and the duration of the
+// attack.
 const (
-	abuserRole   = "QUEUECTL_TEST_ABUSER" // the socket
+	abuserRole   = "QUEUECTL_TEST_ABUSER" // path of the socket
 	abuserFolder = "QUEUECTL_TEST_ABUSER_FOLDER"
 	abuserTime   = "QUEUECTL_TEST_ABUSER_TIME"
-	abuserOnly   = "QUEUECTL_ABUSE_ONLY" // names of attacks, with commas between them; else all
+	abuserOnly   = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
 )
 
-// What an attacker may take of the machine, so that it is the service that is measured:
-// it is nice, runs on one processor at a time, and rests once it has used this share of
-// it. The processor time that its jobs use is theirs to share by the system's rules, so
-// they are nice as well.
+// Limits on the attacking process, so that the test measures the service and not a busy machine.
+// The process is niced, runs on one processor and rests once it has used abuserShare of its time.
+// The operating system shares processor time among jobs, so the attackers' jobs are niced as well.
 const (
 	abuserNice  = 19
 	abuserShare = 0.2
 )
 
-// abuser is a user who attacks.
+// abuser is the state of an attacking process.
 type abuser struct {
 	socket, dir string
 	began       time.Time
@@ -44,23 +43,23 @@ type abuser struct {
 	mu  sync.Mutex
 	num map[string]*tally // guarded by mu
 
-	gained atomic.Pointer[string] // what was granted and must not be, nil if nothing was
+	gained atomic.Pointer[string] // describes an access that the service granted and must refuse; nil if none
 }
 
-// tally counts what an attack has sent and was answered.
+// tally counts the requests and replies of one attack.
 type tally struct {
 	sent, answered, refused, bytes atomic.Int64
 
-	why atomic.Pointer[asked] // the first refusal
+	why atomic.Pointer[asked] // the first refusal, nil if none
 }
 
-// attack is one of them. It goes on until its context ends.
+// attack is one way to attack. It runs until its context ends.
 type attack struct {
 	name string
 	run  func(*abuser, context.Context, *tally)
 }
 
-// attacks are carried out in turn, and then all at once.
+// attacks run one at a time, and then all concurrently.
 var attacks = []attack{
 	{"leased-input", (*abuser).leasedInput},
 	{"leased-program", (*abuser).leasedProgram},
@@ -88,8 +87,8 @@ var attacks = []attack{
 	{"fill-quota", (*abuser).fillQuota},
 }
 
-// abuse attacks in turns for the first half of its time, and in all ways at once for the
-// second.
+// abuse runs one attack at a time for the first half of its time, and all concurrently for the
+// second half. It returns the exit code of the process.
 func abuse() (code int) {
 	runtime.GOMAXPROCS(1)
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNice); err != nil {
@@ -113,7 +112,7 @@ func abuse() (code int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), all)
 	defer cancel()
-	first := os.Getuid() * 7 % len(list) // so that two users do not do the same at the same time
+	first := os.Getuid() * 7 % len(list) // two users start at different attacks
 	for i := range list {
 		at := list[(first+i)%len(list)]
 		turn, over := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
@@ -157,8 +156,8 @@ func (a *abuser) tallyOf(name string) *tally {
 	return a.num[name]
 }
 
-// rest waits until the process may use the processor again, and reports whether the attack
-// goes on.
+// rest waits until the process may use the processor again. It reports whether the attack
+// continues.
 func (a *abuser) rest(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var used syscall.Rusage
@@ -179,7 +178,7 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// abandoned sends requests and closes at once, again and again.
+// abandoned repeatedly sends requests and closes the connection without reading the replies.
 func (a *abuser) abandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
 	a.each(ctx, n, 100, func(c *caller) {
@@ -195,7 +194,7 @@ const (
 	tomorrow = `"delay":"24h","cwd":"/"`
 )
 
-// runs is a job that runs a line of shell, nicely.
+// runs returns the spec of a niced job that runs a line of shell.
 func runs(line, more string) string {
 	text, err := json.Marshal(line)
 	if err != nil {
@@ -204,8 +203,8 @@ func runs(line, more string) string {
 	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, more)
 }
 
-// leased makes a file on which this process holds a lease: who opens it otherwise waits,
-// or is told EWOULDBLOCK.
+// leased creates a file on which this process holds a write lease. Another process that opens the
+// file blocks, or gets EWOULDBLOCK if it opens the file without blocking.
 func (a *abuser) leased(name string, content []byte) (path string, end func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
@@ -232,8 +231,8 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 	a.again(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
-// leasedProgram is about programs that do not start, beside orphans, whose ends are looked
-// for as long as there are any.
+// leasedProgram enqueues jobs whose program is a leased file, so they do not start. It also
+// enqueues jobs that leave orphans, whose ends the runner has to detect.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leased("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -252,8 +251,8 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stoppedStarts has a job of this user's stop what is being started for the user, as long
-// as it is not a program yet.
+// stoppedStarts enqueues jobs that send SIGSTOP to the user's own starting jobs before these have
+// executed their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.each(ctx, n, 1, func(c *caller) {
@@ -284,7 +283,7 @@ func (a *abuser) events(ctx context.Context, n *tally) {
 	both.Wait()
 }
 
-// large is a job of 740 KB.
+// large returns the spec of a job of 740 KB.
 func large(more string) string {
 	var env []string
 	for i := range 12 {
@@ -293,7 +292,7 @@ func large(more string) string {
 	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 260_000), more)
 }
 
-// largeJobs stores 300 of them once, and then has some retried again and again.
+// largeJobs stores 300 large jobs, and then retries some of them repeatedly.
 func (a *abuser) largeJobs(ctx context.Context, n *tally) {
 	spec := large(tomorrow)
 	var stored atomic.Int64
@@ -334,13 +333,13 @@ func (a *abuser) manyIDs(ctx context.Context, n *tally) {
 	a.again(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// padded sends requests of nearly 8 MiB, most of it white space, on one connection after the
-// other without waiting for answers.
+// padded sends requests of nearly 8 MiB of white space. It pipelines them on two connections.
 func (a *abuser) padded(ctx context.Context, n *tally) {
 	a.pipelined(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
-// unfinished sends nearly 8 MiB of a line on many connections, and not its end.
+// unfinished sends nearly 8 MiB of a request line on each of many connections and never ends the
+// line.
 func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.each(ctx, n, 200, func(c *caller) {
@@ -359,7 +358,7 @@ func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// waits waits for as many jobs as a request may name, none of which ends.
+// waits waits for the largest number of jobs that one request may name. None of these jobs ends.
 func (a *abuser) waits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
@@ -377,7 +376,7 @@ func (a *abuser) waits(ctx context.Context, n *tally) {
 	})
 }
 
-// outputs asks again and again for large outputs.
+// outputs repeatedly requests large outputs.
 func (a *abuser) outputs(ctx context.Context, n *tally) {
 	a.each(ctx, n, 1, func(c *caller) {
 		result, ok := a.asks(c, n, "enqueue", runs("yes | head -c 16000000; yes | head -c 16000000 >&2", `,"output_limit":16777216`))
@@ -394,8 +393,8 @@ func (a *abuser) outputs(ctx context.Context, n *tally) {
 	})
 }
 
-// singleBytes has jobs print one byte after the other, now here and now there, and others
-// follow what they print.
+// singleBytes enqueues jobs that print single bytes alternately to both streams, while other
+// connections follow the output.
 func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
 	a.each(ctx, n, 1, func(c *caller) {
@@ -411,7 +410,7 @@ func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 	})
 }
 
-// memberList is 100,000 members of an object.
+// memberList returns 100,000 members of a JSON object.
 var memberList = sync.OnceValue(func() string {
 	var b strings.Builder
 	for i := range 100_000 {
@@ -431,7 +430,7 @@ func (a *abuser) faults(ctx context.Context, n *tally) {
 	a.again(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+memberList()+`}]}`)
 }
 
-// numbers takes the numbers that the next jobs would have, 100,000 in all.
+// numbers uses the sequence numbers of the next 100,000 jobs as job ids.
 func (a *abuser) numbers(ctx context.Context, n *tally) {
 	a.each(ctx, n, 1, func(c *caller) {
 		for range 100 {
@@ -451,7 +450,7 @@ func (a *abuser) numbers(ctx context.Context, n *tally) {
 	})
 }
 
-// batches begins batches whose jobs have names, and leaves them.
+// batches stages batches of named jobs and never commits them.
 func (a *abuser) batches(ctx context.Context, n *tally) {
 	a.each(ctx, n, 2, func(c *caller) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
@@ -464,18 +463,18 @@ func (a *abuser) batches(ctx context.Context, n *tally) {
 	})
 }
 
-// trees leaves processes in the background.
+// trees enqueues jobs that leave processes in the background.
 func (a *abuser) trees(ctx context.Context, n *tally) {
 	a.again(ctx, n, 2, "enqueue", runs("sleep 30 & exit 0", `,"allow_background":true`))
 }
 
-// flood has many connections enqueue jobs that do nothing.
+// flood enqueues "true" jobs over many connections.
 func (a *abuser) flood(ctx context.Context, n *tally) {
 	a.again(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
 }
 
-// priority has jobs that rank before those of all others: with the highest priority that there is, which must be
-// refused, and with the highest that a user may set.
+// priority enqueues jobs that rank before those of other users. It uses the highest priority that
+// a user may set, and a higher one, which the service must refuse.
 func (a *abuser) priority(ctx context.Context, n *tally) {
 	const most, beyond = `"priority":15`, `"priority":1000000`
 	a.each(ctx, n, 4, func(c *caller) {
@@ -502,7 +501,7 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 	})
 }
 
-// storms changes jobs to and fro, by name and by what they have in common.
+// storms changes jobs back and forth, by id and by selector.
 func (a *abuser) storms(ctx context.Context, n *tally) {
 	a.each(ctx, n, 8, func(c *caller) {
 		var ids []string

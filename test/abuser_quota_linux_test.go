@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// abuseQuota is max_bytes_per_user while users attack, in MiB.
+// abuseQuota is the value of max_bytes_per_user during the attacks, in MiB.
 const abuseQuota = 128
 
-// fillQuota fills its user's quota as fast as it can. It enqueues large jobs and cancels them, and runs jobs that
-// leave outputs. One of these jobs leaves an output in each of many attempts.
+// fillQuota fills its user's quota as fast as it can. It enqueues large jobs and cancels them, and
+// runs jobs that leave outputs. One of these jobs leaves an output in each of many attempts.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := large(tomorrow)
@@ -34,7 +34,8 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	})
 }
 
-// quotaAttack has the attackers fill a small quota. It must hold, and the third user be served.
+// quotaAttack lets the attackers fill a small quota. It checks that the quota holds and that the
+// service still serves the third user.
 func (q *queue) quotaAttack(t *testing.T, program string) {
 	t.Helper()
 	const long, small = 4 * time.Second, 8
@@ -60,7 +61,7 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 	}
 	q.databaseBounded(t, 2*small<<20)
 	for _, p := range attackers {
-		q.cli("cancel", "--user", p.name, "--yes") // so that nothing of it is measured later
+		q.cli("cancel", "--user", p.name, "--yes") // so that later measurements do not include these jobs
 	}
 	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }
@@ -69,8 +70,8 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 // error messages, are recorded in any case (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// quotaHolds checks that a user's jobs use at most the given number of bytes and quotaExcess. The quota was never lowered
-// while the jobs used more than that.
+// quotaHolds checks that a user's jobs hold at most most bytes. It is valid only if the quota was
+// never below the bytes that the jobs held.
 func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
 	t.Helper()
 	conn, err := connectAs(q.dir, p)
@@ -93,8 +94,8 @@ func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
 	t.Logf("the jobs of %s hold %d of %d MB", p.name, is.Bytes>>20, is.MaxBytes>>20)
 }
 
-// databaseBounded checks that the database has no more than the attackers may store, and as much again and 32 MB for all
-// else.
+// databaseBounded checks that the database takes at most twice the attackers' quotas, plus 32 MiB
+// for everything else.
 func (q *queue) databaseBounded(t *testing.T, quotas int64) {
 	t.Helper()
 	var st struct {

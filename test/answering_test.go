@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Each verb that describes the service says whose it is and where it listens, to people and in JSON.
+// Each command that describes the service names its directory and its socket, in text and in JSON.
 func TestVerbsSayWhichServiceAnswers(t *testing.T) {
 	q := newQueue(t, "")
 	q.start()

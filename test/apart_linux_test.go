@@ -20,33 +20,34 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// apart is a run of three nodes, each in a network of its own, and of what goes wrong between them and with them.
+// apart is one run of three nodes, each in its own network namespace, with the faults injected
+// into them.
 type apart struct {
 	*testing.T
 	ctx     context.Context
-	ledger  string // a folder, to which jobs write
+	ledger  string // directory in which the jobs record their runs
 	nodes   []*apartNode
 	mu      sync.Mutex
 	server  *pgserver.Server
 	standby *pgserver.Server
-	acked   sync.Map // ids of jobs that were acknowledged
+	acked   sync.Map // ids of acknowledged jobs
 	faults  [faultKinds]atomic.Int64
-	starts  atomic.Int64 // of services
-	told    []string     // the faults, of whoever does harm
+	starts  atomic.Int64 // number of service starts
+	told    []string     // descriptions of the injected faults; written by the goroutine of harm
 }
 
-// apartNode is one of them.
+// apartNode is one of the three nodes.
 type apartNode struct {
 	*queue
 	name    string
-	holder  *exec.Cmd // has the network
-	inside  string    // its end of the wire to the server
+	holder  *exec.Cmd // the process that keeps the network namespace alive
+	inside  string    // address of the node's end of its link to the server; outside is the other end
 	outside string
 	mu      sync.Mutex
 	frozen  bool
 }
 
-// What goes wrong.
+// Kinds of faults.
 const (
 	cutBothWays = iota
 	cutToServer
@@ -62,11 +63,13 @@ const (
 
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still", "a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
-// apartLease is how long a node may be silent.
+// apartLease is the duration of a node lease: a node that does not renew it for that long is taken
+// over.
 const apartLease = 6 * time.Second
 
-// Three nodes that are cut off, stopped and killed, on a server that crashes and fails over to its synchronous standby, lose nothing
-// that was acknowledged, and never run two trees of a job at a time; locks and rates hold over all of them.
+// Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
+// over to its synchronous standby. No acknowledged job is lost, and no job ever has two process
+// trees at the same time. Locks and rates hold across all nodes.
 func TestNodesApart(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil || os.Getuid() != 0 {
@@ -78,7 +81,7 @@ func TestNodesApart(t *testing.T) {
 	if out, err := exec.Command("unshare", "-n", "--", "ip", "link", "add", "type", "veth").CombinedOutput(); err != nil {
 		t.Skipf("networks of its own cannot be made here: %v, %s", err, out)
 	}
-	if os.Getenv("QUEUECTL_APART_INSIDE") == "" { // what follows changes nobody else's network
+	if os.Getenv("QUEUECTL_APART_INSIDE") == "" { // the rest changes only the networks of this process
 		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesApart$", "-test.v", "-test.timeout=0")
 		cmd.Env = append(os.Environ(), "QUEUECTL_APART_INSIDE=1")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -107,18 +110,18 @@ func TestNodesApart(t *testing.T) {
 	a.settle()
 }
 
-// wire connects or cuts a node.
+// wire connects the node to the network or disconnects it.
 func (n *apartNode) wire(on bool) {
 	way := "down"
 	if on {
 		way = "up"
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, way).Run()
-	exec.Command("ip", "route", "del", "blackhole", n.inside+"/32").Run() // there may be none
+	exec.Command("ip", "route", "del", "blackhole", n.inside+"/32").Run() // fails if the route does not exist
 	n.within("ip", "route", "del", "blackhole", n.outside+"/32")
 }
 
-// within runs a program in the node's network.
+// within runs a program in the node's network namespace.
 func (n *apartNode) within(words ...string) error {
 	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.holder.Process.Pid), "--"}, words...)...).Run()
 }
@@ -184,7 +187,7 @@ func newApart(t *testing.T) *apart {
 	return a
 }
 
-// keep has a node's service run, and run again whenever it has ended, as systemd does.
+// keep runs a node's service and restarts it whenever it ends, like systemd.
 func (a *apart) keep(n *apartNode) {
 	for a.ctx.Err() == nil {
 		n.mu.Lock()
@@ -194,16 +197,17 @@ func (a *apart) keep(n *apartNode) {
 		if err == nil {
 			select {
 			case err := <-n.ended:
-				n.ended <- err // for settle, if it is not started again
+				n.ended <- err // for settle, in case the service is not started again
 			case <-a.ctx.Done():
 				return
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // as RestartSec
+		time.Sleep(300 * time.Millisecond) // like RestartSec of systemd
 	}
 }
 
-// enqueue enqueues jobs by one node until the end, each again and again until it is acknowledged.
+// enqueue enqueues jobs through one node until the run ends. It repeats each request until it is
+// acknowledged.
 func (a *apart) enqueue(n *apartNode, client int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
@@ -216,8 +220,10 @@ func (a *apart) enqueue(n *apartNode, client int) {
 		case 2:
 			words = append(words, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
-		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)] // the last is longer than a lease
-		if body != "" {                                                                   // or many would wait for two
+		// The longest one is longer than a lease.
+		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
+		// A long job would keep many others waiting for the lock, which has two slots.
+		if body != "" {
 			sleep = "0.1"
 		}
 		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s >>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
@@ -236,14 +242,14 @@ func (a *apart) enqueue(n *apartNode, client int) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // so that what waits is soon run
+		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // limits the backlog
 		if i >= apartAhead && a.ctx.Err() == nil {
 			n.command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-apartAhead)).Run()
 		}
 	}
 }
 
-// harm does one thing after another, some of which last while the next ones are done.
+// harm injects one fault after another. Some faults last while later ones begin.
 func (a *apart) harm() {
 	var lasting sync.WaitGroup
 	defer lasting.Wait()
@@ -327,10 +333,12 @@ func (a *apart) harm() {
 	}
 }
 
-// apartAhead is how many jobs a client enqueues before it waits for the first of them: else, in hours, more are than can be run.
+// apartAhead is the number of jobs that a client enqueues before it waits for its oldest one.
+// Without this bound a run of hours would enqueue more jobs than the nodes can run.
 const apartAhead = 30
 
-// settle waits for what is left, and compares.
+// settle waits until all jobs have ended, and compares them with the acknowledged ids and the
+// ledger.
 func (a *apart) settle() {
 	url := a.server.URL("postgres")
 	for _, n := range a.nodes {
@@ -367,7 +375,8 @@ func (a *apart) settle() {
 	jobs := 0
 	a.acked.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	// Whose runners were killed again and again, also while one had it alone, is kept as dead.
+	// A job whose runner was killed repeatedly while it ran, also when it ran alone, is dead with the
+	// reason poison. That is correct here, so it counts as completed (state 6).
 	for line := range strings.Lines(pgserver.Query(a, url, `SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
 		states[id] = state
@@ -433,7 +442,7 @@ func (a *apart) settle() {
 	}
 }
 
-// rated looks for more starts in a second than a rate allows.
+// rated checks that no second has more starts than the rate allows.
 func (a *apart) rated(url string) {
 	var starts []int64
 	for line := range strings.Lines(pgserver.Query(a, url, `SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {

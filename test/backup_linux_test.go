@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A backup that is interrupted leaves nothing; what is no file is not replaced by one,
-// and a link leads to the new backup.
+// An interrupted backup leaves no file. A backup does not replace a target that is not a regular
+// file, and it follows a symbolic link.
 func TestBackupTargets(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "true")
@@ -39,7 +39,7 @@ func TestBackupTargets(t *testing.T) {
 	}
 	holdsAll(t, file, []string{"1"})
 
-	q.cmd.Process.Signal(syscall.SIGSTOP) // so that it comes in the middle
+	q.cmd.Process.Signal(syscall.SIGSTOP) // the signal arrives in the middle of the backup
 	cmd := q.command("backup", filepath.Join(out, "copy.db"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -19,15 +19,15 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// A backup that is made while 64 clients enqueue is one database that opens, is sound
-// and holds every job that was acknowledged before it began, and its outputs; restored
-// elsewhere it runs. Nobody else can read it, and nothing else is left behind.
+// A backup that runs while 64 clients enqueue is a single sound database. It holds every job that
+// was acknowledged before the backup began, and the outputs. Restored elsewhere, it runs. Only its
+// owner can read it, and the backup leaves no other file.
 func TestBackupUnderLoad(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
 	q.must("wait", "large")
 	q.must("worker", "scale", "0")
-	for i := range 10 { // some hundred pages, so that it takes several steps
+	for i := range 10 { // some hundred pages, so that the backup takes several steps
 		q.dial().enqueue(fields{"id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	var mu sync.Mutex
@@ -88,7 +88,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 }
 
-// holdsAll opens a backup with SQLite and looks for jobs in it.
+// holdsAll checks that SQLite finds a backup sound and that it holds the given jobs.
 func holdsAll(t *testing.T, file string, ids []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
@@ -108,8 +108,8 @@ func holdsAll(t *testing.T, file string, ids []string) {
 	}
 }
 
-// Restoring keeps what was there aside, gives no number out again, and changes nothing
-// when the file is no sound backup.
+// A restore keeps the previous database aside and never reuses an event number. It changes nothing
+// if the file is not a sound backup.
 func TestRestore(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "true")
@@ -135,7 +135,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
-	killed := q.path("restore.outputs") // what one that was killed leaves
+	killed := q.path("restore.outputs") // left by a killed restore
 	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.path("restore.tmp-journal"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +164,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// When all outputs take more room than they may, the oldest go, whether they are in
-// files or not, and their jobs stay; logs says why.
+// When all outputs together exceed retention_output, the service removes the oldest ones, in the
+// database and in files, and keeps their jobs. logs states why an output is gone.
 func TestOutputsMakeRoom(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for i := range 6 {
@@ -195,9 +195,8 @@ func TestOutputsMakeRoom(t *testing.T) {
 	q.healthy("after trimming")
 }
 
-// A service that is killed while a backup is made leaves neither a file nor half of
-// one, and cleans up at its next start. A runner that lives keeps the queue from being
-// replaced.
+// A service that is killed during a backup leaves neither a file nor a partial one, and cleans up
+// at its next start. restore refuses to replace the queue while a runner runs jobs.
 func TestBackupInterrupted(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for i := range 50 {
@@ -223,7 +222,8 @@ func TestBackupInterrupted(t *testing.T) {
 	left, _ := os.ReadDir(filepath.Dir(file))
 	done := len(left) == 1 && left[0].Name() == filepath.Base(file)
 	switch code := cmd.ProcessState.ExitCode(); {
-	case done && (code == 0 || code == 3): // the answer was lost, or not
+	// The backup was complete. The client may or may not have received the reply.
+	case done && (code == 0 || code == 3):
 	case code != 3 || len(left) != 0:
 		t.Errorf("exit code %d, left %v", code, left)
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Who needs a service that cannot be started is told why in one line, and by its exit
-// code where that says more; that one was started is said once it answers.
+// A client that cannot start the service says why in one line. The exit code distinguishes the
+// reasons where it can.
 func TestServiceThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A user's quota that is used up, and a file that may not grow, count as a full disk: new jobs are refused, what runs goes on and is
-// recorded once there is room, and the service lives on.
+// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) as a
+// full disk. It refuses new jobs, records the results of running jobs once space is free, and
+// keeps running.
 func TestQuotaIsAFullDisk(t *testing.T) {
 	needs(t, "strace")
 	t.Parallel()
@@ -34,7 +35,8 @@ func TestQuotaIsAFullDisk(t *testing.T) {
 	}
 }
 
-// Where the folders of jobs are removed they are made anew.
+// If the parent directory of the jobs' private directories is removed, the runner creates it
+// again.
 func TestPlaceOfJobsIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -48,7 +50,7 @@ func TestPlaceOfJobsIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A reserve that cannot be made refuses new jobs for what it is.
+// If the disk reserve cannot be created, new jobs are refused with that reason.
 func TestReserveThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -70,8 +72,8 @@ func TestReserveThatCannotBeMade(t *testing.T) {
 	q.until("new jobs are taken", 10*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
 }
 
-// A directory for the private directories of jobs that other accounts may write to is refused, where a user sees it,
-// with the command that helps.
+// If other accounts can write to the parent directory of the jobs' private directories, the runner
+// refuses to use it. status, why and doctor show the reason and the command that fixes it.
 func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -98,7 +100,8 @@ func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 	q.must("wait", "--timeout", "20s", "waits")
 }
 
-// The private directories of jobs may be on a file system of the operator, which then bounds them.
+// The operator may mount a file system for the jobs' private directories. Its size then limits
+// what jobs can write there.
 func TestPlaceOfJobsOnItsFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount a file system")

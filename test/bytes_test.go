@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// The jobs of one user hold at most max_bytes_per_user, also over a restart. Inputs of ended jobs make room for new ones.
+// The jobs of one user hold at most max_bytes_per_user, also after a restart. Inputs of ended jobs
+// make room for new ones.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "2MiB")
@@ -80,8 +81,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A job that prints a lot and is retried many times never takes its user above max_bytes_per_user. The output of its
-// last attempt is kept.
+// A job that prints a lot and is retried many times never takes its user above max_bytes_per_user.
+// The output of its last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "1MiB")

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// check holds all that the queue says against the ledger, the events and what clients were
-// told, while nothing runs; then it stops the service and has the folder looked at.
+// check compares the state of the idle queue with the ledger, the events and the replies that
+// clients received. Then it stops the service and checks its directory.
 func (c *campaign) check() {
 	c.Helper()
 	var st struct {
@@ -55,8 +55,7 @@ func (c *campaign) check() {
 	c.checkLeft()
 }
 
-// checkJobs looks at every job that a client asked for, and that the queue or the ledger
-// knows.
+// checkJobs checks every job that a client enqueued or that the queue or the ledger contains.
 func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView) {
 	byTag := map[string]*campaignView{}
 	for i := range jobs {
@@ -112,7 +111,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 	}
 }
 
-// checkLedger looks at what the ledger alone says of a job.
+// checkLedger checks what the ledger alone proves about a job.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	began := map[int]int{}
 	for _, d := range notes {
@@ -136,7 +135,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	}
 }
 
-// checkJob looks at one job that is stored.
+// checkJob checks one stored job.
 func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerNote) {
 	var j campaignView
 	if err := c.get("show", fields{"id": listed.ID}, &j); err != nil {
@@ -156,7 +155,8 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 	}
 }
 
-// faultOf says what is wrong with the history of a job, beside its ledger.
+// faultOf describes what is wrong with the stored history of a job compared with its ledger notes;
+// "" if nothing is.
 func (c *campaign) faultOf(e *trackedJob, j *campaignView, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
@@ -194,7 +194,7 @@ func (c *campaign) faultOf(e *trackedJob, j *campaignView, notes []ledgerNote) s
 	return ""
 }
 
-// how says in a word how an attempt ended.
+// how returns one word for how an attempt ended.
 func (j *campaignView) how(i int) string {
 	a := j.History[i]
 	switch {
@@ -206,7 +206,7 @@ func (j *campaignView) how(i int) string {
 	return "none"
 }
 
-// attemptFault says what is wrong with an attempt.
+// attemptFault describes what is wrong with an attempt; "" if nothing is.
 func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []ledgerNote) string {
 	a := &j.History[i]
 	did := func(kind byte) *ledgerNote {
@@ -295,7 +295,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 	}
 }
 
-// checkEventHistories holds what the events have told against the jobs that are stored.
+// checkEventHistories compares the received events with the stored jobs.
 func (c *campaign) checkEventHistories(jobs []campaignView) {
 	e := c.events
 	e.mu.Lock()
@@ -319,8 +319,8 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	}
 }
 
-// checkLeft stops the service and looks at what is left: files, processes, and what doctor
-// finds in a folder that nobody uses.
+// checkLeft stops the service and checks the remains: files, processes, and the findings of doctor
+// in the unused directory.
 func (c *campaign) checkLeft() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.path("runner/*/log-*")); len(logs) > 0 {
@@ -353,14 +353,15 @@ func (c *campaign) checkLeft() {
 		c.violation("doctor", "%v: %s%s", err, r.out, r.err)
 	}
 	for _, f := range d.Findings {
-		if f.Level == "failure" && f.Check != "disk" && !c.isCut(f.Message) { // the disk is small
+		// The disk is small on purpose, so its findings do not count.
+		if f.Level == "failure" && f.Check != "disk" && !c.isCut(f.Message) {
 			c.violation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
 
-// left lists the processes that speak of a folder, ours only if the program itself is to be
-// gone as well, once all have had a moment to end; and ends them.
+// left lists the processes that mention a directory, after waiting a moment for them to end. It
+// then ends them. Unless program is true, it ignores processes of the program itself.
 func (c *campaign) left(folder string, program bool) (left []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -380,7 +381,7 @@ func (c *campaign) left(folder string, program bool) (left []string) {
 	return left
 }
 
-// lockHeld reports whether a process holds the lock of a tag, without taking it.
+// lockHeld reports whether a process holds the lock of a tag. It does not take the lock.
 func (c *campaign) lockHeld(tag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.home, "locks", tag), &st); err != nil {
@@ -392,10 +393,10 @@ func (c *campaign) lockHeld(tag string) bool {
 	})
 }
 
-// outputSeq finds the number of the job in a message about its output file.
+// outputSeq matches the job's number in a message about an output file.
 var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
 
-// isCut reports whether a finding is about an output file that the campaign has cut.
+// isCut reports whether a finding concerns an output file that the campaign truncated.
 func (c *campaign) isCut(message string) bool {
 	m := outputSeq.FindStringSubmatch(message)
 	if m == nil {

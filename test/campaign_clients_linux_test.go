@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// campaignClient asks for all there is to ask for, at random.
+// campaignClient sends random requests of every kind.
 type campaignClient struct {
 	c    *campaign
 	name string
 	dice *rand.Rand
 	ask  asker
-	made int // tags
+	made int // number of tags made
 }
 
-// campaignVerbs are what a client does, with how often.
+// campaignVerbs lists the operations of a client with their relative frequencies.
 var campaignVerbs = []struct {
 	weight int
 	does   func(*campaignClient)
@@ -59,7 +59,7 @@ var campaignVerbs = []struct {
 	{5, (*campaignClient).byCLI},
 }
 
-// run does one thing after the other until ctx ends.
+// run performs random operations until ctx ends.
 func (a *campaignClient) run(ctx context.Context) {
 	all := 0
 	for _, v := range campaignVerbs {
@@ -75,7 +75,7 @@ func (a *campaignClient) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(a.dice.IntN(120)) * time.Millisecond): // the rate of the load
+		case <-time.After(time.Duration(a.dice.IntN(120)) * time.Millisecond): // the client's request rate
 		}
 	}
 	if a.ask.conn != nil {
@@ -83,12 +83,12 @@ func (a *campaignClient) run(ctx context.Context) {
 	}
 }
 
-// expected are the codes of errors that faults explain, or what others did meanwhile.
+// expected lists the error codes that injected faults or concurrent clients explain.
 var expected = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call asks once and notes how long the answer took; wait is how long the request itself
-// may wait. sent is false if the service could not be reached, answered if the connection
-// broke before there was an answer.
+// call sends one request and records the time to its reply. wait is how long the request itself
+// may wait. sent is false if the service was unreachable, answered is false if the connection
+// broke before a reply.
 func (a *campaignClient) call(method string, params any, wait time.Duration) (got answer, sent, answered bool) {
 	return a.stream(method, params, wait, func(json.RawMessage) {})
 }
@@ -118,7 +118,7 @@ func (a *campaignClient) stream(method string, params any, wait time.Duration, t
 	return got, true, true
 }
 
-// answered notes how long an answer took.
+// answered records how long a reply took.
 func (c *campaign) answered(method string, took, wait time.Duration) {
 	c.mu.Lock()
 	c.took = append(c.took, max(0, took-wait))
@@ -134,7 +134,7 @@ func brief(params any) string {
 	return string(raw[:min(len(raw), 600)])
 }
 
-// newJob rolls a job with a tag of its own.
+// newJob returns a random job with a unique tag.
 func (a *campaignClient) newJob() *trackedJob {
 	a.made++
 	e := &trackedJob{campaignJob: randomJob(a.dice, fmt.Sprintf("%s-%d", a.name, a.made))}
@@ -144,7 +144,7 @@ func (a *campaignClient) newJob() *trackedJob {
 	return e
 }
 
-// acknowledged notes that jobs are stored.
+// acknowledged records that jobs are stored.
 func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,17 +158,17 @@ func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
 	}
 }
 
-// crowded reports whether enough jobs wait.
+// crowded reports whether enough jobs are waiting.
 func (c *campaign) crowded() bool {
 	var st struct{ Jobs map[string]int }
 	return c.get("status", fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
 }
 
-// repeats is how often a request with a key is sent again whose answer was lost.
+// repeats is how often a client resends a request with a key after losing the reply.
 const repeats = 40
 
-// insist sends a request with a key until it is answered. A refusal counts as an answer
-// only if nothing of it can have been carried out before.
+// insist sends a request with a key until it gets a reply. A refusal counts as a reply only if no
+// earlier copy of the request can have been carried out.
 func (a *campaignClient) insist(method string, params fields) (got answer, ok bool) {
 	lost := false
 	for range repeats {
@@ -184,7 +184,8 @@ func (a *campaignClient) insist(method string, params fields) (got answer, ok bo
 		case a.c.over.Load() && !lost:
 			return got, false
 		}
-		time.Sleep(time.Duration(20+a.dice.IntN(300)) * time.Millisecond) // between two services
+		// No service may be running at the moment.
+		time.Sleep(time.Duration(20+a.dice.IntN(300)) * time.Millisecond)
 	}
 	return got, false
 }
@@ -229,8 +230,7 @@ func (a *campaignClient) enqueueByCLI() {
 	}
 }
 
-// batch sends a batch in one request or in several, and commits it, gives it up, or
-// forgets it.
+// batch sends a batch in one request or in several. Then it commits, aborts or abandons the batch.
 func (a *campaignClient) batch() {
 	if a.c.crowded() {
 		return
@@ -255,7 +255,7 @@ func (a *campaignClient) batch() {
 	var ids []string
 	for range a.dice.IntN(3) {
 		got, _, answered := a.call("enqueue.batch", fields{"batch": name, "jobs": frame()}, 0)
-		if !answered || got.Error != nil { // it may have been staged: it is given up
+		if !answered || got.Error != nil { // the frame may have been staged, so abort the batch
 			forget()
 			a.call("enqueue.batch", fields{"batch": name, "abort": true}, 0)
 			return
@@ -290,11 +290,11 @@ func (a *campaignClient) batch() {
 
 func idsIn(raw json.RawMessage) []string {
 	var got struct{ IDs []string }
-	json.Unmarshal(raw, &got) // none, if it is not as it should be
+	json.Unmarshal(raw, &got) // empty if the result is malformed
 	return got.IDs
 }
 
-// pick takes some jobs of the last ones, mostly one.
+// pick returns some of the most recent jobs, usually one.
 func (a *campaignClient) pick() (list []*trackedJob) {
 	n := 1
 	if a.dice.IntN(4) == 0 {
@@ -314,7 +314,7 @@ func (a *campaignClient) pick() (list []*trackedJob) {
 	return list
 }
 
-// mark notes what is asked for before it is.
+// mark records a request before the client sends it.
 func (k *requests) mark(verb string) {
 	switch verb {
 	case "rm":
@@ -336,7 +336,7 @@ func (k *requests) mark(verb string) {
 	}
 }
 
-// onJobs carries a verb out on some jobs.
+// onJobs applies a verb to some jobs.
 func (a *campaignClient) onJobs(verb string) {
 	list := a.pick()
 	if len(list) == 0 {
@@ -381,7 +381,7 @@ func (a *campaignClient) onJobs(verb string) {
 	}
 }
 
-// done notes what follows from a verb that was carried out on a job.
+// done records the consequences of an acknowledged verb for a job.
 func (c *campaign) done(e *trackedJob, verb string, up float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -395,7 +395,7 @@ func (c *campaign) done(e *trackedJob, verb string, up float64) {
 	}
 }
 
-// notFound is a violation unless somebody removes the job.
+// notFound records a violation unless a client has requested the job's removal.
 func (c *campaign) notFound(e *trackedJob, said string) {
 	c.mu.Lock()
 	removing := c.asked(e).remove
@@ -405,7 +405,7 @@ func (c *campaign) notFound(e *trackedJob, said string) {
 	}
 }
 
-// dress completes the parameters of a verb and names its method.
+// dress completes the parameters of a verb and returns the method name.
 func (a *campaignClient) dress(verb string, params fields) (method string) {
 	switch verb {
 	case "edit":
@@ -419,7 +419,7 @@ func (a *campaignClient) dress(verb string, params fields) (method string) {
 	return verb
 }
 
-// asked is all that was asked of a job, by itself or with its group. The caller holds mu.
+// asked returns all requests that concern a job, through its id or its group. The caller holds mu.
 func (c *campaign) asked(e *trackedJob) requests {
 	k := e.requests
 	if g := c.groups[e.group]; g != nil {
@@ -430,7 +430,7 @@ func (c *campaign) asked(e *trackedJob) requests {
 	return k
 }
 
-// onGroup carries a verb out on all jobs of a group.
+// onGroup applies a verb to all jobs of a group.
 func (a *campaignClient) onGroup() {
 	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.dice.IntN(7)]
 	group := fmt.Sprint("g", a.dice.IntN(12))
@@ -448,7 +448,7 @@ func (a *campaignClient) onGroup() {
 	a.call(method, params, 0)
 }
 
-// cli runs the program, within the bound of an answer.
+// cli runs the program. It allows answerBound plus 10 s.
 func (a *campaignClient) cli(args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound+10*time.Second)
 	defer cancel()

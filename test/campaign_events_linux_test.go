@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// campaignEvent is an event as the wire tells it.
+// campaignEvent is an event in the format of the protocol.
 type campaignEvent struct {
 	Seq      int64  `json:"seq"`
 	Event    string `json:"event"`
@@ -20,30 +20,31 @@ type campaignEvent struct {
 	Reason   string `json:"reason"`
 }
 
-// campaignEvents follows the events from the beginning of a round on, over every
-// connection that breaks, and keeps what they say of each job.
+// campaignEvents follows the events from the start of a round, reconnects when the connection
+// breaks, and keeps the events of each job.
 type campaignEvents struct {
 	c    *campaign
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu    sync.Mutex
-	first int64                   // the number of the first one; guarded by mu, as are:
-	last  int64                   // of the newest one that was told
+	mu sync.Mutex
+	// The first event number of the round. This and the fields below are guarded by mu.
+	first int64
+	last  int64                   // number of the newest received event
 	jobs  map[int64]*eventHistory // by seq
-	told  []int64                 // their numbers
+	told  []int64                 // numbers of all received events
 }
 
-// eventHistory is a job as its events tell it.
+// eventHistory is a job as described by its events.
 type eventHistory struct {
 	id      string
-	state   string // "" once it is removed
+	state   string // "" after its removal
 	removed bool
-	ends    []campaignEvent // of attempts
+	ends    []campaignEvent // events that ended an attempt
 	events  []campaignEvent
 }
 
-// follow begins to follow the events from now on.
+// follow starts to follow the events from now on.
 func (c *campaign) follow() *campaignEvents {
 	c.Helper()
 	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
@@ -58,9 +59,10 @@ func (c *campaign) follow() *campaignEvents {
 	return e
 }
 
-// run reads until stop.
+// run receives events until stop is closed.
 func (e *campaignEvents) run() {
-	a := &asker{q: e.c.queue, within: time.Second} // then it asks anew, from where it is
+	// After a second without a reply it resumes from the last received event.
+	a := &asker{q: e.c.queue, within: time.Second}
 	for {
 		select {
 		case <-e.stop:
@@ -76,15 +78,15 @@ func (e *campaignEvents) run() {
 		got, err := a.ask("events", fields{"since": since, "follow": true}, e.tell)
 		switch {
 		case isDial(err):
-			time.Sleep(5 * time.Millisecond) // between two services
+			time.Sleep(5 * time.Millisecond) // no service may be running at the moment
 		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
 			e.c.violation("events", "since %d: %+v", since, *got.Error)
-			time.Sleep(100 * time.Millisecond) // it may be told again
+			time.Sleep(100 * time.Millisecond) // the service may send the same error again
 		}
 	}
 }
 
-// tell takes one event.
+// tell records one event.
 func (e *campaignEvents) tell(raw json.RawMessage) {
 	var p struct{ Value campaignEvent }
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -116,7 +118,8 @@ func (e *campaignEvents) tell(raw json.RawMessage) {
 	}
 }
 
-// campaignMoves are the states that each event may take a job from and to; "" is no job.
+// campaignMoves lists the states before and after each event; "" means that the job does not
+// exist.
 var campaignMoves = map[string]struct{ from, to []string }{
 	"enqueued":  {[]string{""}, []string{"pending", "held", "blocked"}},
 	"started":   {[]string{"pending", "failed"}, []string{"processing"}},
@@ -130,7 +133,7 @@ var campaignMoves = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// take adds an event and says what is wrong with it, or "".
+// take adds an event. It returns what is wrong with the event, or "".
 func (s *eventHistory) take(v campaignEvent) string {
 	move, known := campaignMoves[v.Event]
 	if !known {
@@ -153,7 +156,7 @@ func (s *eventHistory) take(v campaignEvent) string {
 	return ""
 }
 
-// ended is how many attempts of a job were told to have ended.
+// ended returns the number of received events that ended an attempt of the job.
 func (e *campaignEvents) ended(seq int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -163,8 +166,9 @@ func (e *campaignEvents) ended(seq int64) int {
 	return 0
 }
 
-// finish waits until all events up to a number were told, ends the following, and holds the
-// numbers against those that are stored: with those that only audits are for, there is each.
+// finish waits until all events up to a number have been received and stops following. Then it
+// compares the received numbers with the stored ones. The stored events and the audit-only events
+// together have no gap.
 func (e *campaignEvents) finish(number int64) {
 	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
 	for n := e.first; n <= number; n++ {
@@ -190,13 +194,13 @@ func (e *campaignEvents) finish(number int64) {
 	}
 }
 
-// eventNumbers lists the numbers of the stored events from one on, or of those that an audit
-// tells.
+// eventNumbers lists the numbers of the stored events from first on. With audit it lists the
+// events of the audit log instead.
 func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
 	a := &asker{q: c.queue, within: answerBound}
 	got, err := a.ask("events", fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // without a number it is missed
+		json.Unmarshal(raw, &p) // an event without a number shows up as a gap
 		list = append(list, p.Value.Seq)
 	})
 	if a.conn != nil {

@@ -21,11 +21,11 @@ import (
 type campaignService struct {
 	cmd   *exec.Cmd
 	log   string
-	asked atomic.Bool // its end was asked for
+	asked atomic.Bool // the campaign has requested its end
 	ended chan struct{}
 }
 
-// startService starts the service, unless it runs, and waits until it is ready.
+// startService starts the service unless it runs, and waits until it is ready.
 func (c *campaign) startService(flags ...string) {
 	c.Helper()
 	if s := c.service; s != nil {
@@ -48,7 +48,7 @@ func (c *campaign) startService(flags ...string) {
 		c.Fatal(err)
 	}
 	c.service = s
-	go func() { // ends with the process
+	go func() { // ends when the process ends
 		s.cmd.Wait()
 		close(s.ended)
 		if !s.asked.Load() {
@@ -87,8 +87,8 @@ func (c *campaign) startService(flags ...string) {
 	}
 }
 
-// stalled is how long, since the machine began, some process has waited for a processor or a
-// disk; 0 where the kernel does not tell.
+// stalled returns how long processes have waited for a processor or a disk since boot (pressure
+// stall information). It returns 0 if the kernel does not report it.
 func stalled() (d time.Duration) {
 	for _, what := range []string{"cpu", "io"} {
 		raw, _ := os.ReadFile("/proc/pressure/" + what)
@@ -100,13 +100,13 @@ func stalled() (d time.Duration) {
 	return d
 }
 
-// tail is the end of what the service has said.
+// tail returns the end of the service's log.
 func (s *campaignService) tail() string {
 	raw, _ := os.ReadFile(s.log)
 	return string(raw[max(0, len(raw)-4000):])
 }
 
-// killService ends the service as a crash does.
+// killService kills the service, which simulates a crash.
 func (c *campaign) killService() {
 	if s := c.service; s != nil {
 		s.asked.Store(true)
@@ -115,11 +115,11 @@ func (c *campaign) killService() {
 	}
 }
 
-// stopBound is how long a stop may take: what runs may finish for 2 s, what hangs is ended
-// after its grace.
+// stopBound is how long a stop may take. Running jobs may finish for 2 s (stop_timeout); jobs that
+// hang are ended after their grace period.
 const stopBound = 45 * time.Second
 
-// stopService has the service end as it does when it is told to.
+// stopService stops the service in the regular way. With keep, running jobs continue.
 func (c *campaign) stopService(keep bool) {
 	c.Helper()
 	s := c.service
@@ -129,7 +129,7 @@ func (c *campaign) stopService(keep bool) {
 	default:
 	}
 	s.asked.Store(true)
-	s.cmd.Process.Signal(syscall.SIGCONT) // a fault before this one may have halted it
+	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped it
 	began := time.Now()
 	bound := stopBound
 	if keep {
@@ -159,14 +159,14 @@ func (c *campaign) stopService(keep bool) {
 	}
 }
 
-// program is a command of the queue's.
+// program returns a queuectl command for this queue.
 func (c *campaign) program(args ...string) *exec.Cmd {
 	cmd := exec.Command(c.bin, append([]string{"--dir", c.dir}, args...)...)
 	cmd.Env, cmd.Dir = append(environment(c.home), "QUEUECTL_NO_START=1"), c.home
 	return cmd
 }
 
-// endAll ends whatever the campaign has left running, and waits until it is gone.
+// endAll ends all processes that the campaign left running, and waits until they are gone.
 func (c *campaign) endAll() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -181,13 +181,13 @@ func (c *campaign) endAll() {
 	}
 }
 
-// runnerFolders lists the folders of runners, living and dead.
+// runnerFolders lists the directories of live and dead runners.
 func (c *campaign) runnerFolders() []string {
 	list, _ := filepath.Glob(c.path("runner/[0-9]*"))
 	return list
 }
 
-// faultInjector makes faults, one after the other; some last while others are made.
+// faultInjector injects one fault after another. Some faults last while later ones begin.
 type faultInjector struct {
 	*campaign
 	ctx     context.Context
@@ -195,7 +195,7 @@ type faultInjector struct {
 	lasting sync.WaitGroup
 }
 
-// campaignFault is a fault, with how often it is made.
+// campaignFault is a kind of fault with its relative frequency.
 type campaignFault struct {
 	weight int
 	name   string
@@ -218,7 +218,7 @@ var campaignFaults = []campaignFault{
 	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
 }
 
-// faults makes faults until ctx ends, and then ends those that last.
+// faults injects faults until ctx ends, and then ends those that last.
 func (c *campaign) faults(ctx context.Context) {
 	c.cutsOutput.Store(false)
 	f := &faultInjector{campaign: c, ctx: ctx, dice: c.dice(campaignUsers)}
@@ -232,7 +232,7 @@ func (c *campaign) faults(ctx context.Context) {
 	}
 	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
 		select {
-		case <-c.service.ended: // by itself, which was told
+		case <-c.service.ended: // the service ended by itself, which is already reported
 			c.startService()
 		default:
 		}
@@ -253,12 +253,12 @@ func (c *campaign) faults(ctx context.Context) {
 	c.ask("config.unset", fields{"key": "max_bytes_per_user"})
 }
 
-// pause waits for up to so many milliseconds.
+// pause waits for a random time of at most most milliseconds.
 func (f *faultInjector) pause(most int) {
 	f.wait(time.Duration(1+f.dice.IntN(most)) * time.Millisecond)
 }
 
-// wait waits, or until the faults are over.
+// wait waits for d, or until the injection of faults ends.
 func (f *faultInjector) wait(d time.Duration) {
 	select {
 	case <-f.ctx.Done():
@@ -272,7 +272,7 @@ func (f *faultInjector) killTheService() {
 	f.startService()
 }
 
-// aRunner is the pid of some runner, 0 if there is none.
+// aRunner returns the pid of a random runner, 0 if none runs.
 func (f *faultInjector) aRunner() int {
 	pids := f.runnerPids()
 	if len(pids) == 0 {
@@ -290,7 +290,7 @@ func (f *faultInjector) killRunner() {
 	}
 }
 
-// killBoth kills service and runners, in either order, and starts the next service.
+// killBoth kills the service and the runners, in either order, and starts the next service.
 func (f *faultInjector) killBoth() {
 	f.hurtRunner.Store(true)
 	pids := f.runnerPids()
@@ -309,7 +309,7 @@ func (f *faultInjector) killBoth() {
 	f.startService()
 }
 
-// hang stops a process for 1 to 20 s, mostly for few.
+// hang stops a process for 1 to 20 s, usually for at most 5 s.
 func (f *faultInjector) hang(pid int) {
 	seconds := 1 + f.dice.IntN(5)
 	if f.dice.IntN(5) == 0 {
@@ -331,8 +331,8 @@ func (f *faultInjector) hangRunner() {
 	}
 }
 
-// fillDisk fills the disk to its last block for a while, with what the service gives up
-// meanwhile.
+// fillDisk fills the disk to its last block for a while, including the blocks that the service
+// frees in the meantime.
 func (f *faultInjector) fillDisk() {
 	if f.disk == "" || !f.full.CompareAndSwap(false, true) {
 		return
@@ -351,8 +351,9 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota lowers the quota of the jobs' user, for a while, to less than their jobs hold. New jobs are refused then,
-// outputs and long inputs of ended ones are removed, and jobs that wait still run.
+// fillQuota lowers the quota of the jobs' user for a while to less than the jobs hold. In that
+// time the service refuses new jobs and removes outputs and long inputs of ended jobs. Waiting
+// jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)}, new(json.RawMessage))
@@ -361,7 +362,7 @@ func (f *faultInjector) fillQuota() {
 		Bytes int64 `json:"user_bytes"`
 	}
 	if err := f.get("status", fields{}, &st); err != nil || st.Bytes < 1<<10 {
-		return // a fault before may last
+		return // an earlier fault may still last
 	}
 	f.cutsOutput.Store(true)
 	most := min(st.Bytes/2, 100<<10)
@@ -373,7 +374,7 @@ func (f *faultInjector) fillQuota() {
 	}
 	f.pause(4000)
 	if set(0) != nil {
-		f.count("quotas that last") // until the faults are over
+		f.count("quotas that last") // they last until the injection of faults ends
 	}
 }
 
@@ -389,7 +390,8 @@ func (f *faultInjector) fill(file *os.File, d time.Duration) {
 	}
 }
 
-// damage removes or cuts a part of a runner's folder, or removes all of it, and says what.
+// damage removes or truncates a part of a runner's directory, or removes the whole directory. It
+// returns a description.
 func (f *faultInjector) damage(folder string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
 	part := parts[f.dice.IntN(len(parts))]
@@ -424,8 +426,8 @@ func (f *faultInjector) damage(folder string) string {
 	return part
 }
 
-// damageLiving damages the folder of a living runner, and may kill it, or the service, or
-// both afterwards.
+// damageLiving damages the directory of a live runner. Afterwards it may kill the runner, the
+// service or both.
 func (f *faultInjector) damageLiving() {
 	f.hurtRunner.Store(true)
 	folders := f.runnerFolders()
@@ -450,7 +452,7 @@ func (f *faultInjector) damageLiving() {
 	}
 }
 
-// damageDead damages the folders of dead runners before the next service finds them.
+// damageDead damages the directories of dead runners before the next service finds them.
 func (f *faultInjector) damageDead() {
 	f.hurtRunner.Store(true)
 	f.killService()
@@ -482,7 +484,7 @@ func (f *faultInjector) cutOutput() {
 	os.Truncate(name, int64(f.dice.IntN(int(info.Size())+1)))
 }
 
-// damaged reports whether an output of a job was truncated.
+// damaged reports whether the campaign truncated an output of a job.
 func (c *campaign) damaged(seq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

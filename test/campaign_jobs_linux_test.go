@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// campaignScript is the job of the campaign. It takes the lock of its tag (X if another
-// process holds it), notes its start (S), grows the shape of its tree, prints half of its
-// output, sleeps, prints the other half, notes its end (E) with its exit code, and exits. A
-// note is one O_APPEND write. All processes of the tree hold the lock, except those that
-// may live on. Words: tag, bytes of output, their offset in the numbers, seconds of sleep,
-// how many attempts fail, their exit code, shape.
+// campaignScript is the script of the campaign's jobs. It takes the lock of its tag and notes X if
+// another process holds the lock. It notes its start (S), builds a process tree of the given
+// shape, prints half of its output, sleeps, and prints the other half. Then it notes its end (E)
+// with its exit code, and exits. Each note is one O_APPEND write. All processes of the tree hold
+// the lock, except those that may outlive the job. Arguments: tag, bytes of output, offset of the
+// output in the numbers, seconds of sleep, number of attempts that fail, exit code of those,
+// shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
 ` + holding("$RIG/locks/$tag") + ` || note X 0
@@ -41,26 +42,26 @@ note E "$code"
 exit "$code"
 `
 
-// campaignNumbers is how many bytes of numbers there are to print.
+// campaignNumbers is the number of bytes of text that jobs can print from.
 const campaignNumbers = 4 << 20
 
-// campaignJob is what the campaign wants of a job.
+// campaignJob holds the parameters of one job of the campaign.
 type campaignJob struct {
 	tag     string
 	size    int
 	offset  int
 	seconds float64
-	fails   int // so many attempts end with code
+	fails   int // number of attempts that end with code
 	code    int
 	shape   string
 	stdin   string
 	onLost  string
 	group   string
 	timeout bool
-	more    fields // of the request
+	more    fields // further fields of the request
 }
 
-// randomJob rolls a job. Most are short, print little and succeed.
+// randomJob returns a random job. Most jobs are short, print little and succeed.
 func randomJob(dice *rand.Rand, tag string) campaignJob {
 	j := campaignJob{tag: tag, size: dice.IntN(2000), shape: "plain", onLost: "retry", group: "g" + strconv.Itoa(dice.IntN(12)), more: fields{}}
 	one := func(n int) bool { return dice.IntN(n) == 0 }
@@ -121,7 +122,7 @@ func randomJob(dice *rand.Rand, tag string) campaignJob {
 	return j
 }
 
-// params are those of an enqueue.
+// params returns the parameters of the enqueue request.
 func (c *campaign) params(j *campaignJob) fields {
 	words := []string{"sh", filepath.Join(c.home, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
 		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.fails), strconv.Itoa(j.code), j.shape}
@@ -136,12 +137,12 @@ func (c *campaign) params(j *campaignJob) fields {
 	return p
 }
 
-// prints is what an attempt of a job prints if it comes to its end.
+// prints returns what an attempt of the job prints if it runs to its end.
 func (c *campaign) prints(j *campaignJob) string {
 	return j.stdin + c.numbers[j.offset:j.offset+j.size]
 }
 
-// String is the line without its tag.
+// String formats the note without its tag.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
 		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
@@ -155,11 +156,11 @@ type ledgerNote struct {
 	tag          string
 	attempt, pid int
 	up           float64 // seconds since boot
-	code         int     // with E
+	code         int     // exit code, with kind E only
 	cookie       string
 }
 
-// notesFrom reads the ledger from an offset on.
+// notesFrom reads the ledger from an offset.
 func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	raw, err := os.ReadFile(filepath.Join(c.home, "ledger"))
 	if err != nil {
@@ -177,7 +178,7 @@ func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	return list
 }
 
-// uptime is the ledger's clock.
+// uptime returns the time since boot in seconds, which is the ledger's clock.
 func uptime() (seconds float64) {
 	raw, _ := os.ReadFile("/proc/uptime")
 	fmt.Sscan(string(raw), &seconds)

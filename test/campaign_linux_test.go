@@ -18,29 +18,32 @@ import (
 	"time"
 )
 
-// What the campaign holds the queue to.
+// Bounds that the queue must keep during the campaign.
 const (
-	roundFaults   = 40 * time.Second // of faults, after which everything comes to rest and is checked
-	campaignUsers = 5                // clients at once
+	// Duration of the faults in one round. Afterwards all jobs end and are checked.
+	roundFaults   = 40 * time.Second
+	campaignUsers = 5 // concurrent clients
 	diskSize      = "48M"
-	readyWithin   = 3 * time.Second  // from the start of a service, whatever hangs
-	answerBound   = 35 * time.Second // of every verb, beside the time that it was told to wait
-	restWithin    = 90 * time.Second // all jobs have ended, once there are no more faults
+	readyWithin   = 3 * time.Second  // from the start of a service, even if runners hang
+	answerBound   = 35 * time.Second // for every reply, in addition to the time that the request may wait
+	restWithin    = 90 * time.Second // from the last fault until all jobs have ended
 )
 
-// Whatever fails, and whatever clients ask for meanwhile, no acknowledged job is lost, none
-// runs twice at once or a second time without a trace, and the service goes on. Several
-// clients use all verbs at random while the service and its runners are killed and stopped,
-// the disk fills up, and runners' folders are damaged. The jobs keep a ledger of their own on
-// another disk. After each round all jobs come to their end and are compared with the ledger,
-// with the events, and with what clients were told.
+// No fault and no request causes the loss of an acknowledged job. No job runs twice at the same
+// time or runs again without a record of it. The service keeps running.
 //
-// QUEUECTL_CAMPAIGN is how long there are faults, QUEUECTL_CAMPAIGN_SEED repeats the order of
-// an earlier campaign's operations, QUEUECTL_CAMPAIGN_FAULTS names the faults to make,
-// QUEUECTL_CAMPAIGN_DIR is where the ledger and the logs go, and with QUEUECTL_CAMPAIGN_TRACE
-// the log names each fault.
+// Several clients use all verbs at random. In the meantime, the service and its runners are killed
+// and stopped, the disk fills up, and runners' directories are damaged. The jobs write a ledger on
+// another disk. After each round all jobs end and are compared with the ledger, with the events
+// and with the replies that clients received.
+//
+// QUEUECTL_CAMPAIGN sets how long faults are injected. QUEUECTL_CAMPAIGN_SEED repeats the
+// operations of an earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults
+// to inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
+// QUEUECTL_CAMPAIGN_TRACE the log names each fault.
 func TestCampaign(t *testing.T) {
-	t.Parallel() // the faults must hold on a busy machine too
+	// The promises hold on a busy machine too.
+	t.Parallel()
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
 		length = d
@@ -52,52 +55,52 @@ func TestCampaign(t *testing.T) {
 	c.report()
 }
 
-// campaign is a queue on a small disk, its clients and its faults, and what is known of
-// both from outside.
+// campaign is a queue on a small disk with its clients and its faults, and the test's own records
+// about them.
 type campaign struct {
 	*queue
-	home    string // of the ledger, the locks and the logs: on another disk
-	disk    string // where the small disk is mounted, "" if there is none
+	home    string // directory on another disk for the ledger, the locks and the logs
+	disk    string // mount point of the small disk, "" if there is none
 	seed    uint64
 	numbers string
 	service *campaignService // the newest one
-	events  *campaignEvents  // of this round
+	events  *campaignEvents  // events of this round
 
-	full       atomic.Bool // the disk is, or has been a moment ago
-	cutsOutput atomic.Bool // something of this round may have kept output from being stored
-	over       atomic.Bool // clients begin nothing more
-	stops      atomic.Bool // a client or a fault of this round has had running jobs stopped
-	hurtRunner atomic.Bool // a fault of this round was to a runner
+	full       atomic.Bool // the disk is full, or was a moment ago
+	cutsOutput atomic.Bool // a fault of this round may have prevented the storing of output
+	over       atomic.Bool // clients start no further operations
+	stops      atomic.Bool // a client or a fault of this round has stopped running jobs
+	hurtRunner atomic.Bool // a fault of this round concerned a runner
 
 	mu      sync.Mutex
-	jobs    map[string]*trackedJob   // of this round, by tag; guarded by mu
-	groups  map[string]*requests     // what was asked of whole groups; guarded by mu
-	recent  []*trackedJob            // acknowledged, the newest last; guarded by mu
-	batches map[string][]string      // tags of batches whose commit was sent; guarded by mu
-	cut     map[string]bool          // seqs of jobs with a truncated output; guarded by mu
+	jobs    map[string]*trackedJob   // this round's jobs, by tag; guarded by mu
+	groups  map[string]*requests     // requests about whole groups; guarded by mu
+	recent  []*trackedJob            // acknowledged jobs, newest last; guarded by mu
+	batches map[string][]string      // tags of the batches whose commit was sent, by batch; guarded by mu
+	cut     map[string]bool          // numbers of jobs with a truncated output; guarded by mu
 	counts  map[string]int           // guarded by mu
-	slowest map[string]time.Duration // answers, by verb; guarded by mu
-	took    []time.Duration          // of all answers; guarded by mu
-	starts  []time.Duration          // of services, until they were ready; guarded by mu
-	wrong   map[string]int           // violations by kind; guarded by mu
-	said    []string                 // how the first ones begin; guarded by mu
+	slowest map[string]time.Duration // longest time to a reply, by verb; guarded by mu
+	took    []time.Duration          // times to all replies; guarded by mu
+	starts  []time.Duration          // times until a service was ready; guarded by mu
+	wrong   map[string]int           // number of violations, by kind; guarded by mu
+	said    []string                 // beginnings of the first violations; guarded by mu
 
-	ledgerAt int64 // where this round's notes begin
+	ledgerAt int64 // offset in the ledger at which this round begins
 	rounds   int
 }
 
-// requests are what clients have asked for that a job's history must be read by. Each is noted
-// before it is sent.
+// requests records what clients requested for a job, as far as it affects how to read the job's
+// history. Clients record each request before they send it.
 type requests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
 
-// trackedJob is a job that a client has asked for.
+// trackedJob is a job that a client tried to enqueue.
 type trackedJob struct {
 	campaignJob
 	requests
-	id      string  // once it is acknowledged
-	never   bool    // it was never committed: it must not exist
+	id      string  // "" until the enqueue is acknowledged
+	never   bool    // its batch was never committed, so it must not exist
 	removed bool    // a removal was acknowledged
 	endedAt float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
 	heldAt  float64 // uptime when a hold was acknowledged, 0 if none was
@@ -140,7 +143,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if c.disk == "" {
 		c.dir = c.path("q")
 	}
-	t.Cleanup(func() { // before the disk is unmounted
+	t.Cleanup(func() { // runs before the disk is unmounted
 		c.endAll()
 		if t.Failed() {
 			t.Logf("the ledger and the logs are in %s", home)
@@ -151,7 +154,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The jobs are one user's, so a bound on the bytes of a user would keep the disk from filling up.
+	// All jobs belong to one user, so a bound on the bytes of a user would keep the disk from filling
+	// up.
 	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = \"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
 	if err := os.WriteFile(c.path("queuectl.toml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
@@ -162,7 +166,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	return c
 }
 
-// round makes faults and requests for a while, then lets all jobs end and checks them.
+// round injects faults and sends requests for a while. Then it waits until all jobs have ended and
+// checks them.
 func (c *campaign) round(length time.Duration) {
 	c.rounds++
 	for _, flag := range []*atomic.Bool{&c.over, &c.stops, &c.hurtRunner} {
@@ -186,12 +191,12 @@ func (c *campaign) round(length time.Duration) {
 	c.clear()
 }
 
-// dice are those of one client, or of the faults, in this round.
+// dice returns the random source of one client, or of the fault injector, in this round.
 func (c *campaign) dice(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
 }
 
-// quiesce ends what hinders jobs, and waits until all have ended.
+// quiesce undoes the settings that delay jobs, and waits until all jobs have ended.
 func (c *campaign) quiesce() {
 	c.Helper()
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging", "worker_heartbeat_interval"} {
@@ -211,7 +216,7 @@ func (c *campaign) quiesce() {
 	}
 }
 
-// unfinished says what has not ended: jobs that wait or run, and workers that are busy.
+// unfinished describes what has not ended: waiting and running jobs, and busy workers.
 func (c *campaign) unfinished() string {
 	var st struct {
 		Jobs    map[string]int
@@ -227,7 +232,7 @@ func (c *campaign) unfinished() string {
 	return ""
 }
 
-// describeUnfinished is what is worth knowing of a queue that does not come to rest.
+// describeUnfinished returns diagnostics about a queue in which jobs do not end.
 func (c *campaign) describeUnfinished() string {
 	var text strings.Builder
 	for _, state := range []string{"processing", "pending", "failed"} {
@@ -246,7 +251,7 @@ func (c *campaign) describeUnfinished() string {
 	return text.String()
 }
 
-// clear removes all jobs of a round, which have been checked.
+// clear removes all jobs of a round after they were checked.
 func (c *campaign) clear() {
 	c.Helper()
 	c.startService()
@@ -273,24 +278,23 @@ func (c *campaign) clear() {
 // traced reports whether the log names each step.
 var traced = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
 
-// phase logs a step, if that is asked for.
+// phase logs a step if traced is true.
 func (c *campaign) phase(what string) {
 	if traced {
 		c.Logf("uptime %.2f: %s", uptime(), what)
 	}
 }
 
-// count counts something for the report.
 func (c *campaign) count(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts[what]++
 }
 
-// mostOfAKind is how many violations of one kind are told in full.
+// mostOfAKind is the number of violations of each kind that are reported in full.
 const mostOfAKind = 8
 
-// violation notes that the queue has not kept a promise.
+// violation records that the queue broke a promise.
 func (c *campaign) violation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.wrong[kind]++
@@ -305,7 +309,7 @@ func (c *campaign) violation(kind, format string, args ...any) {
 	}
 }
 
-// report prints what was done and found.
+// report prints the counts and the violations.
 func (c *campaign) report() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -341,7 +345,7 @@ func (c *campaign) report() {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
 	}
 	fmt.Fprintf(&text, "\n  violations: %v", c.wrong)
-	for _, said := range c.said { // where the end of a long log has them
+	for _, said := range c.said { // repeat them at the end of a long log
 		fmt.Fprintf(&text, "\n  %q", said)
 	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// outputRead holds the standard output of a completed job as logs returned it, and the output that is expected.
+// outputRead holds the standard output of a completed job as logs returned it, and the expected
+// output.
 type outputRead struct {
-	text, want string // what logs returned, and what the job prints
+	text, want string // the output that logs returned, and the output that the job prints
 	dropped    int64  // bytes that the service says it did not store
 	damaged    int64  // bytes that the service says are damaged
 	unreadable int    // pieces of the answer that are not as the protocol defines them

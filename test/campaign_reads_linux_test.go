@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// isDial reports whether a request was never sent: nobody listens.
+// isDial reports whether a request was never sent because no service listens.
 func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// ask asks over a connection of its own until it is answered, for as long as nobody can be
-// reached or the answer is to try again.
+// ask sends a request over a new connection. It repeats the request while no service is reachable
+// or the reply says to try again.
 func (c *campaign) ask(method string, params any) (got answer) {
 	c.Helper()
 	a := &asker{q: c.queue, within: answerBound}
@@ -38,7 +38,7 @@ func (c *campaign) ask(method string, params any) (got answer) {
 	return got
 }
 
-// get asks once and reads the result.
+// get sends a request once and decodes the result.
 func (c *campaign) get(method string, params any, into any) error {
 	a := &asker{q: c.queue, within: answerBound}
 	got, err := a.ask(method, params, func(json.RawMessage) {})
@@ -54,7 +54,7 @@ func (c *campaign) get(method string, params any, into any) error {
 	return json.Unmarshal(got.Result, into)
 }
 
-// campaignView is a job as list and show tell it.
+// campaignView is a job in the format of list and show.
 type campaignView struct {
 	job
 	Seq        int64             `json:"seq"`
@@ -73,7 +73,7 @@ type campaignView struct {
 	} `json:"history"`
 }
 
-// list lists all jobs of a state, or all.
+// list returns all jobs of a state, or all jobs if state is "".
 func (c *campaign) list(state string) (jobs []campaignView, err error) {
 	params := fields{"limit": 500}
 	if state != "" {
@@ -97,7 +97,7 @@ func (c *campaign) list(state string) (jobs []campaignView, err error) {
 
 func (a *campaignClient) read(method string, params fields) { a.call(method, params, 0) }
 
-// wait waits for some jobs, for a while.
+// wait waits for some jobs for a limited time.
 func (a *campaignClient) wait() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -111,8 +111,8 @@ func (a *campaignClient) wait() {
 	a.call("wait", fields{"ids": ids, "timeout": wait.String(), "any": a.dice.IntN(2) == 0}, wait)
 }
 
-// logs reads the output of a job, and may follow it for a while. What it tells of a whole
-// attempt is what that has printed.
+// logs reads the output of a job, and may follow it for a while. The output returned for a
+// complete attempt equals what the attempt printed.
 func (a *campaignClient) logs() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -134,7 +134,7 @@ func (a *campaignClient) logs() {
 	a.call("logs", params, 0)
 }
 
-// show looks at a job. One that has ended, and that nobody revives, has no tree.
+// show requests a job. A job that has ended, and that no client revives, has no process tree.
 func (a *campaignClient) show() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -170,7 +170,7 @@ func (a *campaignClient) show() {
 
 func ended(state string) bool { return state == "completed" || state == "dead" || state == "cancelled" }
 
-// setting changes a setting that changes how jobs run, not whether they do.
+// setting changes a setting that affects how jobs run, but not whether they run.
 func (a *campaignClient) setting() {
 	keys := []struct {
 		key    string
@@ -188,7 +188,7 @@ func (a *campaignClient) setting() {
 	a.call("config.set", fields{"key": k.key, "value": k.values[a.dice.IntN(len(k.values))]}, 0)
 }
 
-// workers changes how many there are; none stay none for a moment only.
+// workers changes the number of workers. It keeps the number at zero only for a moment.
 func (a *campaignClient) workers() {
 	switch a.dice.IntN(3) {
 	case 0:
@@ -203,23 +203,23 @@ func (a *campaignClient) workers() {
 			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.over.Load() {
 				return
 			}
-			time.Sleep(100 * time.Millisecond) // between two services
+			time.Sleep(100 * time.Millisecond) // no service may be running at the moment
 		}
 	}
 }
 
 func (a *campaignClient) drain() {
 	a.call("drain", fields{}, 0)
-	time.Sleep(time.Duration(a.dice.IntN(1000)) * time.Millisecond) // a drain's length
+	time.Sleep(time.Duration(a.dice.IntN(1000)) * time.Millisecond) // duration of the drain
 	for range repeats {
 		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.over.Load() {
 			return
 		}
-		time.Sleep(100 * time.Millisecond) // between two services
+		time.Sleep(100 * time.Millisecond) // no service may be running at the moment
 	}
 }
 
-// doctor has every row looked at while the queue works.
+// doctor runs doctor with verification of every row while the queue is busy.
 func (a *campaignClient) doctor() {
 	got, _, answered := a.call("doctor", fields{"verify": true}, 0)
 	if !answered || got.Error != nil {
@@ -238,7 +238,7 @@ func (a *campaignClient) doctor() {
 	}
 }
 
-// backup makes a backup, which SQLite finds whole.
+// backup makes a backup and checks that SQLite finds it sound.
 func (a *campaignClient) backup() {
 	file := a.backupFile()
 	defer os.Remove(file)
@@ -258,7 +258,7 @@ func (a *campaignClient) backup() {
 	}
 }
 
-// byCLI asks for something by the command line.
+// byCLI sends a random request with the command line.
 func (a *campaignClient) byCLI() {
 	list := a.pick()
 	if len(list) == 0 {

@@ -18,11 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callerRole makes this program a caller with unusual attributes, which executes its arguments.
+// callerRole makes this test binary a caller with unusual process attributes, which executes its
+// arguments.
 const callerRole = "QUEUECTL_TEST_CALLER"
 
-// unusualCaller gives this process every attribute that exec passes on and an account may change,
-// then executes the program that its arguments name.
+// unusualCaller sets every attribute of this process that exec passes on and that an unprivileged
+// account may change. Then it executes the program that its arguments name.
 func unusualCaller() error {
 	runtime.LockOSThread()
 	prctl := func(option int, value uintptr) error { return unix.Prctl(option, value, 0, 0, 0) }
@@ -62,7 +63,7 @@ func unusualCaller() error {
 	return syscall.Exec(os.Args[1], os.Args[1:], slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRole) }))
 }
 
-// attributesOf lists the attributes of a process that its children get too.
+// attributesOf lists the attributes of a process that its children inherit.
 func attributesOf(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -93,7 +94,8 @@ func attributesOf(t *testing.T, pid int) map[string]string {
 	return got
 }
 
-// ownService is what `queuectl enqueue` of a person starts who has a home of their own.
+// ownService is the service that "queuectl enqueue" starts for a person with a private home
+// directory.
 type ownService struct {
 	*testing.T
 	bin, home string
@@ -112,13 +114,13 @@ func newOwnService(t *testing.T, who person) *ownService {
 	return s
 }
 
-// command is the program, called by another one if that is not nil.
+// command returns a queuectl command. If caller is not nil, that program executes it.
 func (s *ownService) command(caller []string, args ...string) *exec.Cmd {
 	words := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env, cmd.Dir = environment(s.home), s.home
 	if s.as.uid == os.Geteuid() {
-		return cmd // only root may set groups, even to those that it has
+		return cmd // only root may set groups, even groups that it is in
 	}
 	return as(cmd, s.as)
 }
@@ -128,7 +130,7 @@ func (s *ownService) run(caller []string, args ...string) result {
 	return ran(s, s.command(caller, args...))
 }
 
-// pids are the service and its runner.
+// pids returns the process ids of the service and its runner.
 func (s *ownService) pids() (service, runner int) {
 	s.Helper()
 	for _, line := range processes(s.home) {
@@ -158,8 +160,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// freshAttributes are the values that Linux gives its first process: the soft limits of
-// INIT_RLIMITS (include/asm-generic/resource.h), the default timer slack of 50 µs and
+// freshAttributes are the values that Linux gives to its first process: the soft limits of
+// INIT_RLIMITS (include/asm-generic/resource.h), the default timer slack of 50 µs, and
 // MMF_DUMP_FILTER_DEFAULT with CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
 var freshAttributes = map[string]string{
 	"cpu time": "unlimited", "file size": "unlimited", "data size": "unlimited", "stack size": "8388608",
@@ -167,8 +169,8 @@ var freshAttributes = map[string]string{
 	"THP_enabled": "1",
 }
 
-// A service that a client starts, its runner and its jobs have the attributes of a fresh process,
-// not those of the client's caller.
+// A service that a client starts, its runner and its jobs have the attributes of a fresh process.
+// They do not inherit those of the client's caller.
 func TestBackgroundServiceStartsClean(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to lower the nice value")
@@ -216,7 +218,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	})
 }
 
-// A lock that a client holds by a descriptor ends with the client, though it starts a service.
+// A lock that a client holds by a file descriptor ends with the client, even if the client starts
+// a service.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
@@ -237,8 +240,8 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	}
 }
 
-// Variables that steer the Go runtime (see package runtime) reach a job whose user passes them, but not the service
-// that the client starts, or its runner.
+// Variables that configure the Go runtime (see package runtime) reach a job if its user passes
+// them. They do not reach the service that the client starts, or its runner.
 func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
@@ -267,8 +270,8 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	}
 }
 
-// What the account may not reset is logged once and reported by doctor, and an error that follows
-// from it names it.
+// If the account may not reset an inherited attribute, the service logs that once and doctor
+// reports it. An error caused by the attribute names it.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to act for another user")
@@ -310,8 +313,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 }
 
-// A service that a user runs in the foreground keeps the limits that the user chose for it, but
-// its runner, which outlives it, keeps no descriptor.
+// A service that a user runs in the foreground keeps the limits that the user chose for it. Its
+// runner, which outlives it, keeps no inherited file descriptor.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -334,7 +337,8 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	}
 }
 
-// Root with the home of another account, as `sudo -E` leaves it, makes nothing there.
+// If root runs queuectl with the home of another account, as "sudo -E" does, it creates nothing in
+// that home.
 func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -350,8 +354,9 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	}
 }
 
-// A home whose group the account is in, as OpenShift and bind mounts give it, takes the account's queue, although the
-// home belongs to another uid. Where it takes none, the error is that of making the directory.
+// An account can keep its queue in a home that belongs to another uid, as on OpenShift and with
+// bind mounts. The account's group needs the right to write there. Otherwise the command reports
+// the error of creating the directory.
 func TestAccountUsesAnothersHome(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -370,7 +375,8 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 	}
 }
 
-// A log that was moved, as logrotate does, is begun again by the service and its runner on reload.
+// After a log file was renamed, as logrotate does, a reload makes the service and its runner open
+// a new one.
 func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
 	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A job runs with its caller's umask, or the one that it names.
+// A job runs with its caller's umask, or with the umask that the caller specifies.
 func TestCallersUmask(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

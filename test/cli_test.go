@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// enqueue takes a line, words after --, JSON, an array, flags and files; what
-// each stores is the same.
+// enqueue accepts a line, words after --, JSON, a JSON array, flags and files. All forms store the
+// same job.
 func TestEnqueueForms(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	array := q.write("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
@@ -57,9 +57,9 @@ func TestEnqueueForms(t *testing.T) {
 	}
 }
 
-// A file is stored whole or not at all, however many requests it takes: a bad line
-// is named, its ids are free again, and a client or service that dies leaves none or
-// all.
+// A file of jobs is stored completely or not at all, regardless of the number of requests that it
+// takes. An invalid line is named, and its ids are free again. A client or service that dies
+// stores none or all of the jobs.
 func TestBatchIsWhole(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
@@ -93,11 +93,11 @@ func TestBatchIsWhole(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // the instant is the point
+		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // varies the moment of the kill
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.stop() // what the service has taken is in or out then
+			q.stop() // makes the outcome of the service's last commit final
 		} else {
 			q.kill()
 		}
@@ -107,7 +107,7 @@ func TestBatchIsWhole(t *testing.T) {
 			cmd.Wait()
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
-			if code != 0 && code != 3 && code != 5 { // it had no answer in time, or its batch was forgotten
+			if code != 0 && code != 3 && code != 5 { // no reply in time, or the service discarded the batch
 				t.Errorf("kill %d: the client ended with %d: %s", i, code, said.String())
 			}
 		}
@@ -119,8 +119,8 @@ func TestBatchIsWhole(t *testing.T) {
 	}
 }
 
-// JSON has the members that the contract names; lists are one array, lines with
-// --jsonl, ids with -q; nothing is an empty array.
+// JSON output has the members that the contract names. Lists are one array, one line per item with
+// --jsonl, or ids with -q. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
@@ -176,7 +176,7 @@ func TestJSONShapes(t *testing.T) {
 	}
 }
 
-// A job runs in its caller's folder, with the variables that it asked for.
+// A job runs in its caller's working directory, with the variables that it requested.
 func TestCallersPlace(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -213,10 +213,11 @@ func TestCallersPlace(t *testing.T) {
 	}
 }
 
-// Waiting jobs run by priority, by arrival, or with what waiting has added.
+// Waiting jobs start by priority, by arrival, or by priority improved by waiting.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct{ scheduling, aging, want string }{
-		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"}, // the 7 has seen no other come
+		// With aging by enqueues, the 7 has not aged, because no job was enqueued after it.
+		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
 		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
 	} {
 		t.Run(c.scheduling+" "+c.aging, func(t *testing.T) {
@@ -237,8 +238,9 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// An order that is changed, while the service runs or while it does not, holds for the
-// jobs that wait too; status says so until all of them are ranked.
+// A changed scheduling order also applies to jobs that already wait, whether it is changed while
+// the service runs or while it is stopped. status reports the change until all jobs are ranked
+// again.
 func TestOrderIsChanged(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
@@ -251,7 +253,7 @@ func TestOrderIsChanged(t *testing.T) {
 	if !strings.Contains(q.must("status"), "sorting the waiting jobs again") {
 		t.Error("status does not say that jobs are ranked again")
 	}
-	q.kill() // in the middle of it
+	q.kill() // while the jobs are being ranked
 	q.start("--workers", "0")
 	q.must("config", "set", "scheduling", "priority")
 	q.until("all are ranked", 60*time.Second, func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
@@ -263,7 +265,8 @@ func TestOrderIsChanged(t *testing.T) {
 	}
 }
 
-// Who forgets -- before a program with flags of its own is told the whole line, not a flag that is like it.
+// If a user forgets -- before a program that has flags, the error shows the complete corrected
+// command line and does not suggest a similar flag.
 func TestForgottenDashes(t *testing.T) {
 	q := newQueue(t, "")
 	for line, want := range map[string]string{

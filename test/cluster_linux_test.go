@@ -16,11 +16,12 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// machine is a node of a queue that several share, each with a folder of its own.
+// machine returns a node of a queue that several nodes share. Each node has its own state
+// directory.
 func machine(t *testing.T, p *pgserver.Server, name string, env ...string) *queue {
 	q := newQueue(t, "")
 	q.store = p.URL("postgres")
-	t.Cleanup(func() { // while its folder is there
+	t.Cleanup(func() { // runs while the node's directory still exists
 		if !t.Failed() {
 			return
 		}
@@ -38,7 +39,7 @@ func machine(t *testing.T, p *pgserver.Server, name string, env ...string) *queu
 	return q
 }
 
-// machines are started nodes on a server of their own.
+// machines returns started nodes that share a dedicated PostgreSQL server.
 func machines(t *testing.T, names ...string) (*pgserver.Server, []*queue) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
@@ -51,7 +52,7 @@ func machines(t *testing.T, names ...string) (*pgserver.Server, []*queue) {
 	return p, list
 }
 
-// nodeOf is where the last attempt of a job is, or was.
+// nodeOf returns the node of the job's last attempt.
 func (q *queue) nodeOf(id string) string {
 	q.Helper()
 	var j struct {
@@ -65,7 +66,7 @@ func (q *queue) nodeOf(id string) string {
 	return j.History[len(j.History)-1].Node
 }
 
-// node is a row of node list.
+// node is a row of "node list".
 type node struct {
 	Name, State string
 	This        bool
@@ -85,7 +86,8 @@ func (q *queue) nodes() map[string]node {
 	return of
 }
 
-// Machines that are made from one image have copies of one state folder, and are nodes of their own.
+// Machines that were cloned from one image have copies of one state directory. They are separate
+// nodes nevertheless.
 func TestMachinesOfOneImage(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -117,8 +119,8 @@ func TestMachinesOfOneImage(t *testing.T) {
 	}
 }
 
-// Machines share a queue: each runs of it what it may, any of them answers for all of it and does what is asked of what another one
-// runs, and what is drained begins nothing.
+// Nodes share a queue. Each node runs some of the jobs. Every node answers for the whole queue and
+// carries out requests about jobs that run on another node. A drained node starts no jobs.
 func TestMachinesShareAQueue(t *testing.T) {
 	t.Parallel()
 	_, nodes := machines(t, "a", "b")
@@ -150,7 +152,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(of, ended{"default", 13})
 	}
 	a.until("it has heard what has ended on the other one", 10*time.Second, endsKnown)
-	for range 3 { // whatever each of them knows of the other's by then
+	for range 3 { // repeat, because each node may have learned something about the other's jobs by then
 		a.must("pause", "--all")
 		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "all jobs are paused") {
 			t.Errorf("once it is paused elsewhere: %+v", r)
@@ -186,7 +188,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	followed := a.command("logs", "-f", "--stdout", "long")
 	out := &strings.Builder{}
-	followed.Stdout = out // what the shell says of the signal is on stderr
+	followed.Stdout = out // the shell reports the signal on stderr
 	if err := begin(followed); err != nil {
 		t.Fatal(err)
 	}
@@ -283,13 +285,15 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 }
 
-// alone is a command that fails if another run of it lives, and notes each run; it ends once a file is there.
+// alone returns a command that fails if another run of it is alive, and records each run. It ends
+// when the file go exists in the directory.
 func alone(folder, id string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s >>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", folder, id)
 }
 
-// A node whose service is killed is found by the others: what it ran is ended by its runner first, and then run again elsewhere. One
-// that stands still for too long ends what it runs as well, and knows when it goes on.
+// If a node's service is killed, its runner ends the node's jobs before another node runs them
+// again. A service that is stopped (SIGSTOP) for longer than its node lease also loses its jobs,
+// and exits when it continues.
 func TestMachineIsLost(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -316,7 +320,7 @@ func TestMachineIsLost(t *testing.T) {
 	a.until("it runs them again", 40*time.Second, runs(a, "a"))
 	b.cmd.Process.Signal(syscall.SIGCONT)
 	select {
-	case <-b.ended: // its store is another's
+	case <-b.ended: // another node has taken over, so the service exits
 	case <-time.After(20 * time.Second):
 		t.Error("a service that was taken over goes on")
 	}
@@ -327,7 +331,7 @@ func TestMachineIsLost(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.must("wait", "--timeout", "30s", id)
-		if j := a.show(id); j.Attempts < 3 { // on a busy machine a lease may lapse once more
+		if j := a.show(id); j.Attempts < 3 { // on a busy machine a lease may expire once more
 			t.Errorf("%s has %d attempts, and was lost twice", id, j.Attempts)
 		}
 	}
@@ -340,7 +344,7 @@ func TestMachineIsLost(t *testing.T) {
 	}
 }
 
-// What is cancelled is cancelled, also if the machine that runs it is lost and nobody knows yet.
+// A job can be cancelled even if the node that runs it is lost and no other node has noticed.
 func TestCancelOnALostMachine(t *testing.T) {
 	t.Parallel()
 	_, nodes := machines(t, "a", "b")
@@ -354,13 +358,14 @@ func TestCancelOnALostMachine(t *testing.T) {
 	}
 }
 
-// A job of another machine is followed on, though the database's server is started anew meanwhile.
+// A follower of a job on another node keeps following it while the database server restarts.
 func TestFollowedOverARestart(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.path("go")
-	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+"' ]; do echo tick; sleep 0.05; done; echo end of it") // it prints meanwhile
+	// The job prints continuously.
+	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+"' ]; do echo tick; sleep 0.05; done; echo end of it")
 	a.dial().runs("long")
 	var followed []*exec.Cmd
 	var outs []*lockedBuffer
@@ -387,7 +392,7 @@ func TestFollowedOverARestart(t *testing.T) {
 	}
 }
 
-// A job of a machine that is lost is followed on where it is run again.
+// A follower of a job continues on the node that runs the job again after its first node was lost.
 func TestFollowedOverALostMachine(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -410,7 +415,8 @@ func TestFollowedOverALostMachine(t *testing.T) {
 	}
 }
 
-// A service that is started again in time goes on with what its runner has: nothing is run twice.
+// A service that restarts before its node lease expires adopts the jobs of its runner. No job runs
+// twice.
 func TestMachineComesBack(t *testing.T) {
 	t.Parallel()
 	_, nodes := machines(t, "a", "b")
@@ -430,8 +436,8 @@ func TestMachineComesBack(t *testing.T) {
 	}
 }
 
-// While the database's server is away for longer than a lease what runs is ended, or with on_partition continue goes on; when it is
-// back all go on with the queue.
+// If the database server is down for longer than a node lease, running jobs are ended, or continue
+// with on_partition = continue. When the server is back, all nodes resume work on the queue.
 func TestMachinesWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -454,7 +460,8 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 	a.write("go", "")
 	for _, id := range []string{"on-a", "on-b"} {
 		a.until(id+" has ended", 60*time.Second, func() bool {
-			for _, q := range []*queue{a, b} { // whoever comes back first may have taken over what the other one had
+			// The node that reconnects first may have taken over the other one, whose service then exits.
+			for _, q := range []*queue{a, b} {
 				select {
 				case <-q.ended:
 					q.cmd = nil
@@ -470,8 +477,8 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 	}
 }
 
-// While the database's server is away a service says so and can be stopped; and one whose settings name the database no more begins no
-// queue of its own.
+// While the database server is down, a service reports it and can be stopped. A service whose
+// settings no longer name the database does not create a new local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -503,7 +510,8 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	}
 }
 
-// Machines by a pooler, which gives each transaction another connection, hear of each other by looking alone.
+// Nodes behind a connection pooler, which may use another connection for each transaction, get no
+// notifications. They learn of each other's changes by polling alone.
 func TestMachinesByAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -537,7 +545,8 @@ func TestMachinesByAPooler(t *testing.T) {
 	}
 }
 
-// A node needs few rights: who owns the tables makes them, and another role has the node write them.
+// A node's role needs few rights in the database: it can read and write the tables that another
+// role owns.
 func TestMachineOfFewRights(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -561,7 +570,7 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"}, {"schedule", "add", "nightly", "0 3 * * *", "true"},
 	} {
 		want := 1
-		if slices.Contains(words, "--jsonl") { // it is in the JSON
+		if slices.Contains(words, "--jsonl") { // the note is in the JSON
 			want = 0
 		}
 		got := q.cli(words...)

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A machine whose service and runner are killed while the database's server is away ends what they ran as soon as the service is
-// started, though that cannot go on: others run it soon.
+// A node's service and runner are killed while the database server is down. When the service is
+// started again it ends their jobs, although it cannot run without the database. Other nodes may
+// soon run these jobs again.
 func TestDeadRunnerWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -22,7 +23,8 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 		t.Log("the job has ended with its runner")
 	}
 	a.until("the job is ended", 10*time.Second, func() bool {
-		if err := a.tryStart("--workers", "2"); err == nil { // again and again, as its manager does
+		// A service manager would restart it like this.
+		if err := a.tryStart("--workers", "2"); err == nil {
 			t.Error("the service starts without its database")
 		}
 		a.cmd = nil
@@ -33,8 +35,8 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 	a.until("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
 }
 
-// What a runner ran that is killed is ended at once, though its service waits for a database's server that stands still: others run
-// it soon.
+// When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
+// hung database server. Other nodes may soon run these jobs again.
 func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	t.Parallel()
 	p, nodes := machines(t, "a")
@@ -47,7 +49,7 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	t.Cleanup(func() { p.Freeze(false) })
 	a.write("end", "")
 	a.until("a job has ended, which is to be stored", 10*time.Second, func() bool { return !lives(ends) })
-	time.Sleep(200 * time.Millisecond) // so that the service waits for the store
+	time.Sleep(200 * time.Millisecond) // time for the service to block on the store
 	a.killRunners()
 	began := time.Now()
 	a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
@@ -59,7 +61,8 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	a.until("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
 }
 
-// What a runner runs that stands still is ended before its node's lease of 5 s is over.
+// If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s
+// expires.
 func TestStillRunnerWithoutItsService(t *testing.T) {
 	t.Parallel()
 	runnerWithoutService(t, 5*time.Second, func(a *queue) {
@@ -69,14 +72,15 @@ func TestStillRunnerWithoutItsService(t *testing.T) {
 	})
 }
 
-// What a runner ran that is killed is ended at once.
+// If a runner is killed while its service cannot act, its jobs are ended immediately.
 func TestDeadRunnerWithoutItsService(t *testing.T) {
 	t.Parallel()
 	runnerWithoutService(t, patience*2*time.Second, (*queue).killRunners)
 }
 
-// runnerWithoutService harms the runner of a node whose service stands still, and of one whose was killed: what it ran is ended in time, for
-// others run it soon, and runs again.
+// runnerWithoutService harms the runner of a node whose service is stopped (SIGSTOP), and then of
+// a node whose service was killed. The job must be ended within the given time, because other
+// nodes may soon run it. It must run again afterwards.
 func runnerWithoutService(t *testing.T, within time.Duration, harm func(*queue)) {
 	_, nodes := machines(t, "a")
 	a := nodes[0]

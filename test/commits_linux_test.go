@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// step carries out a verb that may meet a service which dies of it: that is started again, and asked again.
+// step runs a command that may make the service die at a failpoint. In that case it starts the
+// service and runs the command again.
 func (q *queue) step(args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.cli(args...)
-		done := n > 0 && (got.code == 5 && strings.Contains(got.err, "another job has") || got.code == 4) // by the first one
+		// the first try already had its effect
+		done := n > 0 && (got.code == 5 && strings.Contains(got.err, "another job has") || got.code == 4)
 		if got.code == 0 || done {
 			return
 		}
@@ -25,7 +27,8 @@ func (q *queue) step(args ...string) {
 	q.Fatalf("%q: the service dies of it each time", args)
 }
 
-// told is what a command prints, of the next service if the one that is asked dies.
+// told returns the output of a command. If the service dies, it starts the service and runs the
+// command again.
 func (q *queue) told(args ...string) string {
 	q.Helper()
 	for {
@@ -37,7 +40,7 @@ func (q *queue) told(args ...string) string {
 	}
 }
 
-// died starts a service again that has ended, and reports whether it had.
+// died reports whether the service has ended, and starts it again in that case.
 func (q *queue) died() bool {
 	q.Helper()
 	select {
@@ -50,9 +53,10 @@ func (q *queue) died() bool {
 	}
 }
 
-// TestKilledAtEachCommit kills the service at its n-th commit, one n after the other, while jobs release others,
-// take each other's place, have hooks, and come from a schedule. Whatever was going on then, it goes on: each
-// hook is made once, nothing fires twice for an instant, and all that waited for what has ended has run.
+// TestKilledAtEachCommit kills the service at its n-th commit, for each n. In the meantime, jobs
+// release dependants, replace each other, run hooks, and come from a schedule. The next service
+// finishes whatever was interrupted: each hook is enqueued once, no occurrence of the schedule
+// runs twice, and all dependants of ended jobs have run.
 func TestKilledAtEachCommit(t *testing.T) {
 	t.Parallel()
 	short := []int{7, 29, 61}
@@ -67,13 +71,14 @@ func TestKilledAtEachCommit(t *testing.T) {
 			q.died()
 		}
 		scenario(q)
-		killed = q.env == nil // else it was never hit
+		killed = q.env == nil // otherwise the service never reached commit n
 		q.stop()
 	}
 }
 
-// A freeze of a queue that a kill cuts is finished by the next service, and a resume by asking again: nothing runs
-// of a queue that is frozen, and nothing is left stopped of one that is not.
+// If a kill interrupts the freeze of a queue, the next service finishes it. If a kill interrupts a
+// resume, repeating the request finishes it. No job of a frozen queue runs, and no job stays
+// stopped once its queue is not frozen.
 func TestFreezesCutByKills(t *testing.T) {
 	t.Parallel()
 	const jobs = 6
@@ -133,7 +138,7 @@ func scenario(q *queue) {
 	})
 	q.step("schedule", "rm", "s")
 	q.until("nothing is left to run", 30*time.Second, func() bool { return count("--state", "waiting", "--state", "processing") == 1 })
-	made := map[string]int{} // hooks, by what they are for
+	made := map[string]int{} // number of hooks, by the job and outcome that caused them
 	var hooks []struct {
 		State  string            `json:"state"`
 		Labels map[string]string `json:"labels"`
@@ -174,7 +179,7 @@ func scenario(q *queue) {
 	}
 }
 
-// figuresMatch holds the figures against the attempts that events tell of, none of which runs any more.
+// figuresMatch compares the statistics with the attempts in the events. No job may be running.
 func (q *queue) figuresMatch() {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// smallDiskQueue is a service on an ext4 disk of 32 MB, which one user's jobs may fill.
+// smallDiskQueue returns a service on an ext4 disk of 32 MB, without a quota that would keep one
+// user's jobs from filling it.
 func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -29,8 +30,8 @@ func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 	}
 }
 
-// takesJobsAgain empties the queue, and checks that new jobs run, that the disk has space again and that the
-// service needed no restart for it.
+// takesJobsAgain empties the queue. It checks that new jobs run, that the disk has free space
+// again and that no restart of the service was needed.
 func (q *queue) takesJobsAgain(free func() int64) {
 	q.Helper()
 	q.until("ended jobs can be removed", 30*time.Second, func() bool {
@@ -47,7 +48,7 @@ func (q *queue) takesJobsAgain(free func() int64) {
 	}
 }
 
-// A disk that the inputs of jobs have filled takes new jobs again once these jobs are removed.
+// A disk that inputs of jobs have filled accepts new jobs again after these jobs are removed.
 func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	t.Parallel()
 	q, free := smallDiskQueue(t)
@@ -72,7 +73,8 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	q.takesJobsAgain(free)
 }
 
-// A disk that the outputs of jobs have filled to the last page takes new jobs again once ended jobs are removed.
+// A disk that outputs of jobs have filled to the last page accepts new jobs again after the ended
+// jobs are removed.
 func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	t.Parallel()
 	q, free := smallDiskQueue(t)
@@ -84,7 +86,7 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.must("enqueue", "--lines", list)
 	q.must("queue", "resume", "default")
 	q.until("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
-	q.cli("queue", "pause", "default") // it may be refused: there is no space
+	q.cli("queue", "pause", "default") // may be refused for lack of space
 	q.until("the rest is cancelled", 30*time.Second, func() bool { return q.cli("cancel", "--all", "--yes").code == 0 })
 	q.cli("queue", "resume", "default")
 	q.takesJobsAgain(free)

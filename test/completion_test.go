@@ -13,8 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// completes is what a shell is offered for words, the last of which is being
-// written.
+// completes returns the completions for words, of which the last one is incomplete.
 func (q *queue) completes(words ...string) (list []string) {
 	q.Helper()
 	for line := range strings.Lines(q.must(append([]string{"__complete"}, words...)...)) {
@@ -25,8 +24,8 @@ func (q *queue) completes(words ...string) (list []string) {
 	return list
 }
 
-// Shells complete verbs, ids that the verb can be used on, states, settings and what a
-// flag takes if that is one of a few; a service that does not run is not started for it.
+// Shells complete commands, ids to which the command applies, states, settings, and flag values
+// that come from a fixed set. Completion does not start a stopped service.
 func TestCompletion(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {
@@ -45,13 +44,14 @@ func TestCompletion(t *testing.T) {
 		got := q.completes(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
 			last := words[strings.LastIndexByte(words, ' ')+1:]
-			return !strings.HasPrefix(s, last) // as shells do with what is not filtered
+			return !strings.HasPrefix(s, last) // a shell drops the candidates that do not match
 		})
 		if strings.Join(filtered, " ") != want {
 			t.Errorf("%q: %q, want %q", words, filtered, want)
 		}
 	}
-	if bash, err := exec.LookPath("bash"); err == nil && runtime.GOOS != "windows" { // without its package
+	// The script works without the package bash-completion.
+	if bash, err := exec.LookPath("bash"); err == nil && runtime.GOOS != "windows" {
 		for line, want := range map[string]string{"queuectl stat": "status", "queuectl list --queue=g": "gpu", "queuectl list -Q g": "gpu", "queuectl run --on-lost=ho": "hold", "queuectl show ": "c"} {
 			script := q.write("complete.sh", `unset -f _get_comp_words_by_ref _filedir _init_completion
 source <("$1" completion bash)
@@ -96,7 +96,7 @@ echo "${COMPREPLY[0]%% *}"`)
 	}
 }
 
-// There is a manual page for each verb, the same ones each time.
+// Each command has a manual page, and the pages are generated reproducibly.
 func TestManualPages(t *testing.T) {
 	q := newQueue(t, "")
 	pages := func() map[string]string {
@@ -135,8 +135,8 @@ func TestManualPages(t *testing.T) {
 	}
 }
 
-// The help and the manual page of every command have an example, and no line of the help is wider than a terminal. -h
-// prints the same as --help.
+// The help and the manual page of every command have an example, and no line of the help is wider
+// than a terminal. -h prints the same as --help.
 func TestEveryVerbHasAnExample(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// copied is a queue on a copy of the folder, as a snapshot or a clone makes one.
+// copied returns a queue on a copy of the state directory, as made by a snapshot or a clone.
 func (q *queue) copied(t *testing.T) *queue {
 	t.Helper()
 	other := newQueue(t, "")
@@ -22,15 +22,14 @@ func (q *queue) copied(t *testing.T) *queue {
 	return other
 }
 
-// untilGate is a job that says its pid and then runs until a file exists.
+// untilGate returns a job that prints its pid and then runs until a file exists.
 func untilGate(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }
 
-// A copy of the state folder, made while jobs run, is a queue of its own: neither
-// service, in whatever order they start, adopts, kills or hears of what the other
-// one's runner runs. In the copy the leases from before are lost, and their jobs run
-// again there.
+// A copy of the state directory, made while jobs run, is a separate queue. Regardless of the order
+// in which the two services start, neither adopts, kills or monitors the jobs of the other one's
+// runner. In the copy, the earlier leases are lost and their jobs run again.
 func TestCopyOfTheFolder(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestCopyOfTheFolder(t *testing.T) {
 			for _, s := range starts {
 				s.start("--workers", "2")
 			}
-			for range 2 { // the copy's epochs overtake the original's
+			for range 2 { // the copy's epochs get higher than the original's
 				for _, id := range ids {
 					c.dial().runs(id)
 				}
@@ -69,12 +68,13 @@ func TestCopyOfTheFolder(t *testing.T) {
 					t.Errorf("the copy's %s: %+v", id, j)
 				}
 			}
-			// In the copy both are suspects, each with a runner of its own beside the one for all others.
+			// In the copy both jobs are suspected of killing their runner. Each has a dedicated runner in
+			// addition to the shared one.
 			c.until("the copy has three runners", 20*time.Second, func() bool { return len(c.runnerPids()) == 3 })
 			if own := q.runnerPids(); len(own) != 1 || slices.Contains(c.runnerPids(), own[0]) {
 				t.Errorf("runners %v and %v", own, c.runnerPids())
 			}
-			// What one is told does not reach the other.
+			// A request to one queue does not affect the other.
 			cw.good("cancel", fields{"ids": []string{"b"}}, nil)
 			if j := qw.show("b"); j.State != "processing" || !lives(pids["b"]) {
 				t.Errorf("after the copy cancelled its own, the original's b is %s", j.State)
@@ -102,8 +102,8 @@ func TestCopyOfTheFolder(t *testing.T) {
 	}
 }
 
-// What the original's dead runner has left alive, and may live on, is nothing of a
-// copy's.
+// A copy ignores the background processes that the original's dead runner left alive with
+// permission.
 func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Workers in the foreground are there until Ctrl-C, which lets their jobs end.
+// "worker start" in the foreground adds workers until Ctrl-C, and lets their jobs end.
 func TestForegroundWorkers(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -47,7 +47,7 @@ func TestForegroundWorkers(t *testing.T) {
 	}
 }
 
-// A second Ctrl-C cancels a job and ends run although nobody takes what it prints.
+// A second Ctrl-C cancels the job and ends run, even if no process reads the output of run.
 func TestCtrlCWhereNobodyReads(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	cmd := q.command("run", "--id", "loud", "yes")
@@ -64,7 +64,8 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 	}
 	late := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 	defer late.Stop()
-	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil { // it prints, and is not read any more
+	// The job keeps printing, and the test reads no further.
+	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
 	read, since := "", time.Now()
@@ -89,8 +90,8 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 	}
 }
 
-// run shows all that a job prints at once, though by far more than is kept of other jobs, and says
-// so where even that is not enough.
+// run prints all output of a job immediately, even far more than is stored for other jobs. If that
+// is still not all, run says so.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	const lines = 1_000_000

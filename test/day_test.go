@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// event is one of the event stream.
+// event is one line of the event stream.
 type event struct {
 	Seq   int64
 	Event string
@@ -23,7 +23,7 @@ type event struct {
 	Key   string
 }
 
-// events reads what `events` prints.
+// events returns the output of "queuectl events".
 func (q *queue) events(args ...string) (list []event) {
 	q.Helper()
 	for line := range strings.Lines(q.must(append([]string{"events", "--jsonl"}, args...)...)) {
@@ -36,8 +36,8 @@ func (q *queue) events(args ...string) (list []event) {
 	return list
 }
 
-// Events are numbered without a gap, over restarts and kills, and can be read again
-// from any number; whoever follows gets each once, over his own reconnections.
+// Event numbers have no gap, also across restarts and kills, and events can be read again from any
+// number. A follower gets each event once, even across its reconnections.
 func TestEventsAreDurableAndGapless(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	follow := func(since int64) (next func() event, stop func()) {
@@ -120,13 +120,13 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	}
 }
 
-// A drain starts nothing, also what was taken ahead and over a restart, lets what
-// runs end, and says so; then all goes on.
+// During a drain no job starts, including prefetched jobs and after a restart. Running jobs end,
+// and status reports the drain. After the drain, jobs start again.
 func TestDrain(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
 	for range 8 {
-		w.end(w.enqueue(fields{"command": "true"})) // short ones, so that more are taken ahead
+		w.end(w.enqueue(fields{"command": "true"})) // short jobs, so that the service prefetches more of them
 	}
 	gate := q.path("gate")
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
@@ -171,8 +171,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A second drain can be requested while another one waits until no job runs. The waiting drain fails if drain --off
-// ends it.
+// A second drain can be requested while another one waits until no job runs. The waiting drain
+// fails if drain --off ends it.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -196,7 +196,7 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	w.end(running)
 }
 
-// reload takes over the file's settings and names those that something hides.
+// reload applies the settings of the file, and names those that another source overrides.
 func TestReloadVerb(t *testing.T) {
 	q := newQueue(t, "")
 	file := q.write("queuectl.toml", "max_retries = 1\npriority = 3\n")
@@ -219,8 +219,8 @@ func TestReloadVerb(t *testing.T) {
 	}
 }
 
-// The output of several jobs comes one after another, or line by line as it comes;
-// each line says whose it is. Since cuts off what was printed before.
+// logs prints the output of several jobs one after another, or line by line as it arrives. Each
+// line names its job. --since omits older output.
 func TestLogsOfSeveralJobs(t *testing.T) {
 	q := serving(t, "--workers", "3")
 	w := q.dial()
@@ -266,8 +266,8 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	}
 }
 
-// Old ended jobs go when they are asked to, oldest first, and by themselves when a
-// setting says so; what has not ended stays, and so does the dead-letter queue.
+// Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not
+// ended stay, and so does the dead-letter queue.
 func TestCleanupAndRetention(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()

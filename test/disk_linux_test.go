@@ -17,20 +17,19 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// diskRole in the environment makes this program the server of a disk, mounted
-// where it says. The server is a process of its own because one that touches what
-// it serves waits for itself.
+// diskRole in the environment makes this test binary the server of a disk. The value is the
+// directory where the server mounts it. The server is a separate process, because a process that
+// uses the files that it serves waits for itself.
 const diskRole = "QUEUECTL_TEST_DISK"
 
-// Nodes of a served folder.
+// FUSE node ids of the served directory.
 const (
-	imageNode = 2 // disk.img: what the disk holds
-	stuckNode = 3 // stuck: a read that is begun is never answered
+	imageNode = 2 // disk.img: the content of the disk
+	stuckNode = 3 // stuck: a read of it never gets a reply
 )
 
-// served is the folder that a disk's server shows. It logs every write and every
-// flush before it answers them: each a record of offset and size, and the bytes. A
-// flush has the size 0.
+// served is the directory that the disk's server exports. It logs every write and every flush
+// before it replies. Each log record has an offset, a size and the bytes. A flush has the size 0.
 type served struct {
 	fuse.RawFileSystem
 
@@ -39,7 +38,7 @@ type served struct {
 	log   *os.File // guarded by mu
 }
 
-// serveDisk serves until the process is ended, or its parent is gone.
+// serveDisk serves the disk until the process is ended or its parent is gone.
 func serveDisk(folder string) error {
 	image, err := io.ReadAll(os.NewFile(3, "image"))
 	if err != nil {
@@ -50,18 +49,18 @@ func serveDisk(folder string) error {
 	if err != nil {
 		return err
 	}
-	go func() { // ends with the process
+	go func() { // ends when the process ends
 		io.Copy(io.Discard, os.Stdin)
 		abandon(folder)
 		os.Exit(1)
 	}()
 	server.Serve()
-	select {} // until the parent ends us, or is gone
+	select {} // until the parent ends this process, or is gone
 }
 
-// abandon takes away what a parent that is gone has left: the services, the mounts,
-// with their loop devices, and the files. The connection, and all who wait for it,
-// end with this process.
+// abandon cleans up after a parent that is gone: it ends the services and removes the mounts with
+// their loop devices, and the files. The FUSE connection ends with this process, which also ends
+// all processes that wait for it.
 func abandon(folder string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(folder)
@@ -112,8 +111,8 @@ func (s *served) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 	return s.attr(in.NodeId, &out.Attr)
 }
 
-// Open implements fuse.RawFileSystem. Who reads the stuck file waits for the answer
-// itself, which no signal ends, and not for a page of the cache.
+// Open implements fuse.RawFileSystem. A read of the stuck file uses direct I/O, so the reader
+// waits for the reply and not for a page of the cache. No signal ends that wait.
 func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
@@ -121,7 +120,8 @@ func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	return fuse.OK
 }
 
-// Flush implements fuse.RawFileSystem: it is the end of a descriptor, not of a write.
+// Flush implements fuse.RawFileSystem. It is called when a descriptor is closed and does not flush
+// data.
 func (s *served) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.
@@ -163,19 +163,20 @@ func (s *served) note(offset uint64, data []byte) fuse.Status {
 	return fuse.OK
 }
 
-// disk is a served disk, seen from outside: an ext4 on a loop device on the file
-// that the server shows.
+// disk is a served disk from the client's side: an ext4 file system on a loop device on the served
+// file disk.img.
 type disk struct {
 	testing.TB
-	dir    string // everything of it: the folders fuse (served), disk and cut (mounts)
+	dir    string // base directory; contains the directories fuse (served), disk and cut (mount points)
 	log    *os.File
-	base   []byte // what it held at first
+	base   []byte // initial content of the disk
 	server *exec.Cmd
 	ended  chan error
-	number string // of the connection, by which it is aborted
+	number string // number of the FUSE connection, needed to abort it
 }
 
-// newDisk makes a disk of some MiB, or of nothing but the stuck file, and serves it.
+// newDisk makes and serves a disk of the given size in MiB. With size 0 it serves only the stuck
+// file.
 func newDisk(t testing.TB, mib int64) *disk {
 	t.Helper()
 	dir, err := os.MkdirTemp(shm(), "qd")
@@ -200,7 +201,7 @@ func newDisk(t testing.TB, mib int64) *disk {
 	return d
 }
 
-// shm is where files live in memory, "" if there is no such place.
+// shm returns the directory for files in memory, "" if the system has none.
 func shm() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -208,7 +209,7 @@ func shm() string {
 	return ""
 }
 
-// makeImage makes an image with an empty ext4, or an empty one.
+// makeImage makes an image with an empty ext4 file system, or an empty file if mib is 0.
 func makeImage(t testing.TB, path string, mib int64, options ...string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -228,7 +229,7 @@ func makeImage(t testing.TB, path string, mib int64, options ...string) {
 
 func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
-// serve starts the server and waits until its folder is mounted.
+// serve starts the server and waits until its directory is mounted.
 func (d *disk) serve() {
 	d.Helper()
 	image, err := os.Open(d.path("base"))
@@ -251,13 +252,14 @@ func (d *disk) serve() {
 	d.server = exec.Command(self)
 	d.server.Env = append(os.Environ(), diskRole+"="+d.path("fuse"))
 	d.server.ExtraFiles, d.server.Stdout, d.server.Stderr = []*os.File{image, d.log}, said, said
-	if _, err = d.server.StdinPipe(); err == nil { // it ends when we do
+	// The server ends when its standard input is closed, at the latest when this process ends.
+	if _, err = d.server.StdinPipe(); err == nil {
 		err = d.server.Start()
 	}
 	if err != nil {
 		d.Fatal(err)
 	}
-	go func() { d.ended <- d.server.Wait() }() // close takes it
+	go func() { d.ended <- d.server.Wait() }() // close receives the result
 	for deadline := time.Now().Add(20 * time.Second); d.number == ""; time.Sleep(time.Millisecond) {
 		if d.number = mountNumber(d.path("fuse")); time.Now().After(deadline) {
 			text, _ := os.ReadFile(d.path("said"))
@@ -266,8 +268,8 @@ func (d *disk) serve() {
 	}
 }
 
-// mountNumber is the minor number of what is mounted somewhere, "" if nothing is. It
-// does not touch the mount.
+// mountNumber returns the minor device number of the mount at path, "" if nothing is mounted
+// there. It does not access the mount.
 func mountNumber(path string) string {
 	raw, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(raw)) {
@@ -279,15 +281,15 @@ func mountNumber(path string) string {
 	return ""
 }
 
-// abort ends the server, and with it the connection: whoever waits for an answer
-// gets an error. Where the kernel shows connections it is told as well, for a server
-// that hangs itself.
+// abort ends the server and with it the FUSE connection, so processes that wait for a reply get an
+// error. Where the kernel exposes connections, abort also aborts the connection there, in case the
+// server itself hangs.
 func (d *disk) abort() {
 	d.server.Process.Kill()
 	os.WriteFile("/sys/fs/fuse/connections/"+d.number+"/abort", []byte("1"), 0)
 }
 
-// close ends the server and unmounts everything; it does not wait for who hangs.
+// close ends the server and unmounts everything. It does not wait for processes that hang.
 func (d *disk) close() {
 	if d.server == nil || d.server.Process == nil {
 		return
@@ -305,7 +307,7 @@ func (d *disk) close() {
 	d.server = nil
 }
 
-// position is how much of the log is written: what is on the disk by now.
+// position returns the length of the log. The records before it are on the disk.
 func (d *disk) position() int64 {
 	info, err := d.log.Stat()
 	if err != nil {
@@ -315,7 +317,7 @@ func (d *disk) position() int64 {
 	return info.Size()
 }
 
-// record is a write, or a flush if it has no data. It ends at a position of the log.
+// record is a write, or a flush if it has no data. end is the log position after it.
 type record struct {
 	end    int64
 	offset uint64
@@ -341,27 +343,27 @@ func (d *disk) records() (list []record) {
 	return list
 }
 
-// What a power cut leaves of the writes since the last flush.
+// Kinds of power cuts, by which writes since the last flush survive.
 const (
 	keepsAll = iota
 	keepsNone
-	keepsWrites  // some of the writes
-	keepsSectors // of each write some sectors
+	keepsWrites  // a random subset of the writes
+	keepsSectors // a random subset of the sectors of each write
 	keepsKinds
 )
 
-const sector = 512 // bytes, which a disk writes whole or not at all
+const sector = 512 // in bytes; a disk writes a sector completely or not at all
 
-// cutter makes images of cuts, which must come in order.
+// cutter makes images of the disk after power cuts. Calls must have ascending positions.
 type cutter struct {
 	records []record
-	durable []byte // what is flushed
-	flushed int    // records up to the last flush
-	seen    int    // records up to the cut
+	durable []byte // content as of the last flush
+	flushed int    // number of records up to the last flush
+	seen    int    // number of records up to the cut
 }
 
-// image is what a disk holds after a power cut at a position: all writes before the
-// last flush, and of the rest what the dice say.
+// image returns the content of the disk after a power cut at a log position: all writes before the
+// last flush, and a random selection of the later ones that depends on kind.
 func (c *cutter) image(position int64, kind int, dice *rand.Rand) []byte {
 	for ; c.seen < len(c.records) && c.records[c.seen].end <= position; c.seen++ {
 		if len(c.records[c.seen].data) > 0 {
@@ -386,7 +388,7 @@ func (c *cutter) image(position int64, kind int, dice *rand.Rand) []byte {
 	return image
 }
 
-// mountImage mounts an image, by a loop device that goes with the mount.
+// mountImage mounts an image on a loop device that disappears with the mount.
 func mountImage(image, folder string) error {
 	if out, err := exec.Command("mount", "-o", "loop", image, folder).CombinedOutput(); err != nil {
 		return fmt.Errorf("mount %s: %w: %s", image, err, out)
@@ -394,7 +396,7 @@ func mountImage(image, folder string) error {
 	return nil
 }
 
-// unmount unmounts a folder as soon as nobody uses it.
+// unmount unmounts a directory, waiting until no process uses it.
 func unmount(folder string) error {
 	err := syscall.Unmount(folder, 0)
 	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(folder, 0) {
@@ -406,7 +408,7 @@ func unmount(folder string) error {
 	return err
 }
 
-// needsDisks skips a test where no disk can be made.
+// needsDisks skips the test where disks cannot be made.
 func needsDisks(t testing.TB, devices ...string) {
 	t.Helper()
 	if os.Getuid() != 0 {

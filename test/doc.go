@@ -1,3 +1,4 @@
-// Package test keeps the promises from outside: it drives the real binary, in a
-// process group of its own, over its real socket. It imports nothing of ours.
+// Package test checks the promises of queuectl from outside. It runs the built binary in a
+// separate process group and talks to it through its socket. It imports no other package of the
+// program. Start with harness_test.go.
 package test

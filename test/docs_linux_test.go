@@ -18,8 +18,8 @@ import (
 	"unicode"
 )
 
-// Every example of every page does what the page says, in an empty home and in the
-// order of the page.
+// Every example on every documentation page prints what the page shows. The examples run in the
+// order of the page, in an empty home directory.
 func TestExamplesOfThePages(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -50,7 +50,7 @@ func TestExamplesOfThePages(t *testing.T) {
 					if !json.Valid([]byte(text)) {
 						t.Errorf("a block is no JSON:\n%s", text)
 					}
-				case "text", "cmd", "powershell": // the last two are typed on Windows
+				case "text", "cmd", "powershell": // cmd and powershell blocks are for Windows
 				default:
 					t.Errorf("a block is fenced as %q:\n%s", kind, text)
 				}
@@ -59,15 +59,16 @@ func TestExamplesOfThePages(t *testing.T) {
 	}
 }
 
-// linked are the links of a page, with their words, and its headings.
+// linked matches the links of a page with their text, headings its headings, and testName the name
+// of a test.
 var (
 	linked   = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
 	headings = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	testName = regexp.MustCompile(`\bTest\w+`)
 )
 
-// Every link of a page leads to an existing file and heading, and every test that a link names is in the file that the
-// link leads to.
+// Every link of a page leads to an existing file and heading. Every test that a link names is in
+// the file to which the link leads.
 func TestLinksOfThePages(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"../docs/*.md", "../docs/decisions/*.md", "../*.md", "../.github/*.md"} {
@@ -108,7 +109,7 @@ func TestLinksOfThePages(t *testing.T) {
 	}
 }
 
-// prose is a page without its blocks and what stands in it as code.
+// prose returns the text of a page without code blocks and inline code.
 func prose(t *testing.T, page string) string {
 	t.Helper()
 	raw, err := os.ReadFile(page)
@@ -118,7 +119,7 @@ func prose(t *testing.T, page string) string {
 	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(fence.ReplaceAllString(string(raw), ""), "")
 }
 
-// anchorsOf are the names by which the headings of a page are linked to.
+// anchorsOf returns the anchors of the headings of a page.
 func anchorsOf(t *testing.T, page string) (names []string) {
 	t.Helper()
 	raw, err := os.ReadFile(page)
@@ -140,7 +141,7 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	return names
 }
 
-// home is an empty home folder of somebody who reads a page.
+// home is an empty home directory of a reader who tries the examples of a page.
 type home struct {
 	*testing.T
 	dir string
@@ -177,14 +178,15 @@ func newHome(t *testing.T) *home {
 	return h
 }
 
-// run types a line in the home.
+// run executes a shell line in the home directory and returns its output.
 func (h *home) run(line string) string {
 	h.Helper()
 	cmd := exec.Command("/bin/sh", "-c", line)
 	cmd.Dir = filepath.Join(h.dir, "work")
 	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC", "USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	seen, err := os.CreateTemp(h.dir, "seen-*") // a file: a service that it starts keeps it open
+	// a file, because a service started by the line keeps the output open
+	seen, err := os.CreateTemp(h.dir, "seen-*")
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -208,12 +210,12 @@ func (h *home) run(line string) string {
 	return string(raw)
 }
 
-// session types the lines of a block and compares what is seen.
+// session executes the lines of a block and compares their output with the block.
 func (h *home) session(block string) {
 	h.Helper()
 	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
-		for strings.HasSuffix(line, "\\") { // it goes on in the next line
+		for strings.HasSuffix(line, "\\") { // the command continues on the next line
 			var next string
 			next, want, _ = strings.Cut(want, "\n")
 			line += "\n" + next
@@ -224,7 +226,7 @@ func (h *home) session(block string) {
 	}
 }
 
-// settings has a block checked as a settings file.
+// settings checks a block as a settings file.
 func (h *home) settings(block string) {
 	h.Helper()
 	path := filepath.Join(h.dir, "settings.toml")
@@ -236,7 +238,7 @@ func (h *home) settings(block string) {
 	}
 }
 
-// targets wants each line of a block to be a target of make that there is.
+// targets checks that each line of a block is an existing make target.
 func targets(t *testing.T, block string) {
 	t.Helper()
 	raw, err := os.ReadFile("../Makefile")
@@ -251,8 +253,8 @@ func targets(t *testing.T, block string) {
 	}
 }
 
-// netcat sends standard input to the Unix socket that its last argument names and
-// prints what comes back, as nc -N -U does.
+// netcat sends standard input to the Unix socket that its last argument names and prints the
+// reply, like nc -N -U.
 func netcat() int {
 	c, err := net.Dial("unix", os.Args[len(os.Args)-1])
 	if err != nil {

@@ -7,16 +7,14 @@ import (
 	"strings"
 )
 
-// An example is a block of a page that is fenced as console: lines that begin with
-// "$ " are typed, the lines below are what is seen, on standard output and standard
-// error together; … stands for whatever comes there, within a line, and a line of …
-// alone for any lines. Blocks fenced as toml are settings files. A page may hold no
-// other kind of block but sh, which names targets of make, cmd and powershell, which are of
-// Windows, and text, which is no
-// example.
+// An example is a block of a page fenced as console. Lines that begin with "$ " are commands. The
+// lines below a command are its standard output and standard error together. … matches any text
+// within a line, and a line that holds only … matches any lines. Blocks fenced as toml are
+// settings files. The other allowed kinds are sh, which names make targets, cmd and powershell,
+// which are for Windows, and text, which is not an example.
 var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// looksLike compares what was seen with what a page says.
+// looksLike compares the output with the expectation on a page.
 func looksLike(got, want string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)^\s*`)

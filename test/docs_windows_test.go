@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The first session of the page on Windows, typed in an empty home, shows what the page
-// says.
+// The first session of the Windows page prints what the page shows. It runs in an empty home
+// directory.
 func TestExamplesOfTheWindowsPage(t *testing.T) {
 	raw, err := os.ReadFile("../docs/windows.md")
 	if err != nil {
@@ -33,7 +33,8 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 		cmd := exec.Command("cmd.exe")
 		cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + line + `"`}
 		cmd.Env, cmd.Dir = env, home
-		seen, err := os.CreateTemp(home, "seen-*") // a file: a service that it starts keeps it open
+		// a file, because a service started by the line keeps the output open
+		seen, err := os.CreateTemp(home, "seen-*")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Doctor finds files that others may use, and a runner that does not answer.
+// Doctor finds files that other users can access, and a runner that does not answer.
 func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "true")
@@ -21,7 +21,7 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	os.Chmod(q.path("queuectl.sock"), 0o600)
 	for _, c := range []struct {
 		mode   os.FileMode
-		advice string // "" if there must be no finding
+		advice string // "" if doctor must have no finding
 	}{{0o711, ""}, {0o755, "run: chmod 700 " + q.dir}, {0o700, ""}} {
 		os.Chmod(q.dir, c.mode)
 		var got []string

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// diagnosis is what doctor finds.
+// diagnosis holds the findings of doctor.
 type diagnosis struct {
 	Level    string
 	Findings []struct{ Check, Level, Message, Next string }
@@ -32,7 +32,7 @@ func (q *queue) doctor(args ...string) diagnosis {
 	return d
 }
 
-// diagnosed wants doctor to fail a check, with these words in what it says.
+// diagnosed checks that doctor reports a failure of a check with the given words.
 func (q *queue) diagnosed(planted, check, words string, args ...string) {
 	q.Helper()
 	d := q.doctor(args...)
@@ -44,7 +44,7 @@ func (q *queue) diagnosed(planted, check, words string, args ...string) {
 	q.Errorf("%s: doctor did not find it: %+v", planted, d)
 }
 
-// healthy wants doctor to find nothing to mend.
+// healthy checks that doctor reports no failure.
 func (q *queue) healthy(when string) {
 	q.Helper()
 	if d := q.doctor("--verify"); d.Level == "failure" {
@@ -52,7 +52,7 @@ func (q *queue) healthy(when string) {
 	}
 }
 
-// plant changes the database as another program would.
+// plant changes the database behind the service's back.
 func (q *queue) plant(statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?_pragma=busy_timeout(5000)")
@@ -65,7 +65,7 @@ func (q *queue) plant(statement string) {
 	}
 }
 
-// mend does what doctor says about rows that do not agree.
+// mend follows doctor's advice for inconsistent rows.
 func (q *queue) mend() {
 	q.Helper()
 	file := q.path("mend.db")
@@ -77,8 +77,8 @@ func (q *queue) mend() {
 	q.healthy("after backup and restore")
 }
 
-// Doctor finds a program on the disk that is newer than the service, and after the
-// restart that it names finds nothing.
+// Doctor reports that the program on disk is newer than the service. After the restart that it
+// recommends, it reports nothing.
 func TestDoctorFindsANewerProgram(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -101,7 +101,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	q.diagnosed("without the service's program", "program", "is missing")
 }
 
-// On a network file system the service does not start, and doctor says why.
+// The service does not start on a network file system, and doctor says why.
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")
@@ -120,8 +120,8 @@ func TestNetworkFileSystem(t *testing.T) {
 	}
 }
 
-// A queue whose service does not run is looked at in its folder; one that another
-// program has damaged is told of, with what to do.
+// Without a running service, doctor reads the files of the queue. It reports damage by other
+// programs and says how to fix it.
 func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "true")
@@ -141,8 +141,8 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q.diagnosed("a missing database", "database", "queuectl.db is missing")
 }
 
-// Looking at a stopped queue makes nothing in its folder, whoever looks: what root had
-// made there would keep the owner's service from starting.
+// Doctor creates no files for a stopped queue, regardless of the user who runs it. Files created
+// by root would prevent the owner's service from starting.
 func TestDoctorMakesNothing(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "true")
@@ -164,7 +164,7 @@ func TestDoctorMakesNothing(t *testing.T) {
 		t.Errorf("it made %v of %v", after, before)
 	}
 	if os.Geteuid() != 0 {
-		return // nobody else gets into another's folder
+		return // only root can access another user's directory
 	}
 	const other = 65534
 	if err := os.Chown(q.dir, other, other); err != nil {
@@ -178,8 +178,7 @@ func TestDoctorMakesNothing(t *testing.T) {
 	}
 }
 
-// Doctor finds what is planted in a queue that runs, says what to do, and what it says
-// helps.
+// Doctor finds faults planted in a running queue and says how to fix them, and the advice works.
 func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
@@ -235,7 +234,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.healthy("with its name back")
 }
 
-// Where no queue is yet, what doctor says to begin with names the folder that was asked for.
+// If no queue exists yet, doctor's advice for starting one names the requested directory.
 func TestDoctorNamesTheFolder(t *testing.T) {
 	q := newQueue(t, "")
 	r := q.cli("doctor", "--dir", "nothing-yet")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// drain answers once no job can start any more, also where the runner does not answer: a job
-// that it was sent before is not started by it later.
+// drain returns once no job can start, even if the runner does not answer. The runner does not
+// start a job later that it received before the drain.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -39,7 +39,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.end(sent)
 }
 
-// begun returns how many attempts the runners have noted in their running tables.
+// begun returns the number of attempts that the runners have recorded in their running tables.
 func (q *queue) begun() (n int) {
 	const slot = 64 // bytes; the first slot holds the header
 	tables, _ := filepath.Glob(q.runners() + "/*/running")
@@ -54,8 +54,9 @@ func (q *queue) begun() (n int) {
 	return n
 }
 
-// A stopped runner may have noted an attempt without having started its process. It may still start the job when it
-// is continued. A drain reports that, even after a restart of the service, and is complete once the job has started.
+// A stopped runner may have recorded an attempt without having started its process. It may still
+// start the job when it continues. A drain reports that, even after a restart of the service, and
+// is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	q.env = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.path("go")}
@@ -82,8 +83,8 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	}
 }
 
-// If a node's runner has noted a job but does not start it, a drain fails, even if it is requested on another node.
-// Other cluster-wide changes still work.
+// If a node's runner has recorded a job but does not start it, a drain fails, even if it is
+// requested on another node. Other cluster-wide changes still work.
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

@@ -31,14 +31,14 @@ func (q *queue) startTraced(trace string, options ...string) {
 	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
 	q.Cleanup(func() {
-		q.killRunners() // strace ends with the last process it follows
+		q.killRunners() // strace ends only after the last process that it traces
 		q.kill()
 	})
 }
 
-// No answer is written before an fsync of the WAL that began after the job was
-// written to it has returned 0: with one client and with 64, and the check notices
-// when there is no fsync.
+// The service replies to an enqueue only after an fsync of the WAL returned 0, and that fsync
+// began after the job was written to the WAL. This holds for one client and for 64. The check
+// itself notices when there is no fsync.
 func TestNoAnswerBeforeFsync(t *testing.T) {
 	needs(t, "strace")
 	for _, c := range []struct {
@@ -88,8 +88,8 @@ var (
 	pidOf   = regexp.MustCompile(`^(\d+) +`)
 )
 
-// answersBeforeFsync reads a trace and counts the answers, and those that were
-// written before an fsync of the WAL begun after their job was.
+// answersBeforeFsync reads a trace. It counts the replies, and those that are early: sent before
+// the end of an fsync that began after their job was written to the WAL.
 func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 	f, err := os.Open(trace)
 	if err != nil {
@@ -97,12 +97,12 @@ func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 	}
 	defer f.Close()
 	const (
-		written = 1 + iota // in the WAL
-		syncing            // an fsync has begun since
+		written = 1 + iota // the job is in the WAL
+		syncing            // an fsync has begun since then
 		synced
 	)
 	stage := map[string]int{}
-	under := map[string][]string{} // by pid: the tokens that its fsync covers
+	under := map[string][]string{} // jobs that a thread's current fsync covers, by thread id
 	done := func(tokens []string) {
 		for _, token := range tokens {
 			stage[token] = synced
@@ -149,9 +149,8 @@ func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 	return early, answers
 }
 
-// Whichever fsync or write of the database fails, with EIO or ENOSPC, no
-// acknowledged job is lost: the service answers an error or stops with 74, and
-// after a new start all that was acknowledged is there.
+// If any fsync or write of the database fails with EIO or ENOSPC, no acknowledged job is lost. The
+// service returns an error or exits with 74, and after a restart all acknowledged jobs exist.
 func TestDiskErrorsLoseNothing(t *testing.T) {
 	t.Parallel()
 	needs(t, "strace")
@@ -183,8 +182,8 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// enqueueUnderFault starts a service whose n-th call fails on each thread once it
-// answers, and enqueues until it stops.
+// enqueueUnderFault starts a service in which, once it answers, the n-th call on each thread and
+// all later ones fail. It enqueues jobs until the service stops.
 func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]bool, code int) {
 	q.start("--workers", "0")
 	pid := fmt.Sprint(q.cmd.Process.Pid)
@@ -226,15 +225,15 @@ func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]b
 	return acked, code
 }
 
-// On a disk of 24 MB that fills up, jobs are refused with no_space before the
-// database meets the end of it, what was acknowledged runs, and once there is
-// space again new jobs are taken. It needs root, for the disk.
+// While a disk of 24 MB fills up, the service refuses new jobs with no_space before the database
+// runs out of space. Acknowledged jobs run. When space is free again, the service accepts new
+// jobs. The test needs root to mount the disk.
 func TestSmallDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
 	}
 	needs(t, "mkfs.ext4")
-	t.Parallel() // half a minute of it is waiting for the next look at the disk
+	t.Parallel() // spends half a minute waiting for the service's next check of the disk
 	q := newQueue(t, "")
 	disk := q.mount("24M")
 	q.start("--workers", "2")
@@ -254,16 +253,17 @@ func TestSmallDisk(t *testing.T) {
 	q.until("new jobs are taken again", 40*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
 }
 
-// fillDisk enqueues jobs, which wait for the gate and have output, while a file
-// takes the rest of the disk, until they are refused; it returns the acknowledged
-// ones.
+// fillDisk enqueues jobs that wait for the gate and then print output, while a file takes the rest
+// of the disk. It stops when the service refuses jobs, and returns the acknowledged ones.
 func (q *queue) fillDisk(filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {
 		q.Fatal(err)
 	}
 	defer f.Close()
-	block := make([]byte, 512<<10) // a look at the disk each tenth of a second would come too late
+	// The block is large, so that the disk fills up before the service's check notices it. The service
+	// checks ten times a second.
+	block := make([]byte, 512<<10)
 	for range 400 {
 		r := q.cli("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
 		if r.code == 5 && strings.Contains(r.err, "free") {
@@ -274,7 +274,7 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 			if err := syscall.Statfs(filepath.Dir(filler), &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < 3<<19 {
 				q.Errorf("only %d bytes were left when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
 			}
-			// What is left goes too: running jobs must still be recorded.
+			// The rest of the disk is filled too: results of running jobs must still be recorded.
 			for err == nil {
 				_, err = f.Write(block)
 			}
@@ -285,13 +285,13 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 			q.Fatalf("enqueue: exit code %d: %s", r.code, r.err)
 		}
 		acked = append(acked, j.ID)
-		f.Write(block) // when it is full the refusal follows
+		f.Write(block) // when the disk is full, the refusal follows
 	}
 	q.Fatal("the disk was never full")
 	return nil
 }
 
-// filled fills a disk to the last byte, with one file.
+// filled fills a disk to the last byte with one file.
 func filled(t *testing.T, disk string) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(disk, "filler"))
@@ -307,8 +307,7 @@ func filled(t *testing.T, disk string) *os.File {
 	return f
 }
 
-// A service that cannot begin because the disk is full says so, and ends when it is told
-// to.
+// A service that cannot start because the disk is full says so, and ends on request.
 func TestStartOnAFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -341,8 +340,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A service that is started while the disk is full, after a crash and also without its
-// database's shared memory, waits for space and is ready once there is some.
+// A service that starts on a full disk waits for space, and is ready once there is some. This
+// holds after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -378,7 +377,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			case err := <-ended:
 				ended <- err
 				t.Fatalf("it ended: %v, %s", err, errs)
-			case <-time.After(2 * time.Second): // in which it tries again and again
+			case <-time.After(2 * time.Second): // time for several retries
 			}
 			if text := errs.String(); strings.Contains(text, "ready on") || !strings.Contains(text, "once there is space") {
 				t.Errorf("on a full disk it said %s", text)
@@ -392,8 +391,8 @@ func TestStartWaitsForSpace(t *testing.T) {
 	}
 }
 
-// watchdog hears what the service tells a system whose watchdog waits for 0.4 s; the
-// function waits for so many signs of life.
+// watchdog makes the service believe that systemd supervises it with a watchdog of 0.4 s. beats
+// waits for n keep-alive messages.
 func (q *queue) watchdog() (beats func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
@@ -418,7 +417,8 @@ func (q *queue) watchdog() (beats func(n int)) {
 	}
 }
 
-// A service whose user has all the connections that one may have lives.
+// A service whose user has reached the maximum number of connections keeps sending keep-alive
+// messages.
 func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -427,15 +427,17 @@ func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 	beats(1)
 	q.must("config", "set", "max_connections_per_user", "2")
 	q.must("enqueue", "--id", "waits", "true")
-	q.until("one more is refused", 20*time.Second, func() bool { // for they are busy: those that are not yet give way
-		fmt.Fprintln(q.dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`) // which may be refused by now
+	// The open connections must be busy, because the service closes idle ones to admit a new one.
+	q.until("one more is refused", 20*time.Second, func() bool {
+		// This request may itself be refused by now.
+		fmt.Fprintln(q.dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
 		return q.cli("status").code != 0
 	})
 	beats(100)
 }
 
-// A service whose disk is full lives: systemd hears of it, or would end it again and
-// again, with all that it still answers.
+// A service whose disk is full keeps sending keep-alive messages. Otherwise systemd would kill it
+// repeatedly, with all requests that it can still answer.
 func TestAFullDiskIsASignOfLife(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -454,6 +456,6 @@ func TestAFullDiskIsASignOfLife(t *testing.T) {
 		f.Write(make([]byte, 4096))
 		return strings.Contains(q.cli("config", "set", "priority", "6").err, "space")
 	})
-	beats(100) // of which some were on their way
+	beats(100) // more than could have been in transit
 	q.must("status")
 }

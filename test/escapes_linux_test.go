@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// A job's invisible characters are escaped wherever they are printed within our own text, both on a terminal and in a
-// pipe. In a pipe, colours are escaped too, so that nothing is dropped. logs prints the job's output unchanged.
+// Invisible characters of a job are escaped wherever queuectl prints them within its own text,
+// both on a terminal and in a pipe. In a pipe, colours are escaped too, so that nothing is
+// dropped. logs prints the job's output unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

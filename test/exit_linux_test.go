@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Ctrl-C leaves the job running and says how to come back; a second one, or
-// --cancel-on-exit, cancels it. All end with 130, and so does wait.
+// Ctrl-C leaves the job running and says how to follow it again. A second Ctrl-C, or
+// --cancel-on-exit, cancels the job. run and wait exit with 130 in all cases.
 func TestInterrupted(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -40,14 +40,14 @@ func TestInterrupted(t *testing.T) {
 	q.must("cancel", "job0", "job3")
 }
 
-// publicPath is one that anybody may search: with another, what is not found may be
-// what may not be seen.
+// publicPath contains only directories that every user may search. With other directories, a
+// missing program could be reported as one that may not be accessed.
 const publicPath = "PATH=/usr/bin:/bin"
 
-// killed is the exit code of a job that was killed, and saysKilled what run says of it.
+// killed is the exit code of a job that was killed, and saysKilled is how run describes it.
 const killed, saysKilled = 137, "signal 9"
 
-// endsHere are the ends of jobs that there are on this system alone.
+// endsHere lists the ends of jobs that exist only on this system.
 var endsHere = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},

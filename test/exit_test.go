@@ -14,20 +14,19 @@ import (
 	"time"
 )
 
-// following is a verb that follows a job which runs, and what it has said and printed.
+// following is a command that follows a running job, with its stderr (said) and stdout (printed).
 type following struct {
 	*exec.Cmd
 	said, printed lockedBuffer
 }
 
-// follow starts a job that runs until it is ended, and a verb that follows it: run,
-// or wait.
+// follow starts a job that runs until it is ended, and a command that follows it: run or wait.
 func (w *wire) follow(id, verb string, flags ...string) *following {
 	w.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		quick := w.enqueue(fields{"command": "true"}) // tells that it waits
+		quick := w.enqueue(fields{"command": "true"}) // its end shows that wait is waiting
 		w.must(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
 	}
@@ -43,7 +42,7 @@ func (w *wire) follow(id, verb string, flags ...string) *following {
 	return f
 }
 
-// ends wants the verb to end with a code, and says what it printed.
+// ends checks the exit code of the command and returns what it printed.
 func (f *following) ends(t *testing.T, code int) string {
 	t.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { f.Process.Kill() })
@@ -55,7 +54,7 @@ func (f *following) ends(t *testing.T, code int) string {
 	return f.said.String()
 }
 
-// What others do to a job that is followed has its exit code too.
+// The exit code of run and wait also reflects what other users do to the job.
 func TestExitCodeOfWhatOthersDo(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -80,7 +79,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 						t.Errorf("it says %q, want %q", said, c.says)
 					}
 					if q.cmd != nil {
-						q.stop() // decently: it may be about to start another runner
+						q.stop() // a regular stop, because the service may be about to start another runner
 					}
 				})
 			}
@@ -88,10 +87,10 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 	}
 }
 
-// betweenAttempts is what run says of an attempt that another one follows.
+// betweenAttempts matches the line of run about a failed attempt that is retried.
 var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
-// A job that was removed does not end any more.
+// If the job is removed, run and wait report that it will not end.
 func TestExitCodeOfARemovedJob(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
@@ -110,15 +109,16 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	}
 }
 
-// A job that comes by the name of one that was removed is another: who followed that
-// one does not go on with it.
+// A new job with the name of a removed job is a different job. A client that follows the removed
+// job does not continue with the new one.
 func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w, slow := q.dial(), q.dial()
 	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.runs("job")
 	slow.say(request("logs", `{"id":"job","follow":true}`))
-	if a, err := slow.read(); err != nil || a.Error != nil { // and then nothing, so that it waits for us
+	// The client reads no further, so the service waits for it.
+	if a, err := slow.read(); err != nil || a.Error != nil {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	w.good("rm", fields{"id": "job", "force": true}, nil)
@@ -137,8 +137,9 @@ func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
 	}
 }
 
-// Of several jobs the first that did not complete decides, in the order given;
-// --any ends with the first that ends, and a timeout is one whatever has ended.
+// With several jobs, the first one in the given order that did not complete decides the exit code.
+// --any ends with the first job that ends. A timeout has its exit code regardless of the jobs that
+// have ended.
 func TestWaitForSeveral(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -176,7 +177,8 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
-// Whatever selects the jobs, none to wait for is success, and an ended one counts as in wait ID.
+// However jobs are selected, waiting for an empty selection succeeds. An ended job counts as in
+// "wait ID".
 func TestWaitForASelection(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	user := strings.TrimSpace(q.must("whoami", "--json"))
@@ -200,14 +202,16 @@ func TestWaitForASelection(t *testing.T) {
 	for _, words := range selectors {
 		code := 5
 		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") || strings.HasSuffix(words, "done") {
-			code = 0 // --all and --user select jobs that have not ended, done those that completed or were cancelled
+			// --all and --user select jobs that have not ended; done selects those that completed or were
+			// cancelled.
+			code = 0
 		}
 		check(words, code)
 	}
 }
 
-// A job that names a missing file is enqueued with a warning, and fails without a retry. A shell that does not find a
-// command is retried.
+// A job that names a missing file is enqueued with a warning, and fails without a retry. A shell
+// that does not find a command is retried.
 func TestMissingFilesAreNotRetried(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	missing := filepath.ToSlash(q.path("missing"))
@@ -221,7 +225,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "start no-such-program: "},
 		{"--env PATH=" + filepath.ToSlash(q.dir) + " -- no-such-program", "", "start no-such-program: "},
 	}
-	if runtime.GOOS != "windows" { // which has no systemd credentials
+	if runtime.GOOS != "windows" { // Windows has no systemd credentials
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {
@@ -274,23 +278,26 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 type jobEnd struct {
 	args   string
 	code   int
-	reason string // of the job
-	says   string // on stderr of run, beside what the job says
+	reason string // reason stored with the job
+	says   string // stderr of run, in addition to the job's stderr
 }
 
-// Each way in which a job ends has its exit code, from run as from wait, before the
-// end as after it. What is wrong in the words is 125: test/script/run.txtar has it.
+// Each way in which a job ends has its own exit code, the same from run and from wait, whether
+// they start before or after the end. Invalid arguments exit with 125, see test/script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := serving(t, "--workers", "8")
 	script := q.write("not-executable"+extension, "not a program\n")
 	for _, c := range append([]jobEnd{
 		{"true", 0, "", ""},
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
-		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""}, // 1, then 0
-		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""}, // not ours
+		// The first attempt exits with 1, the second with 0.
+		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
+		// The exit code is the job's, even if queuectl uses the same code for another purpose.
+		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
 		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""}, {"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
 		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
-		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""}, // of the last attempt
+		// exit code of the last attempt
+		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""},
 		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
 		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
 		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
@@ -324,8 +331,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 	}
 }
 
-// submitting is a verb that enqueues a job without retries, of words that a shell
-// reads, or of one line if they hold no flag.
+// submitting returns a command that enqueues a job without retries. words is a list of shell
+// words, or one command line if it begins with no flag.
 func (q *queue) submitting(verb, words string) *exec.Cmd {
 	if !strings.HasPrefix(words, "-") {
 		words = "'" + words + "'"

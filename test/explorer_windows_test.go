@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// explorerRole has this program start the one that it names, as Explorer does at logon and by a double click.
+// explorerRole makes this test binary start the program that it names, as Explorer does at logon
+// and on a double click.
 const explorerRole = "QUEUECTL_TEST_EXPLORER"
 
 func explore() (code int) {
@@ -23,7 +24,8 @@ func explore() (code int) {
 	return cmd.ProcessState.ExitCode()
 }
 
-// What Explorer starts works as what a prompt starts: at logon it starts a person's own service.
+// Programs started by Explorer behave like programs started from a prompt: at logon it starts a
+// person's service.
 func TestStartedByExplorer(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

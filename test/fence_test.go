@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// staleStarts has a dead service's STARTs wait in the runner until its successor
-// has said hello and started the same jobs, and returns the rig after both were
-// let go. more are further failpoints.
+// staleStarts makes the START frames of a service wait in the runner. Then the service is killed,
+// and its successor says hello and starts the same jobs. staleStarts returns the rig after all
+// frames were released. more lists further failpoints.
 func staleStarts(t *testing.T, jobs int, more string) *rig {
 	t.Helper()
 	r := newRig(t, "failpoint")
@@ -23,10 +23,12 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 			t.Fatal(err)
 		}
 	}
-	// One claim takes them all: after 50 ms without a start the service recalls them and claims nothing else.
+	// One claim takes all jobs. After 50 ms without a start the service recalls them and claims
+	// nothing else.
 	r.must("worker", "scale", fmt.Sprint(2*jobs))
 	r.until("all jobs are claimed", 5*time.Second, func() bool { return r.reserved() == jobs })
-	time.Sleep(100 * time.Millisecond) // the STARTs were sent right after; nothing tells that they have arrived
+	// The service sends the START frames right after the claim. The test cannot observe their arrival.
+	time.Sleep(100 * time.Millisecond)
 	r.kill()
 	r.start("--workers", fmt.Sprint(2*jobs))
 	r.until("all jobs are claimed again", 5*time.Second, func() bool { return r.reserved() == jobs })
@@ -37,8 +39,8 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 	return r
 }
 
-// A START that a dead service had sent, read after the next service said hello,
-// is refused: its job runs once. Without the fence it runs twice.
+// The runner rejects a START of a dead service that it reads after the next service's hello, so
+// the job runs once. Without the fence the job runs twice.
 func TestTheFenceBites(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
@@ -56,7 +58,7 @@ func TestTheFenceBites(t *testing.T) {
 	})
 	t.Run("without the fence", func(t *testing.T) {
 		if !lastWordsLast {
-			return // there is nothing for it to keep out
+			return // stale frames cannot arrive late on this system
 		}
 		r := staleStarts(t, jobs, ",nofence")
 		r.until("the saboteur was caught", 10*time.Second, func() bool {
@@ -70,8 +72,8 @@ func TestTheFenceBites(t *testing.T) {
 	})
 }
 
-// A panic while a request is answered costs that request an answer of internal;
-// the connection and the service live.
+// If a request handler panics, that request gets an error with the code internal. The connection
+// and the service survive.
 func TestPanicInHandler(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	q.env = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
@@ -92,8 +94,8 @@ func TestPanicInHandler(t *testing.T) {
 	}
 }
 
-// A panic in the writer stops the service at once, and what was acknowledged is
-// there when it is started again.
+// A panic in the writer stops the service immediately. All acknowledged jobs exist after the next
+// start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
 	eachCommit(t, "panic", func(r *rig) {
 		if err := <-r.ended; err == nil {
@@ -103,8 +105,9 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 	})
 }
 
-// When the answer to an enqueue is lost, because the service died after the
-// commit or because the client did, the key finds the job: once, with its id.
+// The reply to an enqueue may be lost because the service dies after the commit or because the
+// client dies. A repeated request with the same key then finds the job. The job exists once, with
+// its id.
 func TestKeyFindsTheJob(t *testing.T) {
 	eachCommit(t, "kill", func(r *rig) {
 		if !r.gone(5 * time.Second) {
@@ -124,7 +127,7 @@ func TestKeyFindsTheJob(t *testing.T) {
 		return q.peek(`SELECT count(*) FROM jobs`) == clients
 	})
 	for _, w := range gone {
-		w.Close() // unread
+		w.Close() // without reading the reply
 	}
 	w := q.dial()
 	seen := map[string]bool{}
@@ -141,15 +144,14 @@ func TestKeyFindsTheJob(t *testing.T) {
 	}
 }
 
-// eachCommit breaks the service at its n-th commit, for the first few n, while a
-// client enqueues; died is called when it must be down. Every job that was
-// acknowledged must then be there, and the key of the one that was not must find
-// it if it is.
+// eachCommit breaks the service at its n-th commit, for the first few n, while a client enqueues.
+// It calls died when the service must be down. Then every acknowledged job must exist. If the
+// unacknowledged job exists, its key must find it.
 func eachCommit(t *testing.T, how string, died func(*rig)) {
 	t.Helper()
 	r := newRig(t, "failpoint")
 	acked, found := 0, 0
-	for n := 1; n <= 8 || found == 0 && n <= 40; n++ { // the service commits for itself as well
+	for n := 1; n <= 8 || found == 0 && n <= 40; n++ { // the service also commits for itself
 		r.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", how, n)}
 		ready := r.tryStart("--workers", "0") == nil
 		params := r.params("k00000", rigJob{size: 10})

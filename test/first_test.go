@@ -4,7 +4,7 @@ package test
 
 import "testing"
 
-// A command put in the queue runs, and its exit code and output are kept.
+// An enqueued command runs, and its exit code and output are stored.
 func TestEchoCompletes(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "2")

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A runner whose folder is removed ends, with what it runs, for no service could find it:
-// where there is a service its jobs are given back, else they are lost. Either is recorded,
-// and no tree lives on beside its repetition.
+// A runner whose directory is removed ends itself and its jobs, because no service could find it.
+// With a service, its jobs return to the queue; without one, they are lost. Both are recorded. No
+// process tree survives to run at the same time as the job's next attempt.
 func TestRunnerWithoutFolderEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -41,7 +41,8 @@ func TestRunnerWithoutFolderEnds(t *testing.T) {
 			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
 				t.Errorf("got %+v, want the first attempt %s, and another one", j, c.reason)
 			}
-			for _, a := range j.History[1 : len(j.History)-1] { // that the runner was sent, and never began
+			// These attempts were sent to the runner and never started.
+			for _, a := range j.History[1 : len(j.History)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
 					t.Errorf("got %+v, want none between the first and the last that ran", j.History)
 				}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Where more jobs of a queue run than are followed at once, the others are printed at their ends.
+// If more jobs of a queue run than can be followed concurrently, the output of the others is
+// printed when they end.
 func TestFollowAFullQueue(t *testing.T) {
 	q := serving(t, "--workers", "40")
 	w := q.dial()

@@ -19,20 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two users who are neither root nor the one that runs the tests.
+// Two users who are neither root nor the user that runs the tests.
 const (
 	attacker = 61234
 	victim   = 61235
 )
 
-// tap is a server that takes what clients say, a line each, and answers nothing.
+// tap is a server that records what clients send, one line each, and never replies.
 type tap struct {
 	path  string
 	lines chan string
 }
 
-// tapAs makes a socket as a user does, with a tap behind it: to those who connect
-// the kernel names whoever listened. Only root may name another user.
+// tapAs creates a socket as a given user, served by a tap. The kernel reports that user to clients
+// that connect. Only root may name another user.
 func tapAs(t *testing.T, uid int, path string) *tap {
 	t.Helper()
 	var l net.Listener
@@ -40,9 +40,10 @@ func tapAs(t *testing.T, uid int, path string) *tap {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		if uid != os.Geteuid() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 			id := uintptr(uid)
-			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 { // of this thread alone
+			// The raw system call changes only this thread.
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
 				err = errno
 				return
 			}
@@ -50,7 +51,7 @@ func tapAs(t *testing.T, uid int, path string) *tap {
 		l, err = net.Listen("unix", path)
 	})
 	thread.Wait()
-	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // all may connect
+	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // every user may connect
 		t.Fatalf("listen as uid %d: %v", uid, err)
 	}
 	p := &tap{path: path, lines: make(chan string, 16)}
@@ -62,7 +63,8 @@ func tapAs(t *testing.T, uid int, path string) *tap {
 				return
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
-			line, _ := bufio.NewReader(c).ReadString('\n') // that it ended without one is told too
+			// a connection that ends without a line is recorded too
+			line, _ := bufio.NewReader(c).ReadString('\n')
 			p.lines <- line
 			c.Close()
 		}
@@ -74,8 +76,8 @@ func tapAs(t *testing.T, uid int, path string) *tap {
 	return p
 }
 
-// told is all that clients have said so far. Connections are taken one after
-// another, so a last one of our own comes behind all theirs.
+// told returns what clients have sent so far. The tap serves connections one after another, so
+// told opens a last one and reads up to its line.
 func (p *tap) told(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)
@@ -95,8 +97,7 @@ func (p *tap) told(t *testing.T) (text string) {
 	return text
 }
 
-// openQueue is a queue in whose folder every user may run the program and make a
-// socket.
+// openQueue returns a queue in whose directory every user may run the program and create a socket.
 func openQueue(t *testing.T) *queue {
 	t.Helper()
 	t.Parallel()
@@ -108,7 +109,7 @@ func openQueue(t *testing.T) *queue {
 	return q
 }
 
-// asUser makes a command one of another user.
+// asUser makes a command run as another user.
 func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	if uid != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
@@ -116,9 +117,9 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	return cmd
 }
 
-// What a client would send is told to its own user's server, root's and the
-// service account's, and to nobody else's: commands and variables are secrets.
-// Only root can act for others; other users test their own server.
+// A client sends requests only to a server that runs as its own user, as root or as the service
+// account, because commands and variables are secrets. Only root can act as other users, so other
+// users test only their own server.
 func TestForeignServersAreToldNothing(t *testing.T) {
 	q := openQueue(t)
 	type row struct {
@@ -156,8 +157,8 @@ func TestForeignServersAreToldNothing(t *testing.T) {
 	}
 }
 
-// whereServiceIs makes words a command of the victim on a machine on which the
-// service's account has a uid.
+// whereServiceIs makes words a command of the victim on a machine on which the service account has
+// the given uid.
 func (q *queue) whereServiceIs(uid int, words []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.write("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
@@ -168,12 +169,12 @@ func (q *queue) whereServiceIs(uid int, words []string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)}, words...)...)
 }
 
-// However the socket was chosen and whatever is asked, a foreign server ends the
-// command as a refusal does, and no service is started beside it.
+// Every command ends with a refusal if the server belongs to another user, regardless of how the
+// socket was chosen. The command does not start a second service.
 func TestForeignServerEndsEveryVerb(t *testing.T) {
 	q := openQueue(t)
 	servers := []int{os.Geteuid()}
-	if os.Geteuid() == 0 { // nobody else can be another user
+	if os.Geteuid() == 0 { // only root can act as another user
 		servers = append(servers, attacker)
 	}
 	for _, server := range servers {
@@ -221,8 +222,8 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 	}
 }
 
-// In a user namespace that has no numbers for users every server looks like the
-// client's own: none is told anything.
+// In a user namespace without a uid mapping every server appears to run as the client's own user.
+// The client sends nothing to any of them.
 func TestServerOfAnUnmappedUserIsToldNothing(t *testing.T) {
 	q := openQueue(t)
 	p := tapAs(t, os.Geteuid(), q.path("s"))

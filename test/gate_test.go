@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A key of everybody's goes by the rule that is set, over a restart too, and not by what a job says.
+// A shared key uses the limit that the operator has set, also after a restart. A job cannot change
+// it.
 func TestGatesOfEverybody(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	refused := func(want string, args ...string) {
@@ -64,7 +65,8 @@ func TestGatesOfEverybody(t *testing.T) {
 	}
 }
 
-// A queue keeps its ended jobs, and their outputs, as it says itself; others are kept as the settings say.
+// A queue with its own retention settings keeps its ended jobs and their outputs accordingly.
+// Other queues use the general settings.
 func TestRetentionOfAQueue(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	if got := q.cli("queue", "set", "bulk", "--retention", "0s"); got.code != 2 || !strings.Contains(got.err, "retention") {
@@ -83,7 +85,7 @@ func TestRetentionOfAQueue(t *testing.T) {
 	}
 	count := func(name string) int { return len(strings.Fields(q.must("list", "-Q", name, "-q"))) }
 	looks := 0
-	look := func() { // a change of a setting has it look now
+	look := func() { // the change of a setting makes the service check immediately
 		looks++
 		q.must("config", "set", "retention_events", fmt.Sprint(1+looks%6, "d"))
 	}

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Jobs get units of a resource of their own, which they are told, and no unit is two jobs' at once, also
-// over kills of the service and its runners; what can never be had is refused.
+// Jobs get exclusive units of a resource and learn their names from the environment. No two jobs
+// hold the same unit at the same time, even across kills of the service and its runners. A request
+// for units that can never be available is refused.
 func TestUnitsAreOneJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -23,7 +24,7 @@ func TestUnitsAreOneJobs(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", need, r.code, r.err)
 		}
 	}
-	// Each unit is a lock that a job holds for as long as it has a process.
+	// Each unit is a lock, which a job holds as long as any of its processes lives.
 	script := q.write("take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
 [ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
 sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
@@ -37,7 +38,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	}
 	q.must("enqueue", "--file", q.write("jobs", lines.String()))
 	for i := range kills {
-		ran := q.counted("completed") // what was cut off runs alone then, and is poison if that happens three times
+		// An interrupted job runs alone afterwards, and is dead as poison after three interruptions.
+		ran := q.counted("completed")
 		q.until("some more have run", 30*time.Second, func() bool { return q.counted("completed") >= min(jobs, ran+8) })
 		if i%2 == 1 {
 			q.killRunners()
@@ -74,7 +76,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.must("wait", "more")
 }
 
-// A queue's concurrency and pause hold over a kill of the service, and a pause ends by itself.
+// A queue's concurrency and pause survive a kill of the service, and a pause with a duration ends
+// by itself.
 func TestQueuesOverRestarts(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	q.must("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
@@ -129,15 +132,16 @@ func TestQueuesOverRestarts(t *testing.T) {
 	q.must("wait", "later", "--timeout", "20")
 }
 
-// Once a pause is answered nothing of its queue starts, also of what a runner holds already; with freeze nothing
-// of it runs, also what had just been started.
+// After the reply to a pause no job of the queue starts, not even one that the runner already
+// holds. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
 	for round := range 12 {
 		name := fmt.Sprint("q", round)
 		w.batch(slices.Repeat([]fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name, "cwd": q.dir, "max_retries": 0}}, 40))
-		time.Sleep(time.Duration(round) * 3 * time.Millisecond) // some run by then, or are about to
+		// Some jobs run by then, others are about to start.
+		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
 		args, freeze := []string{"queue", "pause", name}, round%2 == 1
 		if freeze {
 			args = append(args, "--freeze")
@@ -162,7 +166,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 			})
 		}
 		started, ended := lines("started"), lines("ended")
-		time.Sleep(150 * time.Millisecond) // in which more would start and end
+		time.Sleep(150 * time.Millisecond) // enough time for more jobs to start and end
 		if now := lines("started"); now != started {
 			t.Errorf("round %d, freeze %t: %d jobs have started after the pause", round, freeze, now-started)
 		}
@@ -174,7 +178,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 	}
 }
 
-// Two queues with endless work and weights of 3 and 1 share the starts so.
+// Two queues with endless work and weights of 3 and 1 get starts in that proportion.
 func TestWeightsShareTheStarts(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("queue", "set", "three", "--weight", "3")
@@ -199,7 +203,7 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	}
 }
 
-// counted is how many jobs are in a state.
+// counted returns the number of jobs in a state.
 func (q *queue) counted(state string) (n int) {
 	for line := range strings.Lines(q.must("status")) {
 		if words := strings.Fields(line); len(words) == 2 && words[0] == state {
@@ -209,13 +213,15 @@ func (q *queue) counted(state string) (n int) {
 	return n
 }
 
-// soaks reports whether the figures are those of the contract, which take minutes: see make gates.
+// soaks reports whether the test runs at the scale that the contract promises, which takes
+// minutes: see "make gates".
 func soaks() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
-// A rate holds in every window, over kills of the service and of its runners, and is made use of.
+// A rate limit holds in every window, even across kills of the service and its runners, and is
+// used to its full extent.
 func TestRateOverKills(t *testing.T) {
 	q := serving(t, "--workers", "4")
-	long, kills := 4, 2 // s
+	long, kills := 4, 2 // long is in seconds
 	if soaks() {
 		long, kills = 60, 20
 	}
@@ -225,7 +231,8 @@ func TestRateOverKills(t *testing.T) {
 	}
 	q.must("enqueue", "-q", "--file", q.write("jobs", lines.String()))
 	for i := range kills {
-		time.Sleep(time.Duration(long) * time.Second / time.Duration(kills)) // which the rate is about
+		// The rate limits how many jobs start in this time.
+		time.Sleep(time.Duration(long) * time.Second / time.Duration(kills))
 		if i%2 == 0 {
 			q.kill()
 			q.start("--workers", "4")

@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// oldest is the commit of the oldest program that can open this one's database and speak to
-// its runners: the one that made its schema and its frames. It is "" where there is no history.
+// oldest returns the commit of the oldest program that is compatible with the current one: it can
+// open its database and exchange frames with its runners. That is the commit that last changed the
+// schema or the frames. It returns "" without a git history.
 func oldest() string {
 	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 
-// another is the program as another version of it: built from an earlier commit, or
-// from this tree under another number.
+// another returns the path of another version of the program: built from an earlier commit, or
+// from this tree with another version number.
 func another(t *testing.T, earlier func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
@@ -60,10 +61,9 @@ func another(t *testing.T, earlier func() string, version string) string {
 	return bin
 }
 
-// A service of another version works with the runner that it finds, older or newer:
-// that one keeps its jobs, whose pids, output and exit codes are their own to the end,
-// none runs twice, and a runner of the service's own version takes the new ones. After
-// its last job the old one is gone.
+// A service works with a runner of an older or newer version that it finds. That runner keeps its
+// jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a runner of the
+// service's version. The old runner ends after its last job.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
@@ -73,7 +73,7 @@ func TestGenerations(t *testing.T) {
 				t.Parallel()
 				q := newQueue(t, "")
 				if name == "schema" && way == "downgrade" {
-					q.bin = bins[1] // an older program cannot open what a newer one has made
+					q.bin = bins[1] // an older program cannot open a database that a newer one has changed
 					q.start("--workers", "1")
 					q.stop()
 				}
@@ -135,15 +135,15 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// A service whose program on the disk was replaced meanwhile gives its new jobs to the
-// runners that are started from there.
+// If the program on disk is replaced while the service runs, new jobs go to runners started from
+// the new program.
 func TestRunnerOfAReplacedProgram(t *testing.T) {
 	t.Parallel()
 	other := another(t, nil, "9.9.9")
 	q := newQueue(t, "")
 	q.bin = install(q, binary(t, ""), q.dir)
 	q.start("--workers", "1")
-	if err := os.Remove(q.bin); err != nil { // as a package does: the old file lives on in whoever runs it
+	if err := os.Remove(q.bin); err != nil { // like a package upgrade: running processes keep the old file
 		t.Fatal(err)
 	}
 	install(q, other, q.dir)
@@ -155,8 +155,8 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 	}
 }
 
-// A service that comes while a runner is about to end starts, hears how what that runs
-// ends, and has another runner for what is new.
+// A service can start while an old runner is about to end. It receives the results of that
+// runner's jobs, and starts another runner for new jobs.
 func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -174,7 +174,7 @@ func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 				sockets++
 			}
 		}
-		return sockets == 1 // the one that it listens on
+		return sockets == 1 // the socket on which the runner listens
 	})
 	syscall.Kill(old, syscall.SIGTERM)
 	q.start("--workers", "2")

@@ -18,8 +18,8 @@ func (q *queue) writeAs(name, text string) string {
 	return q.path(name)
 }
 
-// A file of tables is a graph of jobs: each has its table, what stands before them is for all, and a job
-// may name one that comes later.
+// A TOML file is a graph of jobs. Each job has a table, and the settings before the tables apply
+// to all jobs. A job may depend on a later one.
 func TestGraphOfTables(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	file := q.writeAs("graph.toml", `max_retries = 0
@@ -59,7 +59,8 @@ timeout = 1.5
 	}
 }
 
-// In a file of several requests a job may name one that comes much later.
+// A file may take several requests, and a job may depend on a job that comes much later in the
+// file.
 func TestDependenciesAheadInAFile(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	const n = 2500
@@ -84,7 +85,7 @@ func TestDependenciesAheadInAFile(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "base", "--delay", "1h", "true")
 	lines.Reset()
-	for i := range 11_500 { // all wait for one in the queue, and the last ones for some of these
+	for i := range 11_500 { // all depend on a job in the queue, and the last ones also on jobs of this file
 		parent := "base"
 		if i >= 10_000 {
 			parent = fmt.Sprint("k", i-10_000)

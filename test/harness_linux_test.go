@@ -18,33 +18,34 @@ import (
 )
 
 const (
-	extension  = "" // of a program's file
-	cutOff     = -1 // the exit code of a job that is ended: it has none
+	extension  = "" // suffix of executable files
+	cutOff     = -1 // the exit code of a job that was ended; -1 because it has none
 	network    = "is on NFS"
 	socketName = "queuectl.sock"
-	makeFolder = "mkdir -p" // as people are told to
+	makeFolder = "mkdir -p" // the command that messages recommend
 
-	// Where it takes long to start a process there are fewer jobs, by this factor, and
-	// more patience.
+	// ^On systems where starting a process is slow, tests run fewer jobs (divided by fewer) and wait
+	// longer (multiplied by patience).
 	fewer, patience = 1, 1
 
 	treesOutliveRunners = true
-	terminals           = true  // of jobs, given by the service
-	stopIsAnEvent       = false // it is a signal
-	lastWordsLast       = true  // what was said on a connection can be read when it was closed
+	terminals           = true  // the service can give jobs a terminal
+	stopIsAnEvent       = false // a stop is requested by a signal and not recorded as an event
+	lastWordsLast       = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// The main thread is the main goroutine's alone: others become another user's (see
-// connectAs), and the process would be that user's to stop.
+// The main thread runs only the main goroutine. Other threads may change their user (see
+// connectAs), and if the main thread did, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
-// begin starts a command, which here starts at the first time or not at all.
+// begin starts a command. On Linux it does not retry.
 func begin(cmd *exec.Cmd) error { return cmd.Start() }
 
-// neverBegan is for systems that fail to start programs now and then.
+// neverBegan is for systems on which starting a program fails now and then.
 func neverBegan(result) bool { return false }
 
-// role plays what this program is started as, if it is no test.
+// role runs this test binary in the role that its environment names. played is false if it has
+// none.
 func role() (code int, played bool) {
 	if folder := os.Getenv(diskRole); folder != "" {
 		if err := serveDisk(folder); err != nil {
@@ -66,26 +67,29 @@ func role() (code int, played bool) {
 	return 0, false
 }
 
-// host is what a queue may have on this system alone.
+// host holds what a queue can have only on this system.
 type host struct {
-	owner  *syscall.Credential // the service's account; nil is the account of this process
-	door   *os.File            // the service's socket; nil if the service makes it
-	pages  []*os.File          // sockets of the page
-	roots  string              // directory of root's runners; "" if the service has its own runners
-	prefix []string            // the command that runs the service's command, such as unshare; empty if none does
+	owner *syscall.Credential // account of the service; nil means the account of this process
+	door  *os.File            // socket passed to the service; nil if the service creates its socket
+	pages []*os.File          // sockets passed to the service for the web page
+	// directory of the runners that root starts; "" if the service starts its own
+	roots string
+	// command such as unshare that executes the service's command; may be empty
+	prefix []string
 }
 
-// attributes are those of the service's process, which no key reaches.
+// attributes returns the process attributes of the service. Its process group receives no signals
+// from the terminal.
 func (h *host) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: h.owner}
 }
 
-// environment is that of a user whose home is a folder.
+// environment returns the environment of a user with the given home directory.
 func environment(home string) []string {
 	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 }
 
-// serve is the service, not started yet.
+// serve returns the command of the service without starting it.
 func (q *queue) serve(args []string) *exec.Cmd {
 	words := append(slices.Concat(q.prefix, []string{q.bin}), args...)
 	cmd := exec.Command(words[0], words[1:]...)
@@ -93,7 +97,7 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	if q.door != nil {
 		handed, names = append(handed, q.door), append(names, "queuectl.socket")
 	}
-	if len(handed) > 0 { // as systemd does
+	if len(handed) > 0 { // pass the sockets like systemd
 		script := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`,
 			len(handed), strings.Join(names, ":"))
 		cmd = exec.Command("/bin/sh", append([]string{"-c", script}, words...)...)
@@ -103,25 +107,26 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	return cmd
 }
 
-// shellOf is a shell that runs a text.
+// shellOf returns a shell that runs a line.
 func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
-// tool is the word by which a job calls a program, whatever its PATH is.
+// tool returns the word by which a job can start a standard program, regardless of PATH.
 func tool(name string) string { return name }
 
-// tempFolder makes a folder that others are kept out of.
-func tempFolder() (string, error) { return os.MkdirTemp("", "qt") } // short: a socket's path has a limit
+// tempFolder creates a directory that other users cannot access.
+// the name is short because the length of a socket's path is limited
+func tempFolder() (string, error) { return os.MkdirTemp("", "qt") }
 
-// askToStop tells the service to end.
+// askToStop requests the end of the service.
 func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
 
-// kill ends a process, whatever it does.
+// kill kills a process.
 func kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 
-// askToEnd has a runner end with its jobs.
+// askToEnd requests that a runner ends itself and its jobs.
 func askToEnd(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
 
-// wasKilled reports whether a failpoint of the program ended it.
+// wasKilled reports whether a failpoint of the program killed it.
 func wasKilled(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -131,42 +136,43 @@ func wasKilled(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// runners is the folder of the queue's runners.
+// runners returns the directory of the queue's runners.
 func (q *queue) runners() string { return cmp.Or(q.roots, filepath.Join(q.dir, "runner")) }
 
-// isRunner reports whether a process is a runner of the folder.
+// isRunner reports whether a process is a runner in the given directory.
 func isRunner(pid int, folder string) bool {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(folder)))
 }
 
-// dial connects to the service of a folder.
+// dial connects to the service of a state directory.
 func dial(dir string) (net.Conn, error) { return net.Dial("unix", filepath.Join(dir, socketName)) }
 
-// listen takes the place of the service of a folder.
+// listen listens at the address of the service of a state directory.
 func listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, socketName))
 }
 
-// socketOf is what jobs are told of the service's socket.
+// socketOf returns the socket address that jobs get from the service.
 func (q *queue) socketOf() string { return q.path(socketName) }
 
-// halfClose ends what we say on a connection, if that can be done.
+// halfClose closes the sending direction of a connection. It returns false if that is not
+// possible.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
-// program that has them: of itself it does so for short jobs.
+// ahead names the failpoints that make a service prefetch jobs, and aheadTag is the build tag of a
+// program with these failpoints. Both are empty because the service prefetches short jobs anyway.
 const ahead, aheadTag = "", ""
 
-// ofRunner is in the words of what a runner has beside itself: in none, for there is
-// nothing.
+// ofRunner occurs in the command line of a runner's helper processes. It matches nothing, because
+// there are none on this system.
 const ofRunner = "\x00"
 
-// holding is the text of a job that takes a lock, which is held while the job or a
-// process that it has started lives.
+// holding returns a job's command that takes a lock. The lock is held while any process of the job
+// lives.
 func holding(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
 
-// free reports whether nobody holds the lock on a file.
+// free reports whether no process holds the lock on a file.
 func free(t testing.TB, path string) bool {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -177,14 +183,14 @@ func free(t testing.TB, path string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
-// lives reports whether a process runs; a zombie does not.
+// lives reports whether a process is alive. A zombie is not.
 func lives(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(raw), ") ")
 	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// processes lists those whose command line holds a word.
+// processes lists the processes whose command line contains a word.
 func processes(word string) (lines []string) {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range list {
@@ -196,8 +202,8 @@ func processes(word string) (lines []string) {
 	return lines
 }
 
-// related lists the processes that speak of a folder in their words or in their
-// environment, with their words; this one is none.
+// related maps the pids of the processes that have a directory in their command line or
+// environment to their command lines. This process is not included.
 func related(dir string) map[int]string {
 	list := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*")
@@ -212,7 +218,7 @@ func related(dir string) map[int]string {
 	return list
 }
 
-// peak is the most memory that a process has held, in bytes.
+// peak returns the highest resident memory of a process, in bytes.
 func peak(t testing.TB, pid int) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -229,7 +235,7 @@ func peak(t testing.TB, pid int) int64 {
 	return 0
 }
 
-// copyFolder copies all that a folder holds into another.
+// copyFolder copies the contents of a directory into another one.
 func copyFolder(from, to string) error {
 	out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput()
 	if err != nil {
@@ -238,27 +244,27 @@ func copyFolder(from, to string) error {
 	return err
 }
 
-// settle makes the home of a script: the program on the PATH.
+// settle prepares the home of a script: it puts the program on the PATH.
 func (s *shell) settle(bin string) error {
 	s.env = []string{"HOME=" + s.home, "PATH=" + s.home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC", "LANG=C.UTF-8"}
 	return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
 }
 
-// shellOf is a shell that runs a line of the script.
+// shellOf returns a shell that runs a line of the script.
 func (s *shell) shellOf(line string) *exec.Cmd { return shellOf(line) }
 
-// typed is a line of a script as a person of this system types it.
+// typed returns a line of a script as a user of this system would type it.
 func (s *shell) typed(line string) string { return line }
 
-// seen is what is printed as one of Unix sees it.
+// seen returns output in the form that it has on Unix.
 func (s *shell) seen(text string) string { return text }
 
-// userName is the name of the user of the tests.
+// userName returns the name of the user who runs the tests.
 func userName(t testing.TB) string {
 	return strings.TrimSpace(ran(t, exec.Command("id", "-un")).out)
 }
 
-// onScreen is what a command shows on a terminal of some width, and its exit code.
+// onScreen returns what a command shows on a terminal of the given width, and its exit code.
 func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) {
 	screen := newScreen(t, columns)
 	cmd.Stdout, cmd.Stderr = screen.tty, screen.tty
@@ -266,10 +272,10 @@ func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) 
 	return screen.text(t), code
 }
 
-// ownersAlone reports whether a file is its owner's alone.
+// ownersAlone reports whether only the owner of a file can access it.
 func ownersAlone(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
-// needs skips a test for want of a tool that CI installs.
+// needs skips a test if a tool that CI installs is missing.
 func needs(t testing.TB, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
@@ -277,15 +283,16 @@ func needs(t testing.TB, tool string) {
 	}
 }
 
-// install makes a program of the queue's folder of a file. Another process writes
-// it, for a program cannot be started while a fork of ours may have it open.
+// install copies a program into the queue's directory. A separate process writes the file, because
+// the kernel refuses to execute a program that a forked child of this process still has open for
+// writing (ETXTBSY).
 func (q *queue) install(from, name string) string {
 	q.Helper()
 	copyProgram(q, from, q.path(name))
 	return q.path(name)
 }
 
-// copyProgram copies a program to a path, in the place of what is there.
+// copyProgram copies a program to a path and replaces the file there.
 func copyProgram(t testing.TB, from, to string) {
 	t.Helper()
 	if out, err := exec.Command("install", "-m", "755", from, to).CombinedOutput(); err != nil {

@@ -21,7 +21,8 @@ import (
 	"time"
 )
 
-// binaries are built once: the program as shipped, and the one with failpoints.
+// binaries holds the paths of the built programs by build tag: the program as shipped, and the one
+// with failpoints. Each is built once.
 var binaries struct {
 	sync.Mutex
 	dir  string
@@ -33,7 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	flag.Parse()
-	// Most tests wait for other processes most of the time.
+	// Most tests spend most of their time waiting for other processes, so more of them run in
+	// parallel.
 	if most := flag.Lookup("test.parallel"); most.Value.String() == most.DefValue {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
@@ -44,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary is the path of the program, built with a tag or "".
+// binary returns the path of the program built with a tag, or without one if tag is "".
 func binary(t testing.TB, tag string) string {
 	t.Helper()
 	binaries.Lock()
@@ -52,7 +54,8 @@ func binary(t testing.TB, tag string) string {
 	if p := binaries.path[tag]; p != "" {
 		return p
 	}
-	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" { // built by somebody who has Go
+	// The programs were built elsewhere, so this machine needs no Go.
+	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
 		return filepath.Join(dir, "plain"+tag, programs[0])
 	}
 	if binaries.path == nil {
@@ -72,11 +75,11 @@ func binary(t testing.TB, tag string) string {
 	return p
 }
 
-// programs are the names of both.
+// programs are the file names of the client and of the service.
 var programs = []string{"queuectl" + extension, "queuectld" + extension}
 
-// install copies both programs, of which from is queuectl, into a folder, as a package does:
-// what runs of the old ones lives on. It returns queuectl's path.
+// install copies both programs into a directory, as a package does, and returns the path of
+// queuectl. from is the path of queuectl to copy. Running copies of an old program continue.
 func install(t testing.TB, from, dir string) string {
 	t.Helper()
 	for _, name := range programs {
@@ -85,14 +88,14 @@ func install(t testing.TB, from, dir string) string {
 	return filepath.Join(dir, programs[0])
 }
 
-// queue is one folder with a service that may be killed and started again.
+// queue is a state directory with a service that tests can kill and restart.
 type queue struct {
 	testing.TB
 	host
 	bin   string
-	dir   string   // with slashes, so that a shell reads it as it is
-	env   []string // of the service, beside those of environment
-	store string   // URL of the database on a server that has the queue; "" is its own
+	dir   string   // state directory, with slashes, so that a shell reads it unchanged
+	env   []string // variables of the service in addition to those of environment
+	store string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
 	cmd   *exec.Cmd
 	log   *lockedBuffer
 	ended chan error
@@ -115,8 +118,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newQueue makes a folder; start starts a service on it. When the test ends, what
-// runs of it is ended, the runners by the pids of their folders.
+// newQueue creates a state directory; start starts a service on it. When the test ends, all
+// processes of the queue are ended.
 func newQueue(t testing.TB, tag string) *queue {
 	t.Helper()
 	dir, err := tempFolder()
@@ -134,7 +137,7 @@ func newQueue(t testing.TB, tag string) *queue {
 	return q
 }
 
-// start starts the service and waits until it says that it is ready.
+// start starts the service and waits until it is ready.
 func (q *queue) start(args ...string) {
 	q.Helper()
 	if err := q.tryStart(args...); err != nil {
@@ -153,7 +156,7 @@ func (q *queue) tryStart(args ...string) error {
 		return err
 	}
 	defer stderr.Close()
-	cmd.Stderr = stderr // a file: the runner keeps it open when the service is killed
+	cmd.Stderr = stderr // a file, because the runner keeps it open when the service is killed
 	if err := begin(cmd); err != nil {
 		return err
 	}
@@ -176,7 +179,7 @@ func (q *queue) tryStart(args ...string) error {
 	return errors.New("it did not get ready")
 }
 
-// kill kills the service and waits for its end. Runners live on.
+// kill kills the service and waits for its end. Runners stay alive.
 func (q *queue) kill() {
 	if q.cmd == nil {
 		return
@@ -186,7 +189,7 @@ func (q *queue) kill() {
 	q.cmd = nil
 }
 
-// stop has the service end decently and returns its exit code.
+// stop stops the service in the regular way and returns its exit code.
 func (q *queue) stop() int {
 	q.Helper()
 	q.askToStop()
@@ -200,8 +203,8 @@ func (q *queue) stop() int {
 	return code
 }
 
-// runnerPids are the pids of the runners of the folder that live: a runner's
-// folder is named by its pid.
+// runnerPids returns the pids of the queue's live runners. The name of a runner's directory begins
+// with its pid.
 func (q *queue) runnerPids() (pids []int) {
 	folder := q.runners()
 	entries, _ := filepath.Glob(folder + "/*.*")
@@ -215,8 +218,8 @@ func (q *queue) runnerPids() (pids []int) {
 	return pids
 }
 
-// killRunners kills the runners and waits for their end. What they ran lives on
-// where nothing ends it with them.
+// killRunners kills the runners and waits for their end. Their jobs survive unless the system ends
+// them with their runner.
 func (q *queue) killRunners() {
 	q.endRunners(kill, 5*time.Second)
 }
@@ -234,7 +237,7 @@ func (q *queue) endRunners(end func(pid int), within time.Duration) bool {
 	return true
 }
 
-// clean ends all that runs of the queue: a runner that is asked to ends its jobs.
+// clean ends all processes of the queue. A runner that ends on request also ends its jobs.
 func (q *queue) clean() {
 	q.kill()
 	if !q.endRunners(askToEnd, 5*time.Second) {
@@ -242,13 +245,13 @@ func (q *queue) clean() {
 	}
 }
 
-// result is what a command printed and how it ended.
+// result holds the output and the exit code of a command.
 type result struct {
 	out, err string
 	code     int
 }
 
-// cli runs the program against the queue.
+// cli runs a queuectl command on the queue.
 func (q *queue) cli(args ...string) result {
 	q.Helper()
 	return q.cliIn("", args...)
@@ -265,7 +268,7 @@ func (q *queue) cliIn(stdin string, args ...string) result {
 	}
 }
 
-// must runs the program, wants exit code 0 and returns its output, trimmed.
+// must runs a queuectl command, requires exit code 0 and returns its output, trimmed.
 func (q *queue) must(args ...string) string {
 	q.Helper()
 	r := q.cli(args...)
@@ -275,7 +278,7 @@ func (q *queue) must(args ...string) string {
 	return strings.TrimSpace(r.out)
 }
 
-// job is a job as show --json prints it.
+// job is a job in the format of show --json.
 type job struct {
 	ID         string `json:"id"`
 	State      string `json:"state"`
@@ -309,7 +312,7 @@ func (q *queue) show(id string) (j job) {
 	return j
 }
 
-// until asks again until ok, and fails after limit.
+// until polls ok until it returns true, and fails the test after limit.
 func (q *queue) until(what string, limit time.Duration, ok func() bool) {
 	q.Helper()
 	limit *= patience
@@ -338,7 +341,7 @@ func (q *queue) dial() *wire {
 	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// answer is a line of the service's.
+// answer is one line from the service: a reply or a notification.
 type answer struct {
 	ID     json.RawMessage `json:"id"`
 	Result json.RawMessage `json:"result"`
@@ -354,7 +357,7 @@ type answer struct {
 	} `json:"error"`
 }
 
-// read reads one line; an error means that the connection ended.
+// read reads one line. An error means that the connection ended.
 func (w *wire) read() (a answer, err error) {
 	w.SetReadDeadline(time.Now().Add(20 * time.Second))
 	line, err := w.in.ReadBytes('\n')
@@ -364,7 +367,7 @@ func (w *wire) read() (a answer, err error) {
 	return a, json.Unmarshal(line, &a)
 }
 
-// call asks and reads the answer.
+// call sends a request and returns its reply.
 func (w *wire) call(method string, params any) answer {
 	w.Helper()
 	w.id++

@@ -29,22 +29,24 @@ import (
 )
 
 const (
-	extension  = ".exe" // of a program's file
-	cutOff     = 1      // the exit code of a job that is ended
+	extension  = ".exe" // suffix of executable files
+	cutOff     = 1      // the exit code of a job that was ended
 	network    = "is on a network drive"
-	makeFolder = "mkdir" // as people are told to
+	makeFolder = "mkdir" // the command that messages recommend
 
-	// Where it takes long to start a process there are fewer jobs, by this factor, and
-	// more patience.
+	// ^On systems where starting a process is slow, tests run fewer jobs (divided by fewer) and wait
+	// longer (multiplied by patience).
 	fewer, patience = 10, 8
 
-	treesOutliveRunners = false // they end with their job object
-	terminals           = false // of jobs, given by the service
-	stopIsAnEvent       = true  // of the audit, which has its number; there is no signal to stop by
-	lastWordsLast       = false // what was said on a connection is lost when it is closed
+	treesOutliveRunners = false // jobs end with their runner's job object
+	terminals           = false // the service cannot give jobs a terminal
+	// a stop is a request, so an audit event records it; there is no signal
+	stopIsAnEvent = true
+	lastWordsLast = false // the last data sent on a connection is lost when the peer closes it
 )
 
-// begin starts a command that has no pipes, and again where Wine failed to, as it does now and then.
+// begin starts a command without pipes. It retries because starting a process fails now and then
+// under Wine.
 func begin(cmd *exec.Cmd) error {
 	again := *cmd
 	err := cmd.Start()
@@ -58,12 +60,14 @@ func begin(cmd *exec.Cmd) error {
 	return err
 }
 
-// neverBegan reports whether the client could not start the service's program, as happens under Wine.
+// neverBegan reports whether the client failed to start the service's program, as happens under
+// Wine.
 func neverBegan(r result) bool {
 	return r.code != 0 && strings.Contains(r.err, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// role plays what this program is started as, if it is no test.
+// role runs this test binary in the role that its environment names. played is false if it has
+// none.
 func role() (code int, played bool) {
 	if os.Getenv(explorerRole) != "" {
 		return explore(), true
@@ -71,15 +75,17 @@ func role() (code int, played bool) {
 	return 0, false
 }
 
-// host is what a queue may have on this system alone.
+// host holds what a queue can have only on this system, which is nothing.
 type host struct{}
 
-// attributes are those of the service's process, which no key reaches.
+// attributes returns the process attributes of the service. Its process group receives no Ctrl-C
+// from the console.
 func (*host) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// posix is the folder of the shell of the tests' jobs, and of what they call.
+// posix returns the directory of the shell that runs the tests' jobs, and of the tools that jobs
+// call.
 var posix = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
 	if dir == "" {
@@ -99,7 +105,7 @@ var posix = sync.OnceValue(func() string {
 	return dir
 })
 
-// environment is that of a user whose home is a folder.
+// environment returns the environment of a user with the given home directory.
 func environment(home string) []string {
 	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + posix() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posix() + "/sh.exe -c"}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP", "USERNAME"} {
@@ -110,20 +116,20 @@ func environment(home string) []string {
 	return env
 }
 
-// serve is the service, not started yet.
+// serve returns the command of the service without starting it.
 func (q *queue) serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
 	cmd.SysProcAttr = q.attributes()
 	return cmd
 }
 
-// shellOf is a shell that runs a text.
+// shellOf returns a shell that runs a line.
 func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
 
-// tool is the word by which a job calls a program, whatever its PATH is.
+// tool returns the word by which a job can start a standard program, regardless of PATH.
 func tool(name string) string { return posix() + "/" + name + ".exe" }
 
-// tempFolder makes a folder that others are kept out of.
+// tempFolder creates a directory that other users cannot access.
 func tempFolder() (string, error) {
 	u, err := user.Current()
 	if err != nil {
@@ -143,8 +149,8 @@ func tempFolder() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// askToStop tells the service to end: there is no SIGTERM, and a console of its own
-// would be needed for a Ctrl-Break.
+// askToStop requests the end of the service with "service stop". Windows has no SIGTERM, and
+// Ctrl-Break would need a separate console.
 func (q *queue) askToStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
@@ -154,7 +160,7 @@ func (q *queue) askToStop() {
 	q.must(args...)
 }
 
-// kill ends a process, whatever it does.
+// kill kills a process.
 func kill(pid int) {
 	if p, err := os.FindProcess(pid); err == nil {
 		p.Kill()
@@ -162,25 +168,25 @@ func kill(pid int) {
 	}
 }
 
-// askToEnd has a runner end with its jobs, as it does in whatever way it ends.
+// askToEnd ends a runner and its jobs. Killing it is enough, because its jobs end with it.
 func askToEnd(pid int) { kill(pid) }
 
-// wasKilled reports whether a failpoint of the program ended it.
+// wasKilled reports whether a failpoint of the program killed it.
 func wasKilled(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 1
 }
 
-// runners is the folder of the queue's runners.
+// runners returns the directory of the queue's runners.
 func (q *queue) runners() string { return q.path("runner") }
 
-// isRunner reports whether a process is a runner of the folder.
+// isRunner reports whether a process is a runner in the given directory.
 func isRunner(pid int, folder string) bool {
 	words, _ := told(pid)
 	return strings.Contains(words, " runner ") && strings.Contains(slashed(words), slashed(folder))
 }
 
-// pipeName is the name of the pipe on which the service of a folder listens.
+// pipeName returns the name of the pipe on which the service of a state directory listens.
 func pipeName(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -190,7 +196,7 @@ func pipeName(dir string) string {
 	return `\\.\pipe\queuectl-` + hex.EncodeToString(sum[:8])
 }
 
-// dial connects to the service of a folder.
+// dial connects to the service of a state directory.
 func dial(dir string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -201,39 +207,41 @@ func dial(dir string) (net.Conn, error) {
 	return c, nil
 }
 
-// listen takes the place of the service of a folder.
+// listen listens at the address of the service of a state directory.
 func listen(dir string) (net.Listener, error) {
 	l, err := winio.ListenPipe(pipeName(dir), nil)
 	if err != nil {
 		return nil, err
 	}
 	if first, err := dial(dir); err == nil {
-		first.Close() // Wine swallows what the first client says
+		first.Close() // Wine loses the data that the first client sends
 	}
 	return l, nil
 }
 
-// socketOf is what jobs are told of the service's socket.
+// socketOf returns the pipe name that jobs get from the service.
 func (q *queue) socketOf() string { return pipeName(q.dir) }
 
-// halfClose ends what we say on a connection, if that can be done.
+// halfClose closes the sending direction of a connection. It returns false if that is not
+// possible.
 func halfClose(c net.Conn) bool {
 	w, ok := c.(interface{ CloseWrite() error })
 	return ok && w.CloseWrite() == nil
 }
 
-// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
-// program that has them: of itself it does so for short jobs, and here none is short.
+// ahead names the failpoints that make a service prefetch jobs, and aheadTag is the build tag of a
+// program with these failpoints. The service prefetches only short jobs by itself, and no job is
+// short on Windows.
 const ahead, aheadTag = "ahead", "failpoint"
 
-// ofRunner is in the words of what a runner has beside itself: its console.
+// ofRunner occurs in the command line of a runner's helper process, its console host.
 const ofRunner = "conhost.exe"
 
-// holding is the text of a job that takes a lock, which is held while the job or a
-// process that it has started lives.
+// holding returns a job's command that takes a lock. The lock is held while any process of the job
+// lives.
 func holding(path string) string { return `hold "` + path + `"` }
 
-// free reports whether nobody holds the lock on a file.
+// free reports whether no process holds the lock on a file.
 func free(t testing.TB, path string) bool {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
@@ -247,7 +255,7 @@ func free(t testing.TB, path string) bool {
 	return true
 }
 
-// lives reports whether a process runs.
+// lives reports whether a process is alive.
 func lives(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
@@ -258,7 +266,7 @@ func lives(pid int) bool {
 	return err == nil && event == uint32(windows.WAIT_TIMEOUT)
 }
 
-// pids lists all processes but this one.
+// pids lists all processes except this one.
 func pids() (list []int) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {
@@ -274,8 +282,8 @@ func pids() (list []int) {
 	return list
 }
 
-// told is the command line and the environment that a process was started with, ""
-// when it has ended.
+// told returns the command line and the environment with which a process was started. Both are ""
+// if the process has ended.
 func told(pid int) (words, env string) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
 	if err != nil || !lives(pid) {
@@ -317,10 +325,10 @@ func runes(chars []uint16) (list []rune) {
 	return list
 }
 
-// slashed is a text in which paths can be compared.
+// slashed normalises a text so that paths in it can be compared.
 func slashed(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
-// processes lists those whose command line holds a word.
+// processes lists the processes whose command line contains a word.
 func processes(word string) (lines []string) {
 	for _, pid := range pids() {
 		if words, _ := told(pid); strings.Contains(slashed(words), slashed(word)) {
@@ -330,8 +338,8 @@ func processes(word string) (lines []string) {
 	return lines
 }
 
-// related lists the processes whose command line or environment contains a folder, with their command lines; this
-// process is not listed.
+// related maps the pids of the processes that have a directory in their command line or
+// environment to their command lines. This process is not included.
 func related(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
@@ -342,13 +350,14 @@ func related(dir string) map[int]string {
 	return list
 }
 
-// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that needs a desktop
-// starts it, so it may have the environment of a job, and outlives that.
+// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that
+// needs a desktop starts it, so the desktop may have the environment of a job, and outlives the
+// job.
 func isWineDesktop(words string) bool {
 	return strings.Contains(slashed(words), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(words), "/desktop")
 }
 
-// peak is the most memory that a process has held, in bytes.
+// peak returns the highest memory use of a process, in bytes.
 func peak(t testing.TB, pid int) int64 {
 	t.Helper()
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
@@ -368,7 +377,8 @@ func peak(t testing.TB, pid int) int64 {
 	return int64(counters.peak)
 }
 
-// copyFolder copies all that a folder holds into another, but what nobody may read now.
+// copyFolder copies the contents of a directory into another one. It skips files that another
+// process has locked.
 func copyFolder(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -392,8 +402,8 @@ func copyFolder(from, to string) error {
 	})
 }
 
-// settle makes the home of a script: the program on the PATH, and the settings where
-// they are here.
+// settle prepares the home of a script: it puts the program on the PATH, and the settings where
+// Windows expects them.
 func (s *shell) settle(bin string) error {
 	state := filepath.Join(s.home, ".local", "state")
 	for _, v := range environment(s.home) {
@@ -419,14 +429,15 @@ func (s *shell) settle(bin string) error {
 	return err
 }
 
-// settingsHere is where a user's settings are, settingsThere where scripts have them.
+// settingsHere is the path of a user's settings on Windows, settingsThere the path that scripts
+// use.
 const (
 	settingsHere  = "~/.local/state/queuectl/queuectl.toml"
 	settingsThere = "~/.config/queuectl/queuectl.toml"
 )
 
-// shellOf is a shell that runs a line of the script, or, if the line has nothing that a
-// shell would read, what the shell would start.
+// shellOf returns a shell that runs a line of the script. If the line is only a queuectl command
+// without shell syntax, it returns that command.
 func (s *shell) shellOf(line string) *exec.Cmd {
 	words, err := syntaxless(line)
 	if err != nil || len(words) == 0 || words[0] != "queuectl" {
@@ -435,7 +446,8 @@ func (s *shell) shellOf(line string) *exec.Cmd {
 	return exec.Command(filepath.Join(s.home, "bin", "queuectl"+extension), words[1:]...)
 }
 
-// syntaxless are the words of a line that is one command of words alone.
+// syntaxless returns the words of a line that is a single command without shell syntax. It returns
+// none for other lines.
 func syntaxless(line string) (words []string, err error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(line), "")
 	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 {
@@ -464,19 +476,20 @@ func syntaxless(line string) (words []string, err error) {
 	return words, nil
 }
 
-// typed is a line of a script as a person of this system types it.
+// typed returns a line of a script as a user of this system would type it.
 func (s *shell) typed(line string) string {
 	return strings.NewReplacer(settingsThere, settingsHere, "nowhere.sock", `'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
-// here is what is printed otherwise than on Unix, and there what Unix prints.
+// here lists output that differs from Unix (find), with the output of Unix (there).
 var here = []struct{ find, there string }{
 	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
 	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
 	{`GetFileAttributesEx ([^:]+): .*`, "stat $1: no such file or directory"},
 	{`create it with: mkdir `, "create it with: mkdir -p "},
-	{` \\?"(%s[^"]*?|two words|with space|y z\.png(?:\.webp)?|echo hi)\\?"`, " '$1'"}, // how shells quote
+	// Shells quote words differently.
+	{` \\?"(%s[^"]*?|two words|with space|y z\.png(?:\.webp)?|echo hi)\\?"`, " '$1'"},
 	{`(?m)^(\S+ +(?:ORIGIN|default|file|stored) *) {4}(\S)`, "$1$2"},
 	{`(?m)^(shell +)environment  `, "${1}default  "},
 }
@@ -484,13 +497,13 @@ var here = []struct{ find, there string }{
 // timeZone matches the name that Windows uses for UTC.
 var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 
-// pathsHere are paths below the home.
+// pathsHere matches paths below the home directory.
 var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
 
-// defaults are the lines of settings that are so by default.
+// defaults matches the lines of settings that have their default.
 var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// seen is what is printed as one of Unix sees it.
+// seen returns output in the form that it has on Unix.
 func (s *shell) seen(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
@@ -509,13 +522,14 @@ func (s *shell) seen(text string) string {
 	for _, h := range here {
 		text = regexp.MustCompile(h.find).ReplaceAllString(text, h.there)
 	}
-	if shown := defaults.FindAllString(text, -1); len(shown) == 1 { // who asks for what is not by default
+	// The command lists only settings without their default, and Windows has one more line.
+	if shown := defaults.FindAllString(text, -1); len(shown) == 1 {
 		text = strings.Replace(text, shown[0], "", 1)
 	}
 	return strings.ReplaceAll(text, settingsHere, settingsThere)
 }
 
-// userName is the name of the user of the tests.
+// userName returns the name of the user who runs the tests.
 func userName(t testing.TB) string {
 	u, err := user.Current()
 	if err != nil {
@@ -525,18 +539,18 @@ func userName(t testing.TB) string {
 	return name
 }
 
-// onScreen is not to be called: a terminal of Windows is not ours to make.
+// onScreen must not be called: the tests cannot create a Windows terminal.
 func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
 	t.Fatal("there is no terminal here")
 	return "", 0
 }
 
-// ownersAlone reports whether a file is its owner's alone: the access list of the folder
-// says so here, which is tested with the service's.
+// ownersAlone returns true. On Windows, the access list of the directory protects the file, and
+// the service's tests check that list.
 func ownersAlone(os.FileInfo) bool { return true }
 
-// copyProgram copies a program to a path, in the place of what is there: if that runs, it
-// is put aside.
+// copyProgram copies a program to a path and replaces the file there. It renames the old file,
+// which may be running.
 func copyProgram(t testing.TB, from, to string) {
 	t.Helper()
 	raw, err := os.ReadFile(from)
@@ -544,7 +558,7 @@ func copyProgram(t testing.TB, from, to string) {
 		err = os.WriteFile(to+".new", raw, 0o700)
 	}
 	if err == nil {
-		os.Rename(to, to+".old") // there may be none
+		os.Rename(to, to+".old") // fails if there is no old file
 		err = os.Rename(to+".new", to)
 	}
 	if err != nil {

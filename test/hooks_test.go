@@ -16,7 +16,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// postedTo keeps what a webhook posts, and answers with a status.
+// postedTo is a server that records the requests of a webhook and replies with a status.
 type postedTo struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -51,15 +51,15 @@ func newPostedTo(t *testing.T, status int) *postedTo {
 	return p
 }
 
-// got is what was posted so far.
+// got returns the requests so far.
 func (p *postedTo) got() (ids, bodies []string, bad []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ids, p.bodies, p.bad
 }
 
-// hooksOf waits for so many hooks of a job to complete, and gives what each has printed, by the field that asks
-// for it.
+// hooksOf waits until n hooks of a job have completed. It returns their output by the field that
+// requested the hook.
 func (q *queue) hooksOf(id string, n int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
@@ -82,7 +82,8 @@ func (q *queue) hooksOf(id string, n int) map[string]string {
 	return printed
 }
 
-// A job's own hooks run as it does, each when its moment comes, and are told of it.
+// A job's own hooks run with its environment and directory, each after its event, and
+// receive details of the event.
 func TestHooksOfAJob(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	q.write("here", "in its folder\n")
@@ -111,8 +112,8 @@ func TestHooksOfAJob(t *testing.T) {
 	}
 }
 
-// Hooks and webhooks of the settings are for all jobs, what cannot be delivered is a dead letter, and a test
-// posts what a job would.
+// Hooks and webhooks of the settings apply to all jobs. A webhook that cannot be delivered is a
+// dead letter. "hook test" sends the same request as a job's event.
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newPostedTo(t, http.StatusNoContent)
 	gone := newPostedTo(t, http.StatusGone)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quickly is a command that must answer within a while, whatever hangs.
+// quickly runs a command that must return within the given time, even if other processes hang.
 func (q *queue) quickly(within time.Duration, args ...string) result {
 	q.Helper()
 	began := time.Now()
@@ -25,7 +25,8 @@ func (q *queue) quickly(within time.Duration, args ...string) result {
 	return got
 }
 
-// freeze stops the runner, as a debugger or a mistaken signal does, until thaw is called.
+// freeze stops the runner with SIGSTOP until thaw is called. A debugger or a mistaken signal has
+// the same effect.
 func (q *queue) freeze() (pid int, thaw func()) {
 	q.Helper()
 	pid = q.runnerPid()
@@ -34,7 +35,8 @@ func (q *queue) freeze() (pid int, thaw func()) {
 	}
 	thaw = sync.OnceFunc(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	q.TB.Cleanup(thaw)
-	q.until("all its threads have stopped", 10*time.Second, func() bool { // each does when it is next about to run
+	// a thread stops when it is next scheduled
+	q.until("all its threads have stopped", 10*time.Second, func() bool {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, name := range threads {
 			stat, _ := os.ReadFile(name)
@@ -47,9 +49,9 @@ func (q *queue) freeze() (pid int, thaw func()) {
 	return pid, thaw
 }
 
-// A runner that hangs holds up what it runs and nothing else: every verb answers soon,
-// what was never started is cancelled, new jobs run in another runner, a service that
-// starts serves at once, and once the runner goes on its job ends as if nothing had been.
+// A hung runner delays only its own jobs. Every command answers soon. A job that never started can
+// be cancelled, and new jobs run in another runner. A service that starts serves immediately. When
+// the runner continues, its job ends normally.
 func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -99,9 +101,9 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 	}
 }
 
-// Whoever follows a job is told its output and its end by whichever runner runs it in the
-// end: by another one if the job was sent to a runner that hung before it began the job, and
-// by that runner, once it goes on, if the job had begun.
+// A follower of a job gets its output and its end from the runner that finally runs it. If a
+// runner hung before it started the job, that is another runner. If the job had started, it is the
+// same runner after it continues.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	q := serving(t, "--workers", "5")
 	w := q.dial()
@@ -111,7 +113,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	moved := w.enqueue(fields{"command": "echo moved", "max_retries": 0})
 	follow := func(args ...string) <-chan result {
 		told := make(chan result, 1)
-		go func() { told <- q.cli(args...) }() // ends with the job, or the service
+		go func() { told <- q.cli(args...) }() // ends with the job or with the service
 		return told
 	}
 	want := func(told <-chan result, what, out string) {
@@ -141,9 +143,8 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	}
 }
 
-// What was asked of a job while its runner hung, and could not be done, is not done behind
-// the asker's back once the runner goes on, unless it was begun: a job that nobody could
-// reach ends as it would have.
+// If a service restarts while its runner hangs, the job of that runner ends normally when the
+// runner continues.
 func TestHungRunnersJobGoesOn(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -159,8 +160,8 @@ func TestHungRunnersJobGoesOn(t *testing.T) {
 	}
 }
 
-// A stop ends a runner that hangs, and all that it runs, once the time for that is over. Its
-// jobs are given back as those of any other, but for one that somebody has cancelled.
+// A stop ends a hung runner and its jobs after stop_timeout. The jobs return to the queue as
+// usual, except a job that a user has cancelled.
 func TestStopEndsAHungRunner(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -170,7 +171,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	w.runs(gone)
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.freeze()
-	for _, verb := range []string{"requeue", "cancel"} { // what was asked last holds
+	for _, verb := range []string{"requeue", "cancel"} { // the last request takes effect
 		if got := q.cli(verb, gone); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
 		}
@@ -195,7 +196,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	}
 }
 
-// A service that starts beside a runner that hangs starts jobs at once in another one.
+// A service that starts while an old runner hangs immediately starts jobs in another runner.
 func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -210,8 +211,8 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 	}
 }
 
-// What was sent to a runner that hung before it began it runs in another one, though the service
-// has been started anew since and cannot ask that runner.
+// A job that was sent to a runner, which then hung before it started the job, runs in another
+// runner. This also holds after the service has restarted and cannot reach the first runner.
 func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -233,19 +234,19 @@ func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 	}
 }
 
-// Who waits for a time only does not wait longer for a service that hangs.
+// A client with a timeout does not wait longer, even if the service hangs.
 func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	id := q.dial().enqueue(fields{"command": "true"})
 	pid := q.cmd.Process.Pid
-	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // so that it can be stopped
+	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // so that the test can stop the service
 	syscall.Kill(pid, syscall.SIGSTOP)
 	if got := q.quickly(10*time.Second, "wait", id, "--timeout", "1s"); got.code != 124 {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// What prints runs, and gets a signal.
+// A job that prints is running, so it can get a signal.
 func TestSignalReachesWhatPrints(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w, reader := q.dial(), q.dial()
@@ -257,18 +258,18 @@ func TestSignalReachesWhatPrints(t *testing.T) {
 		if j := w.end(id); deref(j.ExitCode) != 7 {
 			t.Errorf("got %+v", j)
 		}
-		reader.read() // its answer
+		reader.read() // the reply
 	}
 }
 
-// A runner that dies while it is started or met ends no service: it is tried again, and
-// jobs run.
+// A runner that dies while the service starts it or connects to it does not end the service. The
+// service tries again, and jobs run.
 func TestRunnersThatDieYoungEndNoService(t *testing.T) {
 	t.Parallel()
 	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
 		q := newQueue(t, "")
 		killed := make(chan int)
-		go func() { // ends after the fourth
+		go func() { // ends after four kills
 			seen := map[string]bool{}
 			for deadline := time.Now().Add(20 * time.Second); len(seen) < 4 && time.Now().Before(deadline); {
 				dirs, _ := filepath.Glob(q.path("runner/*.*"))
@@ -293,8 +294,9 @@ func TestRunnersThatDieYoungEndNoService(t *testing.T) {
 	}
 }
 
-// What a damaged folder of a runner does not tell is found all the same: no tree lives on
-// beside the repetition of its job. A runner that can be met keeps its job.
+// Even if a runner's directory is damaged, the service finds the process trees of its jobs. No
+// tree survives to run at the same time as the job's next attempt. A runner to which the service
+// can connect keeps its job.
 func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{
@@ -306,7 +308,7 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 	} {
 		for _, dies := range []bool{true, false} {
 			if !dies && name == "cut table" {
-				continue // a living runner would be ended by its next write to it
+				continue // a live runner would die of its next write to the mapped table
 			}
 			t.Run(fmt.Sprintf("%s, runner dies %t", name, dies), func(t *testing.T) {
 				q := serving(t, "--workers", "1")
@@ -343,8 +345,8 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 	}
 }
 
-// A runner whose socket is removed makes it anew: the next service meets it, and its jobs
-// go on.
+// A runner whose socket is removed creates it again. The next service connects to it, and its jobs
+// continue.
 func TestRunnerMakesItsSocketAnew(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -362,9 +364,9 @@ func TestRunnerMakesItsSocketAnew(t *testing.T) {
 	}
 }
 
-// An attempt whose result could not be written to the journal, and was not stored either,
-// is known to have been begun when the runner dies: it is lost, not run again without a
-// trace. The files that such attempts have left are deleted.
+// An attempt whose result is neither in the journal nor stored is known to have started when its
+// runner dies. The job is lost; it does not run again unnoticed. Files that such attempts left are
+// deleted.
 func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	t.Parallel()
@@ -376,7 +378,7 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	w.runs(hold)
 	ids := w.batch(specs)
 	q.until("three run", 20*time.Second, func() bool { return strings.Count(q.text("ran"), "\n") == 3 })
-	// The service is stopped while they run, so that no result is stored.
+	// Stop the service while the jobs run, so that it stores no result.
 	syscall.Kill(q.cmd.Process.Pid, syscall.SIGSTOP)
 	runner := q.runnerPid()
 	files := func() []string {
@@ -408,12 +410,12 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 		}
 	}
 	q.until("what was left is deleted", 20*time.Second, func() bool {
-		q.must("config", "set", "retention_output", "1g") // which wakes upkeep
+		q.must("config", "set", "retention_output", "1g") // triggers upkeep
 		return len(files()) == owned()
 	})
 }
 
-// Many changes at once all hold, and in the order in which they are stored.
+// Concurrent changes of settings all take effect, in the order in which they are stored.
 func TestSettingsChangeInTurn(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	var calls sync.WaitGroup
@@ -450,8 +452,8 @@ func TestSettingsChangeInTurn(t *testing.T) {
 	}
 }
 
-// The runners that a service has left are ended, with what they run, by service stop
-// --runners: also where the database is too old for them, which no service starts on.
+// "service stop --runners" ends the runners that a service has left, with their jobs. It also
+// works if the database is older than the runners, so that no service starts on it.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -461,12 +463,13 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q.must("backup", q.path("old"))
 	id := w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})
 	pid := w.runs(id).PID
-	for range 3 { // each raises the epoch
+	for range 3 { // each start raises the epoch
 		q.kill()
 		q.start("--workers", "1")
 	}
 	q.kill()
-	for _, name := range []string{"queuectl.db-wal", "queuectl.db-shm", "initialized"} { // the copy's own mark is none
+	// Remove the mark of the newer database too.
+	for _, name := range []string{"queuectl.db-wal", "queuectl.db-shm", "initialized"} {
 		os.Remove(q.path(name))
 	}
 	old, err := os.ReadFile(q.path("old"))
@@ -493,13 +496,13 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
-// A database that has lost its end has not come as far as its mark says; where that is gone too it is
-// older than a living runner with a job of which it does not know. The service says so, and does not
-// end what was acknowledged.
+// If a database has lost its newest transactions, it is behind the mark in the file initialized.
+// Without that file, it is behind a live runner with a job that it does not contain. In both cases
+// the service refuses to start, says why, and does not end the runner's job.
 func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
-	w.end(w.enqueue(fields{"command": "true"})) // a runner has been met
+	w.end(w.enqueue(fields{"command": "true"})) // starts a runner
 	wal := q.path("queuectl.db-wal")
 	kept, err := os.Stat(wal)
 	if err != nil {
@@ -532,8 +535,9 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	q.start("--workers", "1")
 }
 
-// If the service is killed while a file of jobs is being sent, nothing is stored and the client says so, whether a
-// request was under way at that time or the next one meets the new service.
+// If the service is killed while a client sends a file of jobs, nothing is stored and the client
+// says so. A request may be in progress at that time, or the next request may reach the new
+// service.
 func TestServiceKilledUnderAnUpload(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {
@@ -554,7 +558,7 @@ func TestServiceKilledUnderAnUpload(t *testing.T) {
 			q.until("a part is stored", 20*time.Second, func() bool { return q.peek(`SELECT count(*) FROM frames`) > 0 })
 			q.kill()
 			q.start("--workers", "0")
-			in.Write([]byte(lines)) // the client may have ended already
+			in.Write([]byte(lines)) // fails if the client has already ended
 			in.Close()
 			cmd.Wait()
 			if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(errs.String(), "nothing was stored; run the same command again") {

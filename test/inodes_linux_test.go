@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// takeInodes makes files on a disk until it has no inode left, and returns how many;
+// takeInodes creates files on a disk until it has no free inode, and returns their number.
 // giveInodes removes them.
 func takeInodes(t testing.TB, disk string) (n int) {
 	t.Helper()
@@ -40,8 +40,8 @@ func giveInodes(t testing.TB, disk string) {
 	}
 }
 
-// logged is what logs tells of a job's standard output, and how many bytes of it it
-// says were dropped.
+// logged returns a job's standard output as printed by logs, and the number of bytes that logs
+// reports as dropped.
 func (w *wire) logged(id string) (text string, dropped int64) {
 	w.Helper()
 	for line := range strings.Lines(w.must("logs", id, "--stdout", "--jsonl")) {
@@ -58,9 +58,9 @@ func (w *wire) logged(id string) (text string, dropped int64) {
 	return text, dropped
 }
 
-// Where no file can be made any more, output that needs one is dropped, and said to
-// be; the jobs are not failed for it, their results are recorded, and new ones taken.
-// Once there are inodes again, all is kept. It needs root, for the disk.
+// If no file can be created any more, output that needs a file is dropped and reported as dropped.
+// Jobs do not fail because of that, their results are recorded, and new jobs are accepted. When
+// inodes are free again, all output is stored. The test needs root to mount the disk.
 func TestNoInodes(t *testing.T) {
 	needsDisks(t, "/dev/loop-control")
 	t.Parallel()
@@ -105,7 +105,8 @@ func TestNoInodes(t *testing.T) {
 	if j := w.end(running); j.State != "completed" {
 		t.Errorf("what ran: %+v", j)
 	}
-	if text, dropped := w.logged(running); dropped != 0 && !strings.HasPrefix(long, text[:4096]) || dropped == 0 && text != long+"up\n" { // its folder, which goes first, may have made room
+	// The job's private directory is removed first, which may free an inode for the output.
+	if text, dropped := w.logged(running); dropped != 0 && !strings.HasPrefix(long, text[:4096]) || dropped == 0 && text != long+"up\n" {
 		t.Errorf("what ran: %d bytes, %d dropped", len(text), dropped)
 	}
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// swept waits until no folder of any job is left.
+// swept waits until no private directory of any job exists.
 func (q *queue) swept(what string, within time.Duration) {
 	q.Helper()
 	left := ""
@@ -26,7 +26,7 @@ func (q *queue) swept(what string, within time.Duration) {
 	})
 }
 
-// hostile are what a job may do to its folder, in $T. $V is a folder of somebody else's.
+// hostile lists attacks of a job on its private directory, $T. $V is a directory of another user.
 var hostile = map[string]string{
 	"a link in the place of the folder": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
 	"a file in the place of the folder": `cd /; rm -rf "$T"; echo x >"$T"; true`,
@@ -41,8 +41,8 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
 }
 
-// besiege has jobs of somebody do all that to their folders, and sees to it that what is
-// somebody else's is as it was and nothing is left.
+// besiege runs all hostile jobs. It checks that the victim's files are unchanged and that no
+// private directory remains.
 func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
@@ -65,7 +65,7 @@ func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
 		if name != "links in the folder" || os.Geteuid() == 0 && q.roots == "" {
-			continue // a job of root's may read what it likes
+			continue // a job of root may read every file
 		}
 		if strings.Contains(string(j.Result), "theirs") {
 			t.Errorf("%s: the result is %s", name, j.Result)
@@ -85,7 +85,7 @@ func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 	}
 }
 
-// Whatever a job does to its folder, nothing else is removed, and the folder is.
+// Whatever a job does to its private directory, only that directory is removed.
 func TestHostileFolders(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -93,7 +93,7 @@ func TestHostileFolders(t *testing.T) {
 	besiege(t, q, func(line string) string { return q.must("enqueue", "--max-retries", "0", line) })
 }
 
-// The same of jobs of a user whom root's runner runs: it never follows them.
+// The same holds for a user's jobs under root's runner: it never follows links that the jobs make.
 func TestHostileFoldersOfRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	open(t)
@@ -118,15 +118,15 @@ func TestHostileFoldersOfRootsRunner(t *testing.T) {
 	}
 }
 
-// open lets everybody pass to a test's own folders.
+// open lets every user traverse the test's own directories.
 func open(t *testing.T) {
 	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
 }
 
-// A process that lives on and writes into the folder of a job that has ended writes to nobody
-// else's, keeps nobody waiting, and what it writes goes.
+// A background process that keeps writing to the directory of an ended job cannot write to other
+// jobs' directories and delays no other job. The files that it writes are removed.
 func TestAFolderThatIsWrittenToGoes(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
@@ -144,8 +144,8 @@ func TestAFolderThatIsWrittenToGoes(t *testing.T) {
 	q.swept("what it wrote is gone", 60*time.Second)
 }
 
-// What a killed runner's jobs had in their folders is removed with the rights of each, by the
-// next one.
+// The private directories of a killed runner's jobs are removed by the next runner, with the
+// rights of each job's user.
 func TestFoldersOfADeadRunnerGo(t *testing.T) {
 	for name, q := range map[string]*queue{"own": newQueue(t, ""), "roots": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestFoldersOfADeadRunnerGo(t *testing.T) {
 	}
 }
 
-// Secrets are read by the rights of the account that the job runs as, and by nobody else's:
-// not what root alone may read, nor through a link.
+// A secret file is read with the rights of the job's account only. A file that only root may read
+// is refused, also through a link.
 func TestSecretsByTheSubmittersRights(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// insideJob is what a job says of what it has inside, as show --json prints it.
+// insideJob is what show --json prints about a job's private directory: its progress and its
+// result.
 type insideJob struct {
 	State    string          `json:"state"`
 	Error    string          `json:"error"`
@@ -46,7 +47,7 @@ func (q *queue) finished(args ...string) insideJob {
 	return q.inside(id)
 }
 
-// A job is told of those that it waited for: how they ended, and what they left.
+// A job gets the outcomes and the results of its dependencies.
 func TestAJobIsToldOfItsDependencies(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -65,8 +66,8 @@ func TestAJobIsToldOfItsDependencies(t *testing.T) {
 	}
 }
 
-// A job's folder is empty when it starts, its own, and gone when it has ended, with all that
-// is in it; so is that of the next attempt.
+// Each attempt has its own private directory, which is empty at its start and is removed with all
+// its contents at its end.
 func TestAJobsFolder(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -111,8 +112,8 @@ func TestAJobsFolder(t *testing.T) {
 	}
 }
 
-// What a job leaves as its result is kept as JSON, else it is said why not; its own end is the
-// same either way.
+// A job's result is stored if it is JSON. Otherwise show says why not. In both cases the job's
+// outcome is the same.
 func TestAJobsResult(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -150,8 +151,8 @@ func TestAJobsResult(t *testing.T) {
 	}
 }
 
-// A job says how far it is by a file and by a verb: that is shown everywhere, over a restart of
-// the service, and kept when it has ended.
+// A job reports its progress with a file or with a command. All outputs show it, also after a
+// restart of the service, and it is stored with the ended job.
 func TestAJobsProgress(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -206,7 +207,7 @@ func TestAJobsProgress(t *testing.T) {
 	}
 }
 
-// What a job says of its progress counts, however short it is.
+// The progress of a very short job is stored too.
 func TestProgressOfAShortJob(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -216,8 +217,8 @@ func TestProgressOfAShortJob(t *testing.T) {
 	}
 }
 
-// Progress is told twice a second at most, whatever a job writes, and the last word holds; the
-// verb outside of a job says what it is for.
+// Progress is published at most twice a second, regardless of how often a job writes it, and the
+// last value is kept. Outside a job, the command progress explains its use.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -245,8 +246,8 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 }
 
-// A secret is read when its job starts, and is nowhere but in its environment: not in what is
-// stored, shown, told or logged. What the job prints of it is masked if that is asked for.
+// A secret is read when its job starts. It exists only in the job's environment: it is not stored,
+// shown, sent or logged. If the job prints it, the output can be masked.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -313,7 +314,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// A job that asks to be run later says when: where it is listed, and as run_at.
+// For a job that defers itself, list and run_at show the time of its next attempt.
 func TestDeferredJobSaysWhen(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is no file is not read: a pipe that nobody writes to would hang the job.
+// A stdin file must be a regular file. Reading a pipe without a writer would hang the job.
 func TestStdinIsAFile(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -22,7 +22,7 @@ func TestStdinIsAFile(t *testing.T) {
 	}
 }
 
-// A job that a signal ended is retried and dies as one that failed.
+// A job that was ended by a signal is retried and dies like a job that failed.
 func TestSignalsDecide(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// waits are the times between an attempt's end and the next one's start.
+// waits returns the times between each attempt's end and the next one's start.
 func (j job) waits() (list []time.Duration) {
 	for i := 1; i < len(j.History); i++ {
 		list = append(list, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
@@ -21,8 +21,8 @@ func (j job) waits() (list []time.Duration) {
 	return list
 }
 
-// A job that always fails with base 2 and 3 retries runs at 0, 2, 6 and 14 s, is
-// dead then, and keeps the error and output of every attempt.
+// A job that always fails, with base 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then dead.
+// It keeps the error and output of every attempt.
 func TestBackoffOfTwo(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	id := q.must("enqueue", `{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
@@ -44,7 +44,7 @@ func TestBackoffOfTwo(t *testing.T) {
 	}
 }
 
-// Each strategy waits as its formula says, capped and spread as asked.
+// Each backoff strategy waits as its formula defines, with the configured maximum and jitter.
 func TestBackoffStrategies(t *testing.T) {
 	q := serving(t, "--workers", "8")
 	q.must("config", "set", "job_retry_delay", "0.3s")
@@ -83,7 +83,7 @@ func TestBackoffStrategies(t *testing.T) {
 	}
 }
 
-// Jitter spreads the waits within its bounds, differently from job to job.
+// Jitter spreads the waits within its bounds, differently for each job.
 func TestJitterSpreads(t *testing.T) {
 	q := serving(t, "--workers", "8")
 	w := q.dial()
@@ -111,8 +111,9 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// A job that cannot be started is dead with exit code 127 or 126 after one attempt. If it is the shell that does not
-// find a program, the job is retried. Exit codes that the job names mean success, or death after one attempt.
+// A job that cannot be started is dead with exit code 127 or 126 after one attempt. If it is the
+// shell that does not find a program, the job is retried. Exit codes that the job names mean
+// success, or death after one attempt.
 func TestExitCodesDecide(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	plain := q.write("plain"+extension, "not a program")
@@ -159,7 +160,8 @@ func TestExitCodesDecide(t *testing.T) {
 	}
 }
 
-// A job waits for its delay or instant; what did not start in time is cancelled.
+// A job starts after its delay or at its run_at. A job that does not start before its expiry is
+// cancelled.
 func TestDelayRunAtExpiry(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -183,8 +185,8 @@ func TestDelayRunAtExpiry(t *testing.T) {
 	}
 }
 
-// A job that waits or runs can be cancelled, once it has ended be retried, and
-// the verbs say what does not hold.
+// A waiting or running job can be cancelled, and an ended one can be retried. Otherwise the
+// commands report the actual state.
 func TestCancelAndRetry(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -225,8 +227,8 @@ func TestCancelAndRetry(t *testing.T) {
 	}
 }
 
-// The dead-letter queue lists what failed for good, puts it back with all its
-// attempts, or removes it.
+// The dead-letter queue lists jobs that failed for good. It can retry them with all their
+// attempts, or remove them.
 func TestDeadLetters(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -267,14 +269,14 @@ func TestDeadLetters(t *testing.T) {
 	if r := q.cli("show", "b"); r.code != 4 {
 		t.Errorf("show of a removed job: code %d", r.code)
 	}
-	w.enqueue(fields{"id": "b", "command": "exit 1", "max_retries": 0}) // its name is free again
+	w.enqueue(fields{"id": "b", "command": "exit 1", "max_retries": 0}) // the id is free again
 	w.end("b")
 	if got := q.must("dlq", "retry", "--all"); got != "b" {
 		t.Errorf("dlq retry --all: %q", got)
 	}
 }
 
-// 3,000 jobs, or fewer, on 8 workers run once each.
+// On 8 workers, 3,000 jobs (fewer on slow systems) run exactly once each.
 func TestEachJobOnce(t *testing.T) {
 	const n = 3000 / fewer
 	q := serving(t, "--workers", "8")
@@ -307,7 +309,7 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	}
 }
 
-// What was enqueued is there after everything was stopped, and runs then.
+// Enqueued jobs survive a full stop and run after the next start.
 func TestKeptOverStop(t *testing.T) {
 	const n = 100 / fewer
 	q := serving(t, "--workers", "0")
@@ -336,8 +338,8 @@ func TestKeptOverStop(t *testing.T) {
 	}
 }
 
-// Workers that are stopped finish what runs and start nothing; with a deadline
-// they end it and give it back, without a charge.
+// Stopped workers finish their jobs and start no others. After a deadline they end their jobs and
+// return them to the queue, and the attempts do not count.
 func TestWorkerStop(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -368,7 +370,7 @@ func TestWorkerStop(t *testing.T) {
 	q.must("cancel", next)
 }
 
-// Workers are added, taken away, set and listed; none is not an error.
+// Workers can be added, removed, set and listed. Zero workers is not an error.
 func TestWorkerCounts(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -423,8 +425,7 @@ func TestWorkerCounts(t *testing.T) {
 	}
 }
 
-// An exit code that says "not now" uses no attempt, and the job runs again after
-// job_retry_delay.
+// An exit code that defers the job uses no attempt. The job runs again after job_retry_delay.
 func TestDeferCodes(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("config", "set", "job_retry_delay", "0.3s")
@@ -441,8 +442,7 @@ func TestDeferCodes(t *testing.T) {
 	}
 }
 
-// A job that prints nothing for its idle timeout is ended; one that prints now and
-// then is not.
+// A job that prints nothing for its idle timeout is ended. A job that prints occasionally is not.
 func TestIdleTimeout(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -459,8 +459,9 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// A file is fed to standard input: as the caller names it, read when the job
-// starts. What cannot be read is the job's own fault and hangs nobody.
+// A job reads its standard input from a file. The path is relative to the caller's directory, and
+// the file is read when the job starts. If the file cannot be read, only that job fails, and
+// nothing hangs.
 func TestStdinFile(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

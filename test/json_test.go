@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// askedForJSON is how each verb is asked: by words that are split at spaces, several ways apart
-// from each other. A verb that stands here without words follows or replaces something, and says
-// so; other tests have it.
+// askedForJSON lists the commands that the test runs for each verb. A verb with a nil list does
+// not print one JSON value, or other tests cover it. Arguments are separated by spaces, and ~
+// means a space within an argument.
 var askedForJSON = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true", `enqueue [{"command":"true"},{"command":"true"}]`},
 	"run":     {"run true", "run --detach true"},
@@ -28,10 +28,11 @@ var askedForJSON = map[string][]string{
 	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"}, "ps": {"ps"},
 	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"}, "events": {"events", "events --since 3"},
 	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
-	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "progress": nil, // from inside a job alone
+	// The verb progress only works inside a job.
+	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "progress": nil,
 	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly", "schedule pause nightly", "schedule resume nightly", "schedule run nightly", "schedule rm nightly"},
 	"gate":     {"gate list", "gate set @db --lock 2"}, "node": {"node list"},
-	"hook":  nil, // of which there is none in its settings
+	"hook":  nil, // the settings have no hook
 	"stats": {"stats", "stats --by hour -Q default", "stats --since 3d --until 1h"}, "simulate": {"simulate", "simulate --next 3"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
 	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
 	"pause": {"pause --state processing", "pause --all --dry-run", "pause --all"}, "resume": {"resume --state processing", "resume --all --dry-run", "resume --all"},
@@ -39,23 +40,23 @@ var askedForJSON = map[string][]string{
 	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},
 	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
 	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil, "migrate": nil,
-	"completion": nil, "man": nil, // their scripts and pages are their output
+	"completion": nil, "man": nil, // they print scripts and pages
 	"web":     {"web start --listen 127.0.0.1:0", "web open", "web stop"},
-	"metrics": nil, // whose text has a form of its own
-	"mcp":     nil, // which speaks a protocol of its own
-	"top":     nil, // which is a screen
+	"metrics": nil, // prints its own text format
+	"mcp":     nil, // speaks its own protocol
+	"top":     nil, // is an interactive screen
 	"schema":  {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 
-// Every verb answers --json with one value, and --jsonl with one a line; a job is the same object
-// wherever it is printed, and a dry run has the same name.
+// Every command answers --json with one value and --jsonl with one value per line. A job has the
+// same members wherever it is printed, and a dry run has the same name everywhere.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.must("--help"), -1)
 	if len(verbs) < 30 {
 		t.Fatalf("only %d verbs", len(verbs))
 	}
-	jobKeys := map[string]string{} // by verb
+	jobKeys := map[string]string{} // members of the jobs in the output, by command
 	for _, jsonl := range []bool{false, true} {
 		q.must("enqueue", "--file", q.write("jobs", `[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
@@ -97,7 +98,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 	}
 }
 
-// fieldsOf are the words of a line, where ~ stands for a blank within one.
+// fieldsOf splits a line into words and replaces ~ by a space.
 func fieldsOf(line string) []string {
 	words := strings.Fields(line)
 	for i, w := range words {
@@ -106,7 +107,7 @@ func fieldsOf(line string) []string {
 	return words
 }
 
-// jsonValues are the values that a text consists of.
+// jsonValues returns the JSON values of a text. ok is false if the text contains anything else.
 func jsonValues(text string) (list []any, ok bool) {
 	d := json.NewDecoder(strings.NewReader(text))
 	for {
@@ -122,8 +123,8 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// noteJobs notes the members of the jobs that a value is or consists of: of those that every job
-// has, wherever it is printed.
+// noteJobs records the member names of the jobs in a value, without the members that only some
+// jobs have.
 func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
@@ -141,7 +142,7 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 		if name == "env" {
 			t.Errorf("%s prints an environment", way)
 		}
-		if name != "argv" && name != "command" && name != "schedule" { // which not every job has
+		if name != "argv" && name != "command" && name != "schedule" { // only some jobs have these
 			names = append(names, name)
 		}
 	}
@@ -153,7 +154,7 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 	keys[way] = all
 }
 
-// A wait for what is selected prints JSON lines as the jobs end, not at its own end.
+// wait on a selection prints each job as a JSON line when it ends, not at the end of the wait.
 func TestWaitedJobsStream(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "first", "--label", "s=1", "true")

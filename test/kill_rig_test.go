@@ -18,15 +18,15 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // to look at the database from another process
+	_ "modernc.org/sqlite" // to read the database from another process
 
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// rigScript is the job of the rig: it takes the lock of its tag (X if somebody
-// holds it), notes its start (S), prints bytes of a numbered file, sleeps between
-// the halves, notes its end (E) and exits. A note is one O_APPEND write of 20
-// bytes. Words: tag, size, offset, seconds, exit code.
+// rigScript is the script of the rig's jobs. It takes the lock of its tag, and notes X if another
+// process holds it. It notes its start (S), prints bytes of a numbered file, sleeps between the
+// halves, notes its end (E) and exits. A note is one O_APPEND write of 20 bytes. Arguments: tag,
+// size, offset, seconds, exit code.
 var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + holding("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
@@ -38,7 +38,7 @@ note E "$1"
 exit "$5"
 `
 
-const noteBytes = 20 // of one note in the ledger
+const noteBytes = 20 // size of one note in the ledger
 
 // rig is a queue whose jobs keep a ledger.
 type rig struct {
@@ -47,11 +47,11 @@ type rig struct {
 
 	mu      sync.Mutex
 	acked   map[string]rigJob // by tag; guarded by mu
-	repeats int               // requests sent again; guarded by mu
-	known   int               // of them answered as duplicates; guarded by mu
+	repeats int               // number of requests sent again; guarded by mu
+	known   int               // number of those that were answered as duplicates; guarded by mu
 }
 
-// rigJob is what the rig wants of a job.
+// rigJob holds the parameters of one job of the rig.
 type rigJob struct {
 	id                         string
 	size, offset, seconds, cod int
@@ -79,7 +79,7 @@ func (r *rig) write(name, text string) {
 	}
 }
 
-// params are those of an enqueue of a rig job.
+// params returns the parameters of the enqueue request for a job.
 func (r *rig) params(tag string, j rigJob) map[string]any {
 	words := []string{tool("sh"), r.path("job.sh"), tag}
 	for _, n := range []int{j.size, j.offset, j.seconds, j.cod} {
@@ -111,7 +111,7 @@ func (r *rig) ledger() (notes []note) {
 	return notes
 }
 
-// noted counts the ledger's notes of a kind by tag.
+// noted counts the notes of a kind, by tag.
 func (r *rig) noted(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
@@ -123,7 +123,7 @@ func (r *rig) noted(kind string) map[string]int {
 	return n
 }
 
-// noOverlap fails if a job found its lock held.
+// noOverlap fails the test if a job found its lock held.
 func (r *rig) noOverlap() {
 	r.Helper()
 	if x := r.noted("X"); len(x) > 0 {
@@ -131,8 +131,8 @@ func (r *rig) noOverlap() {
 	}
 }
 
-// peek asks the database, as an administrator's shell would, for one number. Windows may
-// say for a moment that a file cannot be opened.
+// peek returns one number from the database, read by another process like an administrator's
+// shell. It retries because on Windows a file may be temporarily unavailable.
 func (q *queue) peek(query string) (n int) {
 	q.Helper()
 	if q.store != "" {
@@ -151,11 +151,11 @@ func (q *queue) peek(query string) (n int) {
 		case tries == patience:
 			q.Fatalf("%s: %v", query, err)
 		}
-		time.Sleep(50 * time.Millisecond) // until it can
+		time.Sleep(50 * time.Millisecond) // until the file can be opened
 	}
 }
 
-// peekAtServer is peek where the queue is a database on a server.
+// peekAtServer is peek for a queue on a PostgreSQL server.
 func (q *queue) peekAtServer(query string) int {
 	q.Helper()
 	n, err := strconv.Atoi(pgserver.Query(q, q.store, query))
@@ -165,22 +165,22 @@ func (q *queue) peekAtServer(query string) int {
 	return n
 }
 
-// reserved is how many jobs are claimed and not known to have started.
+// reserved returns the number of jobs that are claimed but not known to have started.
 func (q *queue) reserved() int {
 	q.Helper()
 	return q.peek(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
-// asker asks over a connection that is made anew when it breaks.
+// asker sends requests over a connection and reconnects when it breaks.
 type asker struct {
 	q      *queue
 	conn   net.Conn
 	in     *bufio.Reader
-	within time.Duration // for an answer, with all that it tells; 0 is 30 s
+	within time.Duration // timeout of a reply with its notifications; 0 means 30 s
 }
 
-// ask sends one request and reads its answer; an error means that the connection
-// broke, before or after the request was carried out. tell gets notifications.
+// ask sends one request and returns its reply. An error means that the connection broke, before or
+// after the request was carried out. tell receives the notifications.
 func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (answer, error) {
 	got, err := a.try(method, params, tell)
 	if err != nil && a.conn != nil {
@@ -222,7 +222,7 @@ func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got 
 	}
 }
 
-// submit enqueues with a key until it is acknowledged, whatever breaks.
+// submit enqueues a job with a key and repeats the request until it is acknowledged.
 func (r *rig) submit(a *asker, tag string, j rigJob) error {
 	params := r.params(tag, j)
 	params["key"] = "key-" + tag
@@ -232,7 +232,7 @@ func (r *rig) submit(a *asker, tag string, j rigJob) error {
 		var op *net.OpError
 		switch {
 		case errors.As(err, &op) && op.Op == "dial":
-			time.Sleep(2 * time.Millisecond) // between two services
+			time.Sleep(2 * time.Millisecond) // no service may be running at the moment
 			continue
 		case err != nil:
 			sent++
@@ -262,7 +262,7 @@ func (r *rig) submit(a *asker, tag string, j rigJob) error {
 	return fmt.Errorf("enqueue %s: never acknowledged", tag)
 }
 
-// logs is the output of a job's last attempt on stdout, as the wire tells it.
+// logs returns the standard output of a job's last attempt.
 func (a *asker) logs(id string) (out []byte, err error) {
 	var told error
 	got, err := a.ask("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
@@ -284,7 +284,7 @@ func (a *asker) logs(id string) (out []byte, err error) {
 	return out, errors.Join(err, told)
 }
 
-// all lists every job.
+// all returns all jobs of a state, or all jobs if state is "".
 func (a *asker) all(state string) (jobs []job, err error) {
 	params := map[string]any{"limit": 1000}
 	if state != "" {
@@ -313,7 +313,7 @@ func (a *asker) all(state string) (jobs []job, err error) {
 	}
 }
 
-// must asks and wants a result.
+// must sends a request and requires a result.
 func (a *asker) must(method string, params any) json.RawMessage {
 	a.q.Helper()
 	got, err := a.ask(method, params, nil)
@@ -343,11 +343,11 @@ func (a *asker) show(id string) (j job) {
 	return j
 }
 
-// warm runs short jobs one by one, so that the pool reserves large blocks for
-// the workers that are wanted then.
+// warm runs short jobs one by one, so that the pool learns their duration and prefetches large
+// blocks. Then it sets the number of workers.
 func (a *asker) warm(workers int) {
 	a.q.Helper()
-	if ahead != "" { // it does so anyway
+	if ahead != "" { // the failpoint makes the service prefetch anyway
 		a.must("worker.scale", map[string]any{"count": workers})
 		return
 	}
@@ -363,8 +363,8 @@ func (a *asker) warm(workers int) {
 	a.must("worker.scale", map[string]any{"count": workers})
 }
 
-// strays lists living processes that speak of the folder, in their words or in
-// their environment; the service and the runners are none.
+// strays lists the live processes that have the directory in their command line or environment,
+// except the service and the runners.
 func (q *queue) strays() (list []string) {
 	for pid, words := range related(q.dir) {
 		if !strings.HasPrefix(words, q.bin) && !strings.HasPrefix(words, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(words, " runner ") && !strings.Contains(words, ofRunner) {
@@ -374,8 +374,8 @@ func (q *queue) strays() (list []string) {
 	return list
 }
 
-// gone waits for the end of a service that dies by itself, and reports whether
-// a failpoint ended it in time.
+// gone waits for the end of a service that dies by itself. It reports whether a failpoint killed
+// it in time.
 func (q *queue) gone(limit time.Duration) bool {
 	select {
 	case err := <-q.ended:

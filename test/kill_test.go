@@ -16,22 +16,22 @@ import (
 	"time"
 )
 
-// killCycle is where ten kills in a row fall; "" is a random instant.
+// killCycle lists the failpoints of ten successive kills; "" means a random moment.
 var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
 
-// killLoad is the load under kills.
+// killLoad is a load of jobs during which the service is killed repeatedly.
 type killLoad struct {
 	*rig
-	kills    map[string]int // that fell where
-	adopted  int            // times that a running job was found again with its pid
+	kills    map[string]int // number of kills, by failpoint
+	adopted  int            // number of times that a new service found a running job with its pid
 	starts   []time.Duration
 	stop     atomic.Bool
 	clients  sync.WaitGroup
 	failures chan error
 }
 
-// A service that is killed at any instant loses no acknowledged job, runs none
-// twice, keeps every byte of output and finds its running jobs again.
+// A service may be killed at any moment. No acknowledged job is lost, no job runs twice, no byte
+// of output is lost, and the next service finds the running jobs.
 func TestServiceKilled(t *testing.T) {
 	t.Parallel()
 	kills := 20
@@ -41,7 +41,7 @@ func TestServiceKilled(t *testing.T) {
 	serviceKilled(t, kills, "")
 }
 
-// serviceKilled is that test; store is the URL of a database that has the queue, or "".
+// serviceKilled runs that test. store is the URL of the PostgreSQL database with the queue, or "".
 func serviceKilled(t *testing.T, kills int, store string) {
 	l := &killLoad{rig: newRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
 	l.store = store
@@ -85,7 +85,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		l.kills, len(l.acked), l.repeats, l.known, l.adopted, slowest.Round(time.Millisecond))
 }
 
-// short names a failpoint on which fewer kills have fallen.
+// short returns a failpoint that has fewer than want kills, "" if there is none.
 func (l *killLoad) short(want int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < want {
@@ -95,12 +95,12 @@ func (l *killLoad) short(want int) string {
 	return ""
 }
 
-// enqueueShort is a client with short jobs: it keeps ahead of the workers, but
-// not far.
+// enqueueShort is a client with short jobs. It keeps a small backlog for the workers.
 func (l *killLoad) enqueueShort(name string) {
 	a := &asker{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
-		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: 3 * (n % 3)} // 1 is what a process that is ended has on Windows
+		// The exit code is not 1, because on Windows an ended process has that code.
+		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: 3 * (n % 3)}
 		if n%10 == 3 {
 			j.size = 60 << 10
 		}
@@ -141,8 +141,8 @@ func (l *killLoad) backlog() int {
 	return len(l.acked) - int(info.Size()/noteBytes/2)
 }
 
-// killOnce has the running service killed, by a failpoint of a new one or at an
-// instant, and looks at what the next one found.
+// killOnce starts a service and has it killed by a failpoint, or after a certain time if where is
+// "". It checks that the service has found the jobs of its predecessor.
 func (l *killLoad) killOnce(where string, n int) {
 	l.Helper()
 	l.kill()
@@ -162,16 +162,16 @@ func (l *killLoad) killOnce(where string, n int) {
 	l.starts = append(l.starts, time.Since(began))
 	l.found(before)
 	if where == "" {
-		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the instant of the kill
+		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the moment of the kill
 		l.kill()
 	} else if !l.gone(3 * time.Second) {
 		l.kill()
-		where = "" // it was not hit in time
+		where = "" // the failpoint was not reached in time
 	}
 	l.kills[where]++
 }
 
-// longRunning lists the long jobs that run, with their pids.
+// longRunning returns the pids of the running long jobs, by tag.
 func (l *killLoad) longRunning() map[string]int {
 	l.Helper()
 	run := map[string]int{}
@@ -186,12 +186,12 @@ func (l *killLoad) longRunning() map[string]int {
 	return run
 }
 
-// found checks that the new service has what ran when the old one was killed.
+// found checks that the new service has the jobs that ran when the old one was killed.
 func (l *killLoad) found(before map[string]int) {
 	l.Helper()
 	listed, err := (&asker{q: l.queue}).all("processing")
 	if err != nil {
-		return // its failpoint was faster
+		return // the failpoint killed the service first
 	}
 	pids := map[string]int{}
 	for _, j := range listed {
@@ -230,7 +230,7 @@ func (l *killLoad) drained() {
 	}
 }
 
-// settled compares every job with the ledger and its output with what it printed.
+// settled compares every job with the ledger, and its stored output with what it printed.
 func (l *killLoad) settled() {
 	l.Helper()
 	l.noOverlap()
@@ -273,8 +273,8 @@ func (l *killLoad) settled() {
 	}
 }
 
-// nothingLeft checks that no process is left, and that the service and its
-// runner end with nothing unacknowledged.
+// nothingLeft checks that no job's process remains, and that the service and its runner end with
+// all results acknowledged.
 func (l *killLoad) nothingLeft() {
 	l.Helper()
 	if s := l.strays(); len(s) > 0 {
@@ -290,8 +290,9 @@ func (l *killLoad) nothingLeft() {
 	}
 }
 
-// A block of reserved jobs that is hit before it starts: cancelled jobs do not
-// run, stopped and killed ones are given back and run once, expired ones never.
+// A block of prefetched jobs is interrupted before it starts. Cancelled jobs do not run. Jobs of
+// stopped workers and of a killed service return to the queue and run once. Expired jobs never
+// run.
 func TestReservedBlockIsHit(t *testing.T) {
 	counts := map[string]int{}
 	for name, hit := range map[string]func(*block) int{
@@ -299,7 +300,9 @@ func TestReservedBlockIsHit(t *testing.T) {
 		"kill": (*block).killedHeld, "kill in runner": (*block).killedWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
-			const enough = 24 // of 32 to 64: workers take some when they are let go, and most on a busy machine
+			// A block has 32 to 64 jobs. Workers take some of them when they are released, most of them on a
+			// busy machine.
+			const enough = 24
 			for try := 0; try < 5 && counts[name] < enough; try++ {
 				b := newBlock(t)
 				counts[name] = hit(b)
@@ -313,14 +316,14 @@ func TestReservedBlockIsHit(t *testing.T) {
 	t.Logf("reserved jobs hit: %v", counts)
 }
 
-// block is a rig whose runner holds every START while the file go is missing.
+// block is a rig whose runner holds every START while the file go does not exist.
 type block struct {
 	*rig
 	*asker
 	ids  []string
 	tags map[string]string // by id
-	made int               // jobs of the block, tries included
-	held int               // reserved when the block was ready
+	made int               // number of jobs made for blocks, including failed tries
+	held int               // number of reserved jobs when the block was ready
 }
 
 func newBlock(t *testing.T) *block {
@@ -334,7 +337,8 @@ func newBlock(t *testing.T) *block {
 
 func (b *block) release() { b.write("go", "") }
 
-// reserve enqueues 64 jobs, and others before them, until most are reserved.
+// reserve enqueues the jobs in before and 64 more, and tries again until most of them are
+// reserved.
 func (b *block) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
@@ -359,15 +363,15 @@ func (b *block) reserve(hold bool, more func(map[string]any), before ...map[stri
 				return
 			}
 		}
-		b.release() // the machine was slow: a smaller block
+		b.release() // the machine was slow and the block smaller
 	}
 	b.Fatalf("a block of %d jobs at most", b.held)
 }
 
 func asIs(map[string]any) {}
 
-// once checks that every job of the block has run once, and returns how many
-// were reserved.
+// once checks that every job of the block has run once. It returns the number of jobs that were
+// reserved.
 func (b *block) once() int {
 	b.Helper()
 	b.until("the block ended", 30*time.Second, func() bool {
@@ -407,7 +411,7 @@ func (b *block) cancelled() int {
 		switch {
 		case done && j.State == "cancelled" && ran == 0 && j.Attempts == 0 && len(j.History) == 0:
 			never++
-		case done && j.State == "cancelled" && ran <= 1 && len(j.History) == 1: // it had begun
+		case done && j.State == "cancelled" && ran <= 1 && len(j.History) == 1: // the job had already started
 		case !done && strings.Contains(verdicts[n], "wrong_state") && j.State == "completed" && ran == 1:
 		default:
 			b.Errorf("cancel %s: %s, started %d times: %+v", id, verdicts[n], ran, j)
@@ -421,7 +425,7 @@ func (b *block) stopped() int {
 	b.reserve(true, asIs)
 	stopped := make(chan answer, 1)
 	w := b.dial()
-	go func() { // ends with the answer
+	go func() { // ends with the reply
 		fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"method":"worker.stop","params":{"timeout":"20s"}}`)
 		a, err := w.read()
 		if err != nil {
@@ -475,7 +479,7 @@ func (b *block) expired() int {
 	return b.held
 }
 
-// again kills the service, with the connection to it, and starts the next one.
+// again kills the service, closes the connection to it and starts the next service.
 func (b *block) again() {
 	b.Helper()
 	b.kill()
@@ -484,7 +488,7 @@ func (b *block) again() {
 	b.start("--workers", "4")
 }
 
-// killedHeld kills the service while its STARTs are held.
+// killedHeld kills the service while the runner holds its START frames.
 func (b *block) killedHeld() int {
 	b.Helper()
 	b.reserve(true, asIs)
@@ -493,8 +497,7 @@ func (b *block) killedHeld() int {
 	return b.once()
 }
 
-// killedWaiting kills the service while the block waits in the runner for a
-// worker.
+// killedWaiting kills the service while the block waits in the runner for a worker.
 func (b *block) killedWaiting() int {
 	b.Helper()
 	var busy []map[string]any

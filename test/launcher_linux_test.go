@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// rootsService is a service that root starts without systemd: it starts the launcher and changes to the
-// account queuectl, which is that of keeper where the service looks accounts up.
+// rootsService returns a service that root starts without systemd. It starts the launcher and then
+// changes to the account queuectl. In the service's account files, queuectl has the uid of keeper.
 func rootsService(t *testing.T) (q *queue, args []string) {
 	t.Helper()
 	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -46,7 +46,7 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 	return q, args
 }
 
-// childrenOf lists the pids of the children of a process whose command has a word.
+// childrenOf lists the children of a process whose command line contains a word.
 func childrenOf(pid int, word string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
@@ -61,7 +61,7 @@ func childrenOf(pid int, word string) (pids []int) {
 	return pids
 }
 
-// launcherPID is the pid of the service's launcher.
+// launcherPID returns the pid of the service's launcher.
 func (q *queue) launcherPID() int {
 	q.Helper()
 	pids := childrenOf(q.cmd.Process.Pid, "--launcher")
@@ -71,11 +71,12 @@ func (q *queue) launcherPID() int {
 	return pids[0]
 }
 
-// sendAs writes a text to a Unix socket as an account, and does not wait for an answer.
+// sendAs writes a text to a Unix socket as an account. It does not wait for a reply.
 func sendAs(p person, socket, text string) error {
 	sent := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with this goroutine, and its user and group with it
+		// The thread ends with this goroutine, so its user and group affect nothing else.
+		runtime.LockOSThread()
 		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.gid), uintptr(p.gid), uintptr(p.gid))
 		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.uid), uintptr(p.uid), uintptr(p.uid))
 		if gid != 0 || uid != 0 {
@@ -92,7 +93,8 @@ func sendAs(p person, socket, text string) error {
 	return <-sent
 }
 
-// runsUntilGate enqueues a job of someone that runs until the file gate exists, and returns once it runs.
+// runsUntilGate enqueues a job of the user someone that runs until the file gate exists. It
+// returns when the job runs.
 func (q *queue) runsUntilGate() (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.bin), "go")
@@ -101,7 +103,8 @@ func (q *queue) runsUntilGate() (id, gate string) {
 	return id, gate
 }
 
-// saysEverywhere wants one sentence as the reason for a waiting job from why, show, status, doctor and run.
+// saysEverywhere checks that why, show, status, doctor and run give the same sentence as the
+// reason for a waiting job.
 func (q *queue) saysEverywhere(id, words string) {
 	q.Helper()
 	var why struct {
@@ -143,8 +146,8 @@ func (q *queue) saysEverywhere(id, words string) {
 	q.until("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "is waiting: "+reason) })
 }
 
-// A service of root's cannot start a launcher again once it has changed its account. So it ends when its
-// launcher does, its jobs continue, and the next service starts another launcher.
+// A service that root started cannot start another launcher after it has changed its account. So
+// it ends when its launcher ends. Its jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := rootsService(t)
 	id, gate := q.runsUntilGate()
@@ -182,8 +185,9 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 }
 
-// A stopped launcher is named with what to do, even before a runner is needed. Requests that the service gave
-// up start no runner once the launcher continues, and waiting jobs start without help.
+// If the launcher is stopped, messages name it and the remedy, even before a runner is needed.
+// When the launcher continues, requests that the service has given up start no runner, and waiting
+// jobs start without further action.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	q, _ := rootsService(t)
 	q.outputOf(someone, "--no-cwd", "true")
@@ -218,7 +222,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	}
 }
 
-// Where the launcher is not the service's own process, the service stays and names what is missing.
+// If the service has not started the launcher itself, the service keeps running when the launcher
+// ends, and says what is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
 	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.launcher(rules)

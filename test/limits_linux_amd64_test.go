@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// greedy writes a program whose first instructions ask the kernel for 200 MB; it exits with 0
-// if it gets them, and with 3 if not. It has no libraries and no runtime, which would come
-// before.
+// greedy writes a program whose first instructions request 200 MB of memory from the kernel. It
+// exits with 0 if it gets the memory, and with 3 otherwise. It has no libraries and no runtime,
+// which would run before.
 func greedy(t *testing.T) (path string) {
 	t.Helper()
 	code := []byte{
-		0x31, 0xff, // xor edi, edi: an address of the kernel's choice
+		0x31, 0xff, // xor edi, edi: the kernel chooses the address
 		0xbe, 0, 0, 0x80, 0x0c, // mov esi, 200 MiB
 		0xba, 3, 0, 0, 0, // mov edx, PROT_READ | PROT_WRITE
 		0x41, 0xba, 0x22, 0, 0, 0, // mov r10d, MAP_PRIVATE | MAP_ANONYMOUS
@@ -24,7 +24,7 @@ func greedy(t *testing.T) (path string) {
 		0x0f, 0x05, // syscall
 		0x31, 0xff, // xor edi, edi
 		0x48, 0x85, 0xc0, // test rax, rax
-		0x79, 5, // jns over the next
+		0x79, 5, // jns over the next instruction
 		0xbf, 3, 0, 0, 0, // mov edi, 3
 		0xb8, 60, 0, 0, 0, // mov eax, exit
 		0x0f, 0x05, // syscall
@@ -32,18 +32,18 @@ func greedy(t *testing.T) (path string) {
 	const base, head = 0x400000, 64 + 56
 	le := endian.LittleEndian
 	elf := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
-	elf = le.AppendUint16(elf, 2)    // a program
+	elf = le.AppendUint16(elf, 2)    // type: executable
 	elf = le.AppendUint16(elf, 0x3e) // amd64
 	elf = le.AppendUint32(elf, 1)
-	elf = le.AppendUint64(elf, base+head) // where it begins
-	elf = le.AppendUint64(elf, 64)        // where its segments are listed
+	elf = le.AppendUint64(elf, base+head) // entry point
+	elf = le.AppendUint64(elf, 64)        // offset of the program headers
 	elf = le.AppendUint64(elf, 0)
 	elf = le.AppendUint32(elf, 0)
 	for _, n := range []uint16{64, 56, 1, 0, 0, 0} {
 		elf = le.AppendUint16(elf, n)
 	}
-	elf = le.AppendUint32(elf, 1) // to be loaded
-	elf = le.AppendUint32(elf, 5) // read and executed
+	elf = le.AppendUint32(elf, 1) // type: loadable
+	elf = le.AppendUint32(elf, 5) // flags: read and execute
 	size := uint64(head + len(code))
 	for _, n := range []uint64{0, base, base, size, size, 0x1000} {
 		elf = le.AppendUint64(elf, n)
@@ -55,8 +55,8 @@ func greedy(t *testing.T) (path string) {
 	return path
 }
 
-// Without control groups a limit of memory is in force before the command's first
-// instruction: of many jobs that take too much at once, none gets it.
+// Without control groups, a memory limit applies before the command's first instruction. Of many
+// jobs that concurrently request too much memory, none gets it.
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	program := greedy(t)

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A service that runs out of descriptors refuses connections, does not spin, and
-// works again once there are some; what it had acknowledged runs.
+// A service that runs out of file descriptors refuses connections and does not spin. It works
+// again when descriptors are free, and acknowledged jobs run.
 func TestOutOfDescriptors(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	id := q.must("enqueue", "sleep 1; touch "+q.path("ended"))
@@ -29,7 +29,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	for range 100 {
 		c, err := net.DialTimeout("unix", filepath.Join(q.dir, "queuectl.sock"), 100*time.Millisecond)
 		if err != nil {
-			break // its backlog is full
+			break // the socket's backlog is full
 		}
 		conns = append(conns, c)
 	}
@@ -47,7 +47,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	q.until("it answers again", 20*time.Second, func() bool { return q.cli("wait", id, "--timeout", "5").code == 0 })
 }
 
-// under starts the service under limits that a shell sets.
+// under starts the service under resource limits that a shell sets.
 func (q *queue) under(limits string) error {
 	q.Helper()
 	plain := q.bin
@@ -60,9 +60,9 @@ func (q *queue) under(limits string) error {
 	return q.tryStart("--workers", "2")
 }
 
-// Limits under which a service would fail in the midst of its work keep it from starting,
-// and its words name the limit; fewer descriptors than the settings want leave fewer
-// connections, in all and of each user, and status says so.
+// A service does not start under limits that would make it fail later, and the error names the
+// limit. With fewer descriptors than the settings need, the service allows fewer connections, in
+// total and per user, and status says so.
 func TestLimitsAreRefusedOrTold(t *testing.T) {
 	for limits, says := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
@@ -92,7 +92,8 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 		}
 		defer c.Close()
 		fmt.Fprintln(c, `{"id":1,"method":"hello"}`)
-		fmt.Fprintf(c, `{"id":2,"method":"wait","params":{"ids":[%q]}}`+"\n", strings.TrimSpace(id)) // busy, so that it is not closed for another
+		// The connection is busy, so the service does not close it to admit another one.
+		fmt.Fprintf(c, `{"id":2,"method":"wait","params":{"ids":[%q]}}`+"\n", strings.TrimSpace(id))
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if told, err = bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(told, "result") {
 			break
@@ -103,9 +104,9 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 	}
 }
 
-// Where a file may only have so many bytes, new jobs are refused in time, what runs ends
-// and is recorded, and nothing is ended by the system: neither the service nor the runner,
-// though commands are, which have the same limit.
+// If the file size limit is reached, new jobs are refused in time, and running jobs end and are
+// recorded. The system ends neither the service nor the runner, although it may end commands,
+// which have the same limit.
 func TestLimitOfFiles(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -156,7 +157,7 @@ func TestLimitOfFiles(t *testing.T) {
 	}
 }
 
-// cpuTicks is the CPU time of a process so far, in clock ticks.
+// cpuTicks returns the CPU time of a process in clock ticks.
 func cpuTicks(t *testing.T, pid int) int {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -169,8 +170,7 @@ func cpuTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// trace attaches strace to the service with an injection, until the returned
-// function is called.
+// trace attaches strace with an injected fault to the service until the caller calls stop.
 func (q *queue) trace(options ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.cmd.Process.Pid), "-o", os.DevNull}, options...)
@@ -191,8 +191,8 @@ func (q *queue) trace(options ...string) (stop func()) {
 	}
 }
 
-// While each fsync takes two seconds a cancelled job's tree is ended at once,
-// and acknowledgements come late but true.
+// While each fsync takes two seconds, cancelling a job still ends its process tree immediately,
+// and acknowledgements are late but true.
 func TestSlowDisk(t *testing.T) {
 	needs(t, "strace")
 	q := newQueue(t, "")
@@ -202,7 +202,7 @@ func TestSlowDisk(t *testing.T) {
 	pid := q.show(running).PID
 	stop := q.trace("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.cli("enqueue", "true") // the writer is in its fsync
+	go q.cli("enqueue", "true") // keeps the writer in an fsync
 	begun := time.Now()
 	cancelled := make(chan result, 1)
 	go func() { cancelled <- q.cli("cancel", running) }()
@@ -216,9 +216,8 @@ func TestSlowDisk(t *testing.T) {
 	}
 }
 
-// When the disk becomes read-only the service stops with 74 and a reason, its
-// jobs run on, and the next service has their results. It needs root, for the
-// disk.
+// When the disk turns read-only, the service exits with 74 and a reason. Its jobs continue, and
+// the next service gets their results. The test needs root to mount the disk.
 func TestReadOnlyDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -229,7 +228,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	q.start("--workers", "1")
 	kept := q.must("enqueue", "true")
 	q.must("wait", kept)
-	// What ext4 does by itself when it meets an error: everything is read-only.
+	// The same happens when ext4 meets an error: the file system turns read-only.
 	if out, err := exec.Command("mount", "-o", "remount,abort", disk).CombinedOutput(); err != nil {
 		t.Fatalf("make the disk read-only: %v\n%s", err, out)
 	}
@@ -294,7 +293,7 @@ func TestFrozenDisk(t *testing.T) {
 	}
 }
 
-// mount makes the queue's folder one on a disk of its own, made with options.
+// mount puts the queue's directory on a separate disk, made with the given mkfs options.
 func (q *queue) mount(size string, options ...string) string {
 	q.Helper()
 	image, disk := filepath.Join(q.dir, "disk.img"), filepath.Join(q.dir, "disk")
@@ -312,7 +311,7 @@ func (q *queue) mount(size string, options ...string) string {
 	q.Cleanup(func() {
 		q.kill()
 		q.killRunners()
-		if err := unmount(disk); err != nil && err != syscall.EINVAL { // EINVAL: it is not mounted
+		if err := unmount(disk); err != nil && err != syscall.EINVAL { // EINVAL means that it is not mounted
 			q.Error(err)
 			syscall.Unmount(disk, syscall.MNT_DETACH)
 		}
@@ -321,8 +320,8 @@ func (q *queue) mount(size string, options ...string) string {
 	return disk
 }
 
-// What asks for limits gets them by control groups; where there are none, as here, each
-// process has the limit of memory to itself, and the service's log says so once.
+// Control groups enforce the limits of jobs. Without control groups, as in this test, each process
+// of a job gets the memory limit separately, and the service's log says so once.
 func TestLimitsWithoutControlGroups(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for range 2 {
@@ -342,8 +341,8 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	}
 }
 
-// Whoever enqueues is told which limits are not enforced, or is refused if they must be: then
-// nothing is stored. doctor warns of each, and says what enforces the others.
+// enqueue names the limits that are not enforced. If they must be enforced, it refuses the job and
+// stores nothing. doctor warns of each one, and says what enforces the other limits.
 func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -403,7 +402,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	}
 }
 
-// enqueued is how many jobs a status in JSON says were ever enqueued.
+// enqueued returns the total number of jobs ever enqueued, as reported in the JSON of status.
 func enqueued(t *testing.T, status string) (n int64) {
 	t.Helper()
 	var st struct{ Enqueued int64 }
@@ -413,8 +412,8 @@ func enqueued(t *testing.T, status string) (n int64) {
 	return st.Enqueued
 }
 
-// nice, nofile and no_new_privileges hold for each attempt, also after an edit of another field, and show prints
-// each limit of a job next to what it used.
+// nice, nofile and no_new_privileges apply to each attempt, also after an edit of another field.
+// show prints each limit of a job next to what it used.
 func TestNiceAndNofileAreKept(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A client that goes away right after it has asked neither harms the writer nor
-// leaves half a job.
+// A client that disconnects right after its request neither harms the writer nor leaves a partial
+// job.
 func TestClientGoesAwayMidEnqueue(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Jobs in every state have texts of ASCII alone here, so every other character is one of queuectl's.
+// Where the locale is not UTF-8, queuectl prints only ASCII. The texts of the jobs are ASCII, so
+// every other character would come from queuectl.
 func TestSignsAreASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "done", "true")

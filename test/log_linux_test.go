@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// What goes to systemd's journal says its priority, and leaves the time to the journal.
+// Log lines for systemd's journal contain their priority and no time, because the journal adds the
+// time.
 func TestJournalLog(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

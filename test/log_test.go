@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// logged are the lines of the service's log with this message.
+// logged returns the lines of the service's log that have the given message.
 func (q *queue) logged(message string) (lines []fields) {
 	files, _ := filepath.Glob(q.path("stderr-*"))
 	for _, f := range files {
@@ -29,9 +29,9 @@ func (q *queue) logged(message string) (lines []fields) {
 	return lines
 }
 
-// The log has a line for each thing that matters, with the job, the attempt and who
-// asked; more when that is asked for, from then on. Nothing that may be secret is in
-// it, at any level.
+// The log has a line for each important event, with the job, the attempt and the requesting user.
+// A change of log_level takes effect immediately. No line contains a possible secret, at any
+// level.
 func TestServiceLog(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	secret := "geheim123"
@@ -76,7 +76,7 @@ func TestServiceLog(t *testing.T) {
 		t.Errorf("a lost job: %v", dead)
 	}
 	q.must("config", "set", "log_level", "info")
-	q.must("enqueue", "--id", "last", "sleep 3") // longer than a stop takes to be asked for
+	q.must("enqueue", "--id", "last", "sleep 3") // runs longer than it takes to request the stop
 	q.until("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
 	if waits := q.logged("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// readBytes is how many bytes a process has read so far, of files, pipes and sockets.
+// readBytes returns the number of bytes that a process has read so far, from files, pipes and
+// sockets.
 func readBytes(t *testing.T, pid int) (n int64) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
@@ -21,8 +22,8 @@ func readBytes(t *testing.T, pid int) (n int64) {
 	return n
 }
 
-// Whoever wants the end of what a running job prints gets that, and the service reads little
-// more, however much there is and however fast the job goes on.
+// A client that requests the end of a running job's output gets it. The service reads little more
+// than that, even if the output is large and growing fast.
 func TestEndOfARunningOutputIsReadAlone(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -33,7 +34,7 @@ func TestEndOfARunningOutputIsReadAlone(t *testing.T) {
 	const most = 2 << 20
 	for _, c := range []struct {
 		args string
-		want string // "" is anything
+		want string // "" matches any output
 	}{
 		{"show " + long, ""}, {"show " + loud, ""},
 		{"logs -n 2 " + long, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},

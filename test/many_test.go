@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// stepMost bounds what a client waits for while many jobs are dealt with: some steps,
-// on a machine that does other things too, but not all of them at once.
+// stepMost is the longest time that a request may take while the service processes many jobs in
+// steps. It covers several steps on a busy machine, but not all of them.
 const stepMost = patience * 500 * time.Millisecond
 
-// many enqueues n jobs, 1,000 a request.
+// many enqueues n jobs, 1,000 per request.
 func (w *wire) many(n int, spec fields) {
 	w.Helper()
 	for range n / 1000 {
@@ -21,8 +21,8 @@ func (w *wire) many(n int, spec fields) {
 	}
 }
 
-// served has a client enqueue, one request after the other, until ok, and tells how
-// often it could and how long it waited for one at most.
+// served enqueues jobs one after another until ok returns true. It returns their number and the
+// longest time of one request.
 func (w *wire) served(limit time.Duration, ok func() bool) (times int, worst time.Duration) {
 	w.Helper()
 	for deadline := time.Now().Add(limit); !ok(); times++ {
@@ -36,14 +36,14 @@ func (w *wire) served(limit time.Duration, ok func() bool) (times int, worst tim
 	return times, worst
 }
 
-// 100,000 jobs that are due in the same millisecond hold nobody up: meanwhile others
-// are served, and theirs run.
+// 100,000 jobs that are due in the same millisecond delay no other client: its requests are
+// served, and its jobs run.
 func TestManyDueAtOnce(t *testing.T) {
 	const n = 100_000 / fewer
 	q := serving(t, "--workers", "0")
 	w := q.dial()
 	begun := time.Now()
-	w.many(n/20, fields{"command": "true"}) // how fast is this machine?
+	w.many(n/20, fields{"command": "true"}) // measures the speed of the machine
 	due := time.Now().Add(2*time.Second + 30*time.Since(begun)).UTC().Truncate(time.Millisecond)
 	w.many(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if late := time.Since(due); late > 0 {
@@ -58,8 +58,8 @@ func TestManyDueAtOnce(t *testing.T) {
 	w.until("some run", 20*time.Second, func() bool { return w.counts()["completed"] > 10 })
 }
 
-// 20,000 jobs that expire in the same millisecond and are then cleaned up hold nobody
-// up: others are served between the steps.
+// 20,000 jobs that expire in the same millisecond and are then cleaned up delay no other client:
+// requests are served between the steps.
 func TestManyAreCleanedUp(t *testing.T) {
 	const n = 20_000
 	q := serving(t, "--workers", "0")
@@ -68,7 +68,8 @@ func TestManyAreCleanedUp(t *testing.T) {
 	w.many(n, fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
 	w.until("they have expired", time.Minute, func() bool { return w.counts()["cancelled"] == n })
 	cleaned := make(chan result, 1)
-	go func() { cleaned <- q.cli("cleanup", "--state", "cancelled", "--days", "0") }() // waited for below
+	// The result is received below.
+	go func() { cleaned <- q.cli("cleanup", "--state", "cancelled", "--days", "0") }()
 	var r result
 	times, worst := w.served(time.Minute, func() bool {
 		select {
@@ -81,13 +82,13 @@ func TestManyAreCleanedUp(t *testing.T) {
 	if r.code != 0 || w.counts()["cancelled"] != 0 {
 		t.Errorf("cleanup: %+v; %v", r, w.counts())
 	}
-	if times < n/200/4 || worst > stepMost { // a step is 200 jobs
+	if times < n/200/4 || worst > stepMost { // a step has 200 jobs
 		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
 	}
 }
 
-// enqueue prints a warning if an argument would be inside code for a shell, even if its output goes to a pipe. The
-// warning names a safe form. The jobs are enqueued anyway.
+// enqueue prints a warning if an argument would be inside code for a shell, even if its output
+// goes to a pipe. The warning names a safe form. The jobs are enqueued anyway.
 func TestManyWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	r := q.cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")

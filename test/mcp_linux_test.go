@@ -19,11 +19,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// agent is a client of the Model Context Protocol, of the official SDK, and its server.
+// agent is a Model Context Protocol client, built with the official SDK, that is connected to a
+// server.
 type agent struct {
 	*testing.T
 	session  *mcp.ClientSession
-	outputs  map[string]*jsonschema.Schema // of the tools' structured answers
+	outputs  map[string]*jsonschema.Schema // schemas of the tools' structured results, by tool
 	progress chan mcp.ProgressNotificationParams
 }
 
@@ -49,7 +50,7 @@ func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 	return a
 }
 
-// compiledSchema compiles a schema with a library that is not ours.
+// compiledSchema compiles a schema with a third-party library.
 func compiledSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
 	t.Helper()
 	raw, err := json.Marshal(schema)
@@ -84,7 +85,7 @@ func (a *agent) tools() (names []string) {
 	return names
 }
 
-// told is what a tool answers.
+// told is the structured result of a tool.
 type told struct {
 	ID, State, Command, Stdout, Stderr, Output, Error, Code string
 	TimedOut                                                bool `json:"timed_out"`
@@ -97,7 +98,7 @@ type told struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool, and wants an error or none.
+// call calls a tool. It fails the test unless the call fails exactly as fails says.
 func (a *agent) call(tool string, args map[string]any, fails bool) (answer told) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -118,7 +119,8 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer told)
 
 type params = map[string]any
 
-// speaks starts mcp, greets it by a version of the protocol, and gives what it reads and says; it ends once it has read all.
+// speaks starts "queuectl mcp" and initializes a session with a version of the protocol. It
+// returns the server's input and output. ends waits for the server's end.
 func (q *queue) speaks(version string) (in io.WriteCloser, said *bufio.Scanner, ends func()) {
 	q.Helper()
 	cmd := q.command("mcp")
@@ -143,11 +145,13 @@ func (q *queue) speaks(version string) (in io.WriteCloser, said *bufio.Scanner, 
 	}
 }
 
-// A line that is no message is answered, as JSON-RPC says, and the session goes on.
+// A line that is not a message gets an error reply, as JSON-RPC requires, and the session
+// continues.
 func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	in, lines, ends := q.speaks("2025-06-18")
-	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n")) // until all is read
+	// The write returns after the server has read everything.
+	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
 	var got []string
 	for lines.Scan() {
 		var answer struct {
@@ -169,7 +173,8 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 	}
 }
 
-// Where the client's protocol has many messages in a line they are answered in one; later ones have that no more.
+// If the client's protocol version permits batches of messages, the server replies to a batch with
+// one line. Later versions have no batches.
 func TestMCPTakesManyInALine(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for version, want := range map[string]string{"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`, "2025-06-18": `"code":-32600`} {
@@ -186,7 +191,8 @@ func TestMCPTakesManyInALine(t *testing.T) {
 	}
 }
 
-// An agent enqueues, waits, reads and retries by the tools, with short answers; it only reads unless it may write.
+// An agent can enqueue, wait, read and retry with the tools, and the results are short. It can
+// only read unless --write is given.
 func TestMCP(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	reads := newAgent(t, q.command("mcp"))
@@ -274,7 +280,8 @@ func TestMCP(t *testing.T) {
 	a.call("list", nil, false)
 }
 
-// What a job prints on a terminal is text for an agent: the last state of a line, without control sequences.
+// For an agent, terminal output of a job is text: the last state of each line, without control
+// sequences.
 func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	a := newAgent(t, q.command("mcp", "--write"))
@@ -294,7 +301,7 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	}
 }
 
-// Tools say what they do beyond the queue, what each parameter is, and what they answer.
+// The tools declare their effects outside the queue, their parameters and their results.
 func TestMCPToolsAreDeclared(t *testing.T) {
 	forbidden := map[string][]string{
 		"list": {`{"limit":201}`}, "show": {`{"id":"a","history_before":0}`}, "logs": {`{"n":1}`},
@@ -383,8 +390,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
-// A server ends soon after its input does, even if a call still waits for a job. The call is answered first, and the job
-// continues.
+// A server ends soon after its input does, even if a call still waits for a job. The call is
+// answered first, and the job continues.
 func TestMCPEndsThoughACallWaits(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")
@@ -405,8 +412,8 @@ func TestMCPEndsThoughACallWaits(t *testing.T) {
 	}
 }
 
-// A client that has asked for progress gets it for its own token, and it only rises (MCP, "Progress": the value must
-// increase with each notification).
+// A client that has asked for progress gets it for its own token, and it only rises (MCP,
+// "Progress": the value must increase with each notification).
 func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
 	a := newAgent(t, serving(t, "--workers", "2").command("mcp", "--write"))
 	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
@@ -418,7 +425,8 @@ func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
 		if r, err := a.session.CallTool(t.Context(), p); err != nil || r.IsError {
 			t.Fatalf("%s: %+v, %v", tool, r, err)
 		}
-		for token != nil && (len(got) == 0 || got[len(got)-1].Progress < last) { // they are handled apart from answers
+		// The SDK handles notifications separately from replies.
+		for token != nil && (len(got) == 0 || got[len(got)-1].Progress < last) {
 			select {
 			case p := <-a.progress:
 				got = append(got, p)
@@ -438,7 +446,8 @@ func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
 		{"wait", params{"ids": []string{"1"}}, 100},
 		{"wait", params{"ids": []string{"1", "2"}}, 2},
 	} {
-		got := call(c.tool, c.args, "of "+c.tool, c.total) // the first is for this token: none was sent without one
+		// The first notification has this token, so the call without a token got none.
+		got := call(c.tool, c.args, "of "+c.tool, c.total)
 		if len(got) < 2 || got[len(got)-1].Progress != c.total {
 			t.Errorf("%s %v: %+v", c.tool, c.args, got)
 		}
@@ -485,8 +494,8 @@ func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 	}
 }
 
-// An agent has its caller's own jobs alone, whatever his rights, unless all users' are meant; and never more than
-// the rights allow.
+// An agent sees only its caller's jobs, regardless of the caller's rights, unless the server is
+// started for all users. It never sees more than the caller's rights allow.
 func TestMCPKeepsToItsCaller(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "2")
 	hers := strings.TrimSpace(q.mustAs(alice, "enqueue", "-q", "--delay", "1h", "echo hers"))

@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// read parses metrics as text.
+// read parses metrics in the text format.
 func (q *queue) read(text string) map[string]*dto.MetricFamily {
 	q.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -32,7 +32,8 @@ func (q *queue) read(text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// labelled is a metric of a family that has labels, as NAME=VALUE; nil if there is none.
+// labelled returns the metric of a family that has the given labels, each as NAME=VALUE. It
+// returns nil if there is none.
 func labelled(f *dto.MetricFamily, labels ...string) *dto.Metric {
 next:
 	for _, m := range f.GetMetric() {
@@ -50,7 +51,8 @@ next:
 	return nil
 }
 
-// What was done is counted by queue and outcome, over restarts; how it is now is told beside that.
+// Metrics count finished work by queue and outcome, also across restarts, and report the current
+// state.
 func TestMetrics(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	q.must("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
@@ -114,8 +116,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A service that is stopped or does not answer is unhealthy in the textfile, which would otherwise keep its last
-// state. The verb fails too, so that the timer's log has the reason.
+// A service that is stopped or does not answer is unhealthy in the textfile, which would otherwise
+// keep its last state. The command fails too, so that the timer's log has the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	healthy := func() float64 {
@@ -142,7 +144,8 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 	}
 }
 
-// Queues beyond the first hundred are one: names of queues are whatever people choose.
+// Metrics report at most a hundred queues by name and combine the others, because users choose the
+// names and the number of queues.
 func TestMetricsNameFewQueues(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	var list bytes.Buffer
@@ -159,7 +162,8 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	}
 }
 
-// /metrics wants a session, unless it is anybody's of this machine; who asks so gets native histograms.
+// /metrics requires a session, unless web.metrics_anonymous admits local clients. A client that
+// requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "true")
@@ -197,8 +201,9 @@ func TestMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// Prometheus accepts the metrics, loads the shipped scrape configuration and alert rules, and every query of the
-// shipped board returns data, whether Prometheus stores classic or native histograms.
+// Prometheus accepts the metrics, and loads the shipped scrape configuration and alert rules.
+// Every query of the shipped board returns data, whether Prometheus stores classic or native
+// histograms.
 func TestPrometheusReadsTheMetrics(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Skip("there is no prometheus here")
@@ -266,7 +271,7 @@ func boardQueries(t *testing.T, path string) (exprs []string) {
 	return exprs
 }
 
-// prometheusServer is a Prometheus that scrapes the queue's page every second.
+// prometheusServer is a Prometheus server that scrapes the queue's page every second.
 type prometheusServer struct {
 	*queue
 	address string
@@ -290,7 +295,7 @@ func startPrometheus(b *browser, rules string, flags ...string) *prometheusServe
 	return p
 }
 
-// get decodes Prometheus' answer to a GET request.
+// get decodes the reply of Prometheus to a GET request.
 func (p *prometheusServer) get(path string, into any) error {
 	client := http.Client{Timeout: 10 * time.Second}
 	got, err := client.Get("http://" + p.address + path)
@@ -301,7 +306,7 @@ func (p *prometheusServer) get(path string, into any) error {
 	return json.NewDecoder(got.Body).Decode(into)
 }
 
-// count returns how many series a query yields.
+// count returns the number of series that a query yields.
 func (p *prometheusServer) count(expr string) (n int, err error) {
 	p.Helper()
 	var answer struct {
@@ -315,7 +320,7 @@ func (p *prometheusServer) count(expr string) (n int, err error) {
 	return len(answer.Data.Result), err
 }
 
-// checkRules waits until every alert rule was evaluated, without an error.
+// checkRules waits until Prometheus has evaluated every alert rule without an error.
 func (p *prometheusServer) checkRules() {
 	p.Helper()
 	var loaded struct {

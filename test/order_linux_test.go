@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// One worker starts jobs in their order, also those that the runner had to give back since one before them took long.
+// One worker starts jobs in rank order, including jobs that the runner returned because an earlier job took
+// long.
 func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const jobs, runs = 60, 12
@@ -33,7 +34,7 @@ func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// So does a service that has one worker, whatever orders its jobs.
+// A service with one worker keeps the order too, with each value of the setting scheduling.
 func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const jobs, lists = 100, 4
@@ -70,7 +71,7 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// byNumber compares texts that are numbers.
+// byNumber compares two texts by their numeric values.
 func byNumber(a, b string) int {
 	i, _ := strconv.Atoi(a)
 	j, _ := strconv.Atoi(b)

@@ -43,7 +43,7 @@ func (q *queue) pieces(args ...string) (list []piece) {
 	}
 }
 
-// noise is bytes that are no text, the same for the same size.
+// noise returns random bytes, the same for each call with the same size.
 func noise(size int) []byte {
 	r := rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)})
 	b := make([]byte, size)
@@ -51,7 +51,7 @@ func noise(size int) []byte {
 	return b
 }
 
-// Output of any size is kept byte for byte, whatever the bytes are.
+// Output of any size and content is stored byte for byte.
 func TestOutputIsWhole(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -70,8 +70,8 @@ func TestOutputIsWhole(t *testing.T) {
 	}
 }
 
-// A flood keeps its first and last half and the size of the gap, is not slowed
-// to a stop, and leaves the memory of service and runner as it was.
+// If a job prints more than its output limit, the first and last half of the limit are stored, and the size
+// of the gap. The job can still finish, and the memory of the service and the runner stays small.
 func TestFlood(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -114,7 +114,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Wherever the end of an output is shown, a line replaces the bytes that were not kept.
+// Where commands show the end of an output, a line replaces the bytes that were not stored.
 func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -132,8 +132,7 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	}
 }
 
-// Followed output comes while the job runs, over all its attempts, and show has
-// what there is so far.
+// logs -f prints output while the job runs, for all of its attempts. show prints the output so far.
 func TestFollow(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -166,7 +165,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// follows are the lines that a command prints, until it is ended or the test is.
+// follows starts a command and returns its lines. end kills the command, as does the end of the test.
 func (q *queue) follows(words ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.command(words...)
@@ -181,8 +180,8 @@ func (q *queue) follows(words ...string) (lines *bufio.Scanner, end func()) {
 	return bufio.NewScanner(pipe), func() { cmd.Process.Kill() }
 }
 
-// A queue that is followed has the output of what runs there and of what starts later, each attempt
-// once, however short, and none of other queues or of before.
+// logs -f --queue prints the output of the queue's running jobs and of jobs that start later. It prints each
+// attempt once, even a short one, and nothing from other queues or earlier jobs.
 func TestFollowAQueue(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -224,7 +223,7 @@ func TestFollowAQueue(t *testing.T) {
 	}
 }
 
-// logs picks an attempt, a stream, the last lines, and stamps them.
+// logs selects an attempt, a stream or the last lines, and can print timestamps.
 func TestLogsPick(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -268,7 +267,7 @@ func TestLogsPick(t *testing.T) {
 	}
 }
 
-// Who follows a job from its first attempt on misses none, although all have ended.
+// A client that follows all attempts of a job gets each one, even if all have ended.
 func TestNoAttemptIsMissed(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -311,7 +310,7 @@ func TestNoAttemptIsMissed(t *testing.T) {
 	}
 }
 
-// A folder of outputs that somebody has removed is made anew.
+// The runner creates the output directory again if it was removed.
 func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -325,8 +324,8 @@ func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
 	}
 }
 
-// Damage inside an output file is not printed as output: logs prints the rest, says which
-// bytes are missing, as text and as JSON, and fails.
+// logs does not print damaged bytes of an output file. It prints the rest, reports which bytes are missing,
+// in text and in JSON, and fails.
 func TestLogsReportsDamage(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -372,8 +371,8 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 }
 
-// Damage in the file where a runner keeps the output of a running attempt is not printed as output either, neither
-// while the job runs nor later.
+// logs does not print damaged bytes of a running attempt's output file either, neither while the job runs nor
+// later.
 func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

@@ -17,14 +17,15 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// window is a page in Chromium.
+// window is a window of Chromium that shows the page.
 type window struct {
 	*queue
 	ctx context.Context
 	at  string
 }
 
-// chromium opens a window, lets it in by a link, and fails the test if the page has an error.
+// chromium opens a window and creates a session with a link. The test fails if a script of the page reports
+// an error.
 func chromium(q *queue) *window {
 	q.Helper()
 	path, err := exec.LookPath("chromium")
@@ -35,14 +36,14 @@ func chromium(q *queue) *window {
 	if err != nil {
 		q.Fatal(err)
 	}
-	q.Cleanup(func() { os.RemoveAll(profile) }) // as far as the browser has ended
+	q.Cleanup(func() { os.RemoveAll(profile) }) // the browser may still write, so some files may remain
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
 	allocated, end := chromedp.NewExecAllocator(q.Context(), options...)
 	q.Cleanup(end)
 	ctx, closeIt := chromedp.NewContext(allocated)
 	q.Cleanup(func() { chromedp.Cancel(ctx); closeIt() })
 	w := &window{queue: q, ctx: ctx}
-	if err := chromedp.Run(ctx); err != nil { // the browser is there as long as ctx
+	if err := chromedp.Run(ctx); err != nil { // the browser runs until ctx ends
 		q.Fatal(err)
 	}
 	chromedp.ListenTarget(ctx, func(e any) {
@@ -62,7 +63,7 @@ func chromium(q *queue) *window {
 	return w
 }
 
-// do carries actions out, within a while.
+// do executes actions within 30 s.
 func (w *window) do(actions ...chromedp.Action) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
@@ -80,17 +81,17 @@ func (w *window) goTo(path string) {
 	w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
 }
 
-// sees waits until an element has a text, which is not asked for again and again by loading the page.
+// sees waits until an element contains text, without reloading the page.
 func (w *window) sees(selector, text string) {
 	w.Helper()
 	w.until(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
 		err := chromedp.Run(w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`, selector, text), &seen))
-		return err == nil && seen // a page that is being left has an error
+		return err == nil && seen // Evaluate fails while the browser loads another page
 	})
 }
 
-// People open the page by a link and see what happens as it does: jobs that run and what they print, graphs that
-// move, a service that goes and comes again; and by it they retry what is dead and pause a queue.
+// Users open the page with a link and see changes as they happen: running jobs and their output, dependency
+// graphs, a service that stops and restarts. They can retry dead jobs and pause a queue on the page.
 func TestPageInABrowser(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
@@ -100,7 +101,7 @@ func TestPageInABrowser(t *testing.T) {
 	w := chromium(q)
 	w.sees("#strip .dead b", "3")
 
-	// A clock begins when what it is of does, not when the page did.
+	// A job's clock starts with the job, not with the page.
 	w.do(chromedp.Poll(`performance.now() > 4000`, nil))
 	q.must("enqueue", "--id", "young", "-Q", "short", "sleep 60")
 	w.sees("#running", "young")
@@ -111,12 +112,12 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	q.must("cancel", "young")
 
-	// What runs appears without a reload.
+	// A running job appears without a reload.
 	q.must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.path("enough")+" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
 	w.sees("#running", "talks")
 	w.sees("#queues", "chat")
 
-	// A queue is paused, and goes on.
+	// A queue can be paused and resumed.
 	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
 	w.sees("#queues tr.paused", "chat")
 	q.must("enqueue", "--id", "quiet", "-Q", "chat", "true")
@@ -126,7 +127,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`), chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
 
-	// Output is followed, as text.
+	// Output is followed and shown as text.
 	w.goTo("/jobs/talks")
 	w.sees("#log", "<b>line</b> 5")
 	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
@@ -136,7 +137,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("what a job prints has made %d elements", elements)
 	}
 
-	// A graph moves: what waits for the job begins once that has ended.
+	// The graph is updated: the dependant starts after its parent has ended.
 	q.must("enqueue", "--id", "after", "--after", "talks", "sleep 60")
 	w.goTo("/jobs/after")
 	w.sees("#deps", "talks")
@@ -144,7 +145,7 @@ func TestPageInABrowser(t *testing.T) {
 	q.write("enough", "")
 	w.sees("#head", "processing")
 
-	// What was done is drawn, and told by queue.
+	// The statistics contain a chart and a row per queue.
 	w.goTo("/stats?since=1h")
 	w.sees("table", "chat")
 	var bars string
@@ -153,7 +154,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("the graph is %q", bars)
 	}
 
-	// Filters.
+	// Filters select jobs.
 	w.goTo("/jobs")
 	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`), chromedp.WaitVisible("table.list"))
 	w.sees("table.list", "d3")
@@ -163,14 +164,15 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("%d jobs are d*", rows)
 	}
 
-	// The list goes on by itself, but not under what is marked.
-	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`)) // where the pointer holds nothing up
+	// The list updates itself, except while a job is marked.
+	// The second click moves the pointer off the list, where it would also delay updates.
+	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
 	q.must("enqueue", "--id", "d4", "--max-retries", "0", "true")
 	w.do(chromedp.WaitReady(`#list[data-held]`))
 	w.do(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
 	w.sees("table.list", "d4")
 
-	// A group of dead jobs: one first, then all.
+	// A user can retry one job of a group of dead jobs, then all of them.
 	w.do(chromedp.Navigate(w.at+"/dead"), chromedp.WaitVisible("table.groups"))
 	w.sees("table.groups", "exit code 7")
 	q.write("mended", "")
@@ -184,7 +186,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.do(chromedp.Navigate(w.at+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
 	q.until("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
 
-	// Many are cancelled after a preview.
+	// Cancelling many jobs shows a preview first.
 	q.must("enqueue", "--id", "later1", "--in", "1h", "true")
 	q.must("enqueue", "--id", "later2", "--in", "1h", "true")
 	w.goTo("/jobs?q=later*")
@@ -195,7 +197,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("later2 is %s", got)
 	}
 
-	// The service goes, which the page says; a new one wants a new link.
+	// The page reports that the service has stopped. A session does not survive a restart.
 	w.goTo("/")
 	q.kill()
 	w.do(chromedp.WaitVisible("#gone"))
@@ -204,7 +206,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.sees("#gone", "The session has ended")
 }
 
-// A page of a job that is removed says so.
+// The page of a removed job reports that the job no longer exists.
 func TestPageOfARemovedJob(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "goes", "true")
@@ -214,7 +216,8 @@ func TestPageOfARemovedJob(t *testing.T) {
 	w.sees("#gone", "no longer exists")
 }
 
-// What a job prints on a terminal is text on its page, while it runs and later: the last state of a line.
+// The page shows the output of a job's terminal as text, also while the job runs. Of an overwritten line it
+// shows the last state.
 func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+q.path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
@@ -231,16 +234,18 @@ func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	shows("100%|end")
 }
 
-// payloads are texts that would be carried out, or come out of what they are in, on a page that took them for markup.
+// payloads are texts that would run a script, or break out of their element, if a page treated them as
+// markup.
 var payloads = []string{
 	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`, `javascript:pwned=1`,
 	`</pre></p></main><iframe srcdoc="<script>parent.pwned=1</script>">`, `<a href="javascript:pwned=1" autofocus onfocus=pwned=1>x</a>`, `{{constructor.constructor('pwned=1')()}}`,
 	`<details open ontoggle=pwned=1>`, `<math><mtext></table><mglyph><style><!--</style><img title="--><img src onerror=pwned=1>">`, `&lt;script&gt;pwned=1&lt;/script&gt;`,
-	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07", "x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>", "\x85\xff<img src=x onerror=pwned=1>", // the last line, which the overview has
+	// This must be the last line: the overview shows the last line of output.
+	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07", "x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>", "\x85\xff<img src=x onerror=pwned=1>",
 }
 
-// Whatever jobs are named, run and print is text in a browser too, on pages that stand and that are followed, though
-// nothing of the policy that is sent along holds it back.
+// Browsers treat names, commands and outputs of jobs as text, on static pages and on pages that update
+// themselves. This holds even without the Content-Security-Policy of the page.
 func TestPagePayloadsInABrowser(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := chromium(q)
@@ -249,7 +254,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*", "/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
 	for i, p := range payloads {
 		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
-			continue // of output alone
+			continue // used only as output
 		}
 		id := fmt.Sprint("p", i)
 		q.must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i), "true "+p)
@@ -270,7 +275,8 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 		w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
 		harmless(path)
 	}
-	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil)) // which have come since
+	// Wait for lines that arrive after the page was loaded.
+	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil))
 	w.sees("#log", payloads[1])
 	harmless("the output that is followed")
 	w.goTo("/")
@@ -283,7 +289,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	harmless("the output of one that has ended")
 }
 
-// The keyboard alone reaches what the pointer does.
+// Everything on the page can be reached with the keyboard.
 func TestPageByKeys(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "k1", "--in", "1h", "true")
@@ -300,7 +306,7 @@ func TestPageByKeys(t *testing.T) {
 	}
 }
 
-// No page is wider than the window that it is in, by day and by night.
+// No page is wider than its window, in either colour scheme.
 func TestPagesFit(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	long := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
@@ -326,8 +332,9 @@ func TestPagesFit(t *testing.T) {
 	}
 }
 
-// A phone shows everything that the page needs: search, sign out, the state and time of each job, tabs that scroll
-// sideways alone, and a user name on the line of the word next to it.
+// On a phone, the page shows everything that users need: the search field, sign out, and the state and time
+// of each job. Tabs scroll sideways without the rest of the page. A user name is on the same line as the word
+// next to it.
 func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
@@ -353,7 +360,7 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	}
 }
 
-// vnuVariable names the file of the Nu HTML checker, which needs Java.
+// vnuVariable names the variable with the path of the Nu HTML checker, which needs Java.
 const vnuVariable = "QUEUECTL_VNU"
 
 // The Nu HTML checker of the W3C finds no error in any page.
@@ -379,11 +386,10 @@ func TestPagesAreValidHTML(t *testing.T) {
 	}
 }
 
-// axeVariable names the file of axe-core, which looks for what keeps people from using a page.
+// axeVariable names the variable with the path of axe-core, a checker for accessibility.
 const axeVariable = "QUEUECTL_AXE"
 
-// Every page is one that people can use who see little, or steer by other means than a pointer: axe-core finds no
-// violation.
+// Every page is accessible to users with impaired vision or without a pointer: axe-core finds no violation.
 func TestPagesAreAccessible(t *testing.T) {
 	axe, err := os.ReadFile(os.Getenv(axeVariable))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// lively has a queue be as one that is used: jobs that run and wait, have ended and died, and come again.
+// lively fills a queue with jobs that are running, waiting, completed and dead, and with schedules.
 func lively(q *queue) {
 	q.must("queue", "set", "build", "--concurrency", "4", "--weight", "3")
 	q.must("queue", "set", "render", "--concurrency", "2")
@@ -34,8 +34,8 @@ func lively(q *queue) {
 	q.until("the two are dead", 20*time.Second, func() bool { return len(q.must("dlq", "list", "-q")) > len("push-web") })
 }
 
-// Each page can be shown at both widths and in both colour schemes. With -update, the picture in docs/dashboard.md is
-// replaced.
+// Each page can be shown at both widths and in both colour schemes. With -update, the picture in
+// docs/dashboard.md is replaced.
 func TestPicturesOfThePages(t *testing.T) {
 	q := serving(t, "--workers", "3")
 	lively(q)

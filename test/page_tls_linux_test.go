@@ -23,10 +23,10 @@ import (
 	"time"
 )
 
-// pageName is a name that the page has by its certificate.
+// pageName is a host name of the page in its certificate.
 const pageName = "queue.test"
 
-// freeAddress is an address of loopback that nobody listens at.
+// freeAddress returns a loopback address with a free port.
 func freeAddress(t testing.TB) string {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,8 @@ func freeAddress(t testing.TB) string {
 	return free.Addr().String()
 }
 
-// certify makes a certificate for pageName, and a client that trusts no other and finds it at an address.
+// certify creates a certificate for pageName, and a client that trusts only this certificate and resolves
+// pageName to address.
 func (q *queue) certify(address string) (cert, key string, client *http.Client) {
 	q.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -67,7 +68,8 @@ func (q *queue) certify(address string) (cert, key string, client *http.Client) 
 	return cert, key, client
 }
 
-// entered opens a link by a client, and wants a cookie that this host alone gets, by TLS alone.
+// entered opens a link with a client. It checks that the session's cookie is restricted to this host and to
+// TLS.
 func (q *queue) entered(client *http.Client, link string) *http.Cookie {
 	q.Helper()
 	u, err := url.Parse(link)
@@ -87,7 +89,7 @@ func (q *queue) entered(client *http.Client, link string) *http.Cookie {
 	return c
 }
 
-// With a certificate the page is served by TLS alone, under its names.
+// With a certificate, the page is served only over TLS and only under its host names.
 func TestPageByTLS(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	address := freeAddress(t)
@@ -118,7 +120,7 @@ func TestPageByTLS(t *testing.T) {
 		if got.StatusCode != with.code {
 			t.Errorf("%+v is answered by %s", with, got.Status)
 		}
-		// RFC 6797: over TLS alone.
+		// RFC 6797 permits this header only over TLS.
 		if hsts := got.Header.Get("Strict-Transport-Security"); (hsts != "") != (with.scheme == "https") {
 			t.Errorf("%+v is answered with Strict-Transport-Security %q", with, hsts)
 		}
@@ -127,14 +129,14 @@ func TestPageByTLS(t *testing.T) {
 	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
-	q.entered(client, q.must("web", "open")) // it is as it was
+	q.entered(client, q.must("web", "open")) // the page still works with the old certificate
 	_, _, renewed := q.certify(address)
 	q.must("reload")
 	q.entered(renewed, q.must("web", "open"))
 }
 
-// A socket that somebody else listens at is theirs; one that is left over is replaced, and one that is removed is made
-// again.
+// web start refuses a socket on which another process listens. It replaces a stale socket file. If the socket
+// file is removed, the service creates it again.
 func TestPageAtASocket(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("config", "set", "web.hosts", pageName)
@@ -168,7 +170,7 @@ func TestPageAtASocket(t *testing.T) {
 	if !answers() {
 		t.Error("after a kill nobody answers")
 	}
-	asks, err := net.Dial("unix", q.path("page")) // and is still asking
+	asks, err := net.Dial("unix", q.path("page")) // this unfinished request must not delay web stop
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +182,8 @@ func TestPageAtASocket(t *testing.T) {
 	}
 }
 
-// Where systemd opens the page's sockets the page is at all of them, from the service's start on, and no setting or verb
-// takes it away.
+// If systemd opens the sockets of the page, the page listens on all of them from the start of the
+// service. No setting or command ends that.
 func TestPageOfTheSystemsSockets(t *testing.T) {
 	q := newQueue(t, "")
 	var addresses []string
@@ -198,7 +200,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 	}
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0") // which is of no use, and stops nothing
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0") // not usable for the page; the service ignores it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,8 +274,8 @@ http {
 }
 `
 
-// Behind nginx, which has the certificate, the page is what it is elsewhere: links have its name, cookies are for TLS
-// alone, events come as they happen, and nobody is let in without a session.
+// The page also works behind nginx, which has the certificate. Links contain nginx's host name, cookies are
+// restricted to TLS, events arrive as they happen, and a session is required.
 func TestPageBehindNginx(t *testing.T) {
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
@@ -289,7 +291,7 @@ func TestPageBehindNginx(t *testing.T) {
 		t.Errorf("the page is at %q", got)
 	}
 	cmd := exec.Command(nginx, "-c", q.write("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p", q.dir)
-	if os.Getuid() == 0 { // its own user may not enter the folder
+	if os.Getuid() == 0 { // nginx's usual account may have no access to the directory
 		cmd.Args = append(cmd.Args, "-g", "user root;")
 	}
 	if err := cmd.Start(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// As at(1), the command line refuses a time that has passed, with a minute of grace. On the wire a
-// request with it succeeds, for it may be repeated.
+// Like at(1), the command line refuses a time that has passed, with a tolerance of one minute. Requests over
+// the socket accept such a time, because a client may repeat them.
 func TestPastTimesAreRefused(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
@@ -53,7 +53,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 	for _, run := range []struct {
 		more []string
 		code int
-	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} { // the last one goes on, and has nothing to do
+		// The last run continues the second one, which has no jobs left.
+	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} {
 		if got := private(run.more...); got.code != run.code {
 			t.Errorf("run --private %v: %+v, want exit code %d", run.more, got, run.code)
 		}
@@ -68,7 +69,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 	}
 }
 
-// A job that expires at a time that has passed will not run, which is said wherever it is given.
+// When a job is enqueued or edited with an expiry time that has passed, every command warns that the job will
+// not run.
 func TestExpiredIsSaid(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "true")
@@ -84,7 +86,7 @@ func TestExpiredIsSaid(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		in    string
-		want  []string // the only places that are named
+		want  []string // the only warnings that are printed
 	}{
 		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job will not run, because it expires "}},
 		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because it expires ", "job 2: this job will not run, because it expires "}},

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A path that cannot be used is told in one line: what named it, what is wrong with it
-// and the next step. Nothing is made for a command that is refused so.
+// The error about an unusable path is one line. It names the flag or setting, what is wrong, and the next
+// step. The refused command creates nothing.
 func TestPathsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -72,7 +72,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// inFolder runs the program from the queue's folder as somebody who is not root.
+// inFolder runs the program in the queue's directory as a user other than root.
 func (q *queue) inFolder(words string) result {
 	q.Helper()
 	cmd := q.from("", strings.Fields(words)...)
@@ -82,7 +82,7 @@ func (q *queue) inFolder(words string) result {
 	return ran(q, cmd)
 }
 
-// from is the program in the queue's folder with one more variable, without --dir.
+// from returns the program without --dir, to be run in the queue's directory with one additional variable.
 func (q *queue) from(variable string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
 	cmd.Dir = q.dir

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A backup that cannot be written names the folder, not a file that nobody asked for.
+// If a backup cannot be written, the error names the directory, not a temporary file.
 func TestBackupNamesTheFolder(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for to, c := range map[string]result{

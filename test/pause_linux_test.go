@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forks are trees that fork all the time, as lines of sh.
+// forks lists shell commands whose process trees fork continuously.
 var forks = []string{
-	`while :; do (:) & wait; done`,                                   // from one process
-	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // from a child, and by vfork
-	// Each process has the next one begin, and ends: in the main group, and in another session.
+	`while :; do (:) & wait; done`,                                   // forks from one process
+	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // forks from a child, and with vfork
+	// Each process starts the next one and ends: first in the main process group, then in another session.
 	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
 	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
 }
 
-// pauseRounds is how often trees are paused: 20 times, or as the environment says.
+// pauseRounds returns how often trees are paused: QUEUECTL_PAUSES, by default 20.
 func pauseRounds(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
 	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {
@@ -37,8 +37,8 @@ func pauseRounds(t *testing.T) int {
 	return n
 }
 
-// No process of a paused tree runs, however fast it forks, and none is left stopped: once it goes
-// on, nor is any left at all once it was cancelled or its runner killed.
+// No process of a paused tree runs, however fast the tree forks. After a resume, no process is left stopped.
+// After a cancel or the death of the runner, no process is left at all.
 func TestForkingTreesStandStill(t *testing.T) {
 	t.Parallel()
 	t.Run("by signals", func(t *testing.T) { treesStandStill(t, newQueue(t, ""), true) })
@@ -66,7 +66,8 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 			}
 		}
 		for _, p := range seen {
-			if p.state == "T" != stopped && !(stopped && p.state == "D") { // it waits for its child of a vfork
+			// The parent waits for a child of vfork.
+			if p.state == "T" != stopped && !(stopped && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
 			}
 		}
@@ -86,18 +87,19 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		}
 		q.until("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
 	}
-	q.must("run", "true") // by a runner that is known, and so ended with the test
+	q.must("run", "true") // starts a known runner, which the test ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, most)
 }
 
-// treeProcess is a process of a job's tree, and how much it has run.
+// treeProcess is the state of a process in a job's tree.
 type treeProcess struct {
 	pid   int
 	state string
-	ticks string // of CPU time
+	ticks string // CPU time in clock ticks
 }
 
-// treeOf are the living processes of a job, which its id in their environment tells.
+// treeOf returns the processes of a job that have not ended. It recognises them by the job's id in their
+// environment.
 func (q *queue) treeOf(id string) (list []treeProcess) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -126,7 +128,7 @@ func (q *queue) treeOf(id string) (list []treeProcess) {
 	return list
 }
 
-// delegatedQueue is a queue whose runners have a control group to divide, as systemd gives them one.
+// delegatedQueue creates a queue whose runners have a delegated control group, as under systemd.
 func delegatedQueue(t *testing.T) *queue {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -165,7 +167,7 @@ func delegatedQueue(t *testing.T) *queue {
 	return nil
 }
 
-// removeGroups removes a control group with those below it, once nothing is in them.
+// removeGroups removes a control group and all groups below it once they are empty.
 func removeGroups(t *testing.T, group string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var folders []string
@@ -188,8 +190,8 @@ func removeGroups(t *testing.T, group string) {
 	}
 }
 
-// A paused job that is ended handles SIGTERM as any other: it is asked while it can hear. A signal
-// of its person's has it go on, which is recorded; SIGCONT alone does not.
+// A paused job that is ended can handle SIGTERM, because it is resumed for that. A signal that a user sends
+// also resumes the job, except SIGCONT.
 func TestPausedJobHandlesTheEnd(t *testing.T) {
 	for name, queue := range map[string]func(*testing.T) *queue{
 		"by signals":       func(t *testing.T) *queue { return newQueue(t, "") },

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pausedJob is what show --json says of a pause.
+// pausedJob contains the members of show --json about a pause.
 type pausedJob struct {
 	State    string    `json:"state"`
 	PausedAt time.Time `json:"paused_at"`
@@ -26,13 +26,13 @@ func (q *queue) pauseOf(id string) (j pausedJob) {
 	return j
 }
 
-// ticking is a job with a child, each of which writes into a file again and again.
+// ticking returns a command with a child process. Both processes keep writing to a file.
 func (q *queue) ticking(id string) string {
 	tick := "while :; do echo x >>%s; sleep 0.01; done"
 	return fmt.Sprintf("("+tick+") & "+tick, q.path(id+"-child"), q.path(id+"-main"))
 }
 
-// ticks is how much both have written.
+// ticks returns how many bytes the child and the main process have written.
 func (q *queue) ticks(id string) (n [2]int64) {
 	for i, name := range []string{id + "-child", id + "-main"} {
 		if info, err := os.Stat(q.path(name)); err == nil {
@@ -42,7 +42,7 @@ func (q *queue) ticks(id string) (n [2]int64) {
 	return n
 }
 
-// goesOn waits until both write.
+// goesOn waits until both processes write.
 func (q *queue) goesOn(id string) {
 	q.Helper()
 	was := q.ticks(id)
@@ -52,7 +52,7 @@ func (q *queue) goesOn(id string) {
 	})
 }
 
-// standsStill wants neither to write for a while.
+// standsStill checks for 200 ms that neither process writes.
 func (q *queue) standsStill(id string) {
 	q.Helper()
 	was := q.ticks(id)
@@ -63,13 +63,13 @@ func (q *queue) standsStill(id string) {
 	}
 }
 
-// passes waits until so much time has passed since an instant.
+// passes waits until the time by has passed since an instant.
 func (q *queue) passes(since time.Time, by time.Duration) {
 	q.until("time passes", by+time.Second, func() bool { return time.Since(since) > by })
 }
 
-// A paused job stands still with its child, also while the service is killed and started again,
-// keeps its worker and its state, and says who had it paused and since when; resumed it goes on.
+// A paused job and its child do not run, also while the service is killed and restarted. The job keeps its
+// worker and its state, and show reports who paused it and when. After a resume it continues.
 func TestPauseAndResume(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -95,7 +95,7 @@ func TestPauseAndResume(t *testing.T) {
 	if out := q.must("worker", "list"); strings.Count(out, " paused ") != 1 || strings.Count(out, " idle ") != 1 {
 		t.Errorf("worker list:\n%s", out)
 	}
-	q.must("pause", "a") // it is so already
+	q.must("pause", "a") // repeating a pause is not an error
 	q.kill()
 	q.standsStill("a")
 	q.start("--workers", "2")
@@ -123,8 +123,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// The clocks of a paused job stand: neither its timeout nor its silence ends it, however long it
-// is paused; both go on with it.
+// A pause stops the clocks of timeout and idle_timeout, however long it lasts. After the resume both
+// continue.
 func TestPauseStopsTheClocks(t *testing.T) {
 	q := serving(t, "--workers", "3")
 	w := q.dial()
@@ -154,8 +154,8 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	}
 }
 
-// What does not run cannot be paused, and the answer says what can be done; a dry run counts; a
-// signal that a paused job is to handle has it go on, and requeue has it run anew.
+// Only running jobs can be paused, and the error for other jobs says what can be done instead. A dry run
+// counts jobs. A signal sent to a paused job resumes it, and requeue starts it again without a pause.
 func TestPauseOfOthers(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -194,8 +194,8 @@ func TestPauseOfOthers(t *testing.T) {
 	q.until("it ends", 20*time.Second, func() bool { return q.show("a").State == "failed" })
 }
 
-// While everything is paused nothing starts and whatever runs stands still, over restarts too, and
-// everybody who asks is told so; the end of that leaves paused what was paused by itself.
+// While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. The
+// end of this pause does not resume jobs that were paused individually.
 func TestPauseAll(t *testing.T) {
 	q := serving(t, "--workers", "3")
 	w := q.dial()
@@ -257,13 +257,13 @@ func TestPauseAll(t *testing.T) {
 	if got := strings.Join(told, ", "); got != "paused a, paused , resumed " {
 		t.Errorf("events: %s", got)
 	}
-	q.must("resume", "--all") // it is so already
+	q.must("resume", "--all") // repeating a resume is not an error
 	q.must("resume", "a")
 	q.goesOn("a")
 }
 
-// A stopping service does not wait for what stands still. What its person has paused is held, not
-// run again by the next one; what was paused with everything waits for that to end.
+// A stop of the service does not wait for paused jobs. A job that was paused individually is then held, so
+// the next service does not run it. A job that was paused with all jobs is pending until their resume.
 func TestStopOfPausedJobs(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -288,7 +288,7 @@ func TestStopOfPausedJobs(t *testing.T) {
 	q.goesOn("a")
 }
 
-// With its runner a paused job ends with all its processes; none is left stopped.
+// If its runner dies, a paused job ends with all its processes. None is left stopped.
 func TestRunnerOfPausedJobDies(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// peer is a way to run a file of commands, four at once, that can be called again
-// after it was killed.
+// peer is a program that runs a file of commands, four concurrently, and that can be called again after it
+// was killed.
 type peer struct {
 	name string
 	args []string
-	in   string // the file that it has as standard input, "" for none
+	in   string // file for its stdin, "" for none
 }
 
-// peers are what people use for this, with what each has for going on.
+// peers returns the tools that people use for this task, with the flags that continue a run.
 func (p *private) peers() []peer {
 	return []peer{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
@@ -45,10 +45,10 @@ func (w peer) command(p *private) *exec.Cmd {
 	return cmd
 }
 
-// A private run beside xargs and GNU parallel, in one run: the time that each takes,
-// and what each does when it was killed at half with all it had started and is called
-// again. Ours loses nothing and does again what ran at the time alone.
-// QUEUECTL_PEERS is the number of commands.
+// This test compares a private run with xargs and GNU parallel: the time that each takes, and the commands
+// that are lost or repeated. Each is killed with all its processes halfway and then called again. A private
+// run loses no command and repeats only the commands that were running. QUEUECTL_PEERS sets the number of
+// commands.
 func TestPrivateBesidePeers(t *testing.T) {
 	t.Parallel()
 	needs(t, "parallel")

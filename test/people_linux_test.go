@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// person is somebody on this machine, by the kernel's numbers alone.
+// person is a user, identified by ids. The account need not exist.
 type person struct {
 	name   string
 	right  string
 	uid    int
-	gid    int // 0 is that of its own number
+	gid    int // 0 means the same number as uid
 	groups []uint32
 }
 
-// The people of the tests, with the rights that accessOfAll gives them.
+// The users of the tests, with the rights that accessOfAll gives them.
 var (
 	outsider = person{name: "outsider", right: "none", uid: 61240}
 	reader   = person{name: "reader", right: "read", uid: 61241}
@@ -46,8 +46,8 @@ func (p person) may(right string) bool {
 	return slices.Index(rightsInOrder, p.right) >= slices.Index(rightsInOrder, right)
 }
 
-// sharedQueue is a service that everybody can reach, with these settings. Only root can
-// act for others.
+// sharedQueue starts a service that every user can connect to, with these settings. It skips the test unless
+// the test runs as root, which can act as other users.
 func sharedQueue(t *testing.T, settings string, args ...string) *queue {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,13 +70,13 @@ func (q *queue) as(p person, args ...string) result {
 	return ran(q, as(q.command(args...), p))
 }
 
-// as makes a command a person's.
+// as makes a command run as a person.
 func as(cmd *exec.Cmd, p person) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
 	return cmd
 }
 
-// mustAs runs the program as a person, wants exit code 0 and returns its output.
+// mustAs runs the program as a person, checks that it succeeds and returns its output.
 func (q *queue) mustAs(p person, args ...string) string {
 	q.Helper()
 	r := q.as(p, args...)
@@ -97,14 +97,16 @@ func (q *queue) dialAs(p person) *wire {
 	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// connectAs connects to the service of a folder as a person: the connection stays theirs,
-// though this process goes on with it.
+// connectAs connects to the service of a directory as a person. The service sees the person's ids for the
+// whole connection, even though this process then uses it.
 func connectAs(dir string, p person) (c net.Conn, err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
-		runtime.LockOSThread()                                          // never unlocked: the thread ends with the goroutine
-		id, groups := uintptr(p.uid), append(slices.Clone(p.groups), 0) // one more, so that there is a first
-		for _, call := range [][4]uintptr{                              // of this thread alone
+		// The thread is never unlocked, so it ends with the goroutine.
+		runtime.LockOSThread()
+		// One extra group makes sure that groups[0] exists.
+		id, groups := uintptr(p.uid), append(slices.Clone(p.groups), 0)
+		for _, call := range [][4]uintptr{ // change the ids of this thread only
 			{unix.SYS_SETGROUPS, uintptr(len(p.groups)), uintptr(unsafe.Pointer(&groups[0])), 0}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
 		} {
 			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
@@ -119,7 +121,7 @@ func connectAs(dir string, p person) (c net.Conn, err error) {
 	return c, err
 }
 
-// binaryForAll is the program where everybody can run it.
+// binaryForAll returns a copy of the program that every user can run.
 func binaryForAll(t *testing.T) string {
 	t.Helper()
 	q := newQueue(t, "")

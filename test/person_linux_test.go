@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// person runs the program with a terminal that somebody sits at, who types these words as soon
-// as the program has asked for them.
+// person runs the program on a terminal, and types words after the program has printed asked.
 func (q *queue) person(asked, words string, args ...string) result {
 	q.Helper()
 	return q.typing(q.command(args...), asked, words)
@@ -30,8 +29,8 @@ func (q *queue) typing(cmd *exec.Cmd, asked, words string) result {
 	return result{code: cmd.ProcessState.ExitCode(), out: s.text(q)}
 }
 
-// Who sits at a terminal is asked, with the count, before many jobs are ended or removed; where
-// nobody does, what is about all has to be meant.
+// On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
+// Without a terminal, a command for all jobs needs --yes.
 func TestManyAreAskedFor(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
@@ -66,7 +65,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	}
 }
 
-// dlq retry asks as retry does, and so does worker stop where it ends what runs.
+// dlq retry asks for confirmation, as retry does. worker stop asks if it would end running jobs.
 func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	if r := q.cli("run", "--id", "bad", "false"); r.code != 1 {
@@ -92,8 +91,8 @@ func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
 	}
 }
 
-// An editor shows all that was set, as it was written; what is wrong is kept, and where there is
-// no terminal none is started.
+// The editor shows all fields that were set, as the user wrote them. If the edited text is invalid, it is
+// kept. Without a terminal, edit starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z", "echo a && echo '<b>'")
@@ -162,7 +161,8 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 }
 
-// A folder that is given is the caller's, and one that is gone is told with what to do.
+// A relative --cwd is resolved in the caller's current directory. If that directory was deleted, the error
+// says what to do.
 func TestFoldersAreTheCallers(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	if err := os.MkdirAll(q.dir+"/here/below", 0o700); err != nil {
@@ -183,7 +183,7 @@ func TestFoldersAreTheCallers(t *testing.T) {
 	}
 }
 
-// A backup takes the place of an earlier one, and of nothing else unless that is meant.
+// backup replaces an earlier backup, and another file only with --force.
 func TestBackupSparesOtherFiles(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "true")

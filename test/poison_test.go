@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A job that kills its runner each time is dead as poison after three crashes of its
-// own, whatever retries it has; its neighbours run alone once, and are innocent. The
-// runners of one job are gone afterwards.
+// A job that kills its runner is dead with the reason "poison" after it has killed three runners while it ran
+// alone, however many retries it has. Jobs that ran with it in the first killed runner run alone once and
+// complete. The runners for single jobs end afterwards.
 func TestPoison(t *testing.T) {
 	q := serving(t, "--workers", "8")
 	w := q.dial()
@@ -36,7 +36,7 @@ func TestPoison(t *testing.T) {
 	q.until("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
 	q.must("run", "true")
 
-	// Put back it is as before, and its neighbours now are left alone at once.
+	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
 	q.must("enqueue", "--id", "bystander", "sleep 1")
 	q.must("dlq", "retry", "poison")
 	q.cli("wait", "poison", "bystander", "--timeout", "30")
@@ -48,8 +48,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// A service that is started anew while a suspect runs alone takes its runner over as
-// what it is: nothing else is run there, and it is gone afterwards.
+// If the service restarts while a suspect runs alone, the new service adopts its runner as one for a single
+// job. It starts no other job there, and the runner ends afterwards.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	q.must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+patience))

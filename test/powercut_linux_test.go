@@ -16,34 +16,34 @@ import (
 	"time"
 )
 
-// What the power-cut rig runs.
+// Sizes of the power-cut tests.
 const (
 	cutDisk    = 40 // MiB
 	cutClients = 12
-	cutEach    = 24 // requests of a client
+	cutEach    = 24 // number of requests of one client
 	cutWorkers = 4
-	cutsPerRun = 250 // of one workload at most
+	cutsPerRun = 250 // maximum per workload
 )
 
-// promise is what the service had told somebody by a position of the disk's log.
+// promise is a fact that the service had acknowledged when the disk's log was at a position.
 type promise struct {
 	at     int64
 	id     string
-	state  string // "" is any: the job is there
-	output string // with that state
+	state  string // the job's state; "" accepts any state
+	output string // the job's output, if state is set; "" accepts any output
 }
 
-// workload is what clients have asked for and been told.
+// workload records the requests of clients and the answers of the service.
 type workload struct {
 	*disk
 	mu       sync.Mutex
-	sent     map[string]int64 // by id: the position before it was asked for; guarded by mu
+	sent     map[string]int64 // position before the request, by job id; guarded by mu
 	promises []promise        // guarded by mu
-	first    int64            // position when the service was started
-	last     int64            // and when it was killed
+	first    int64            // position at the start of the service
+	last     int64            // position when the service was killed
 }
 
-// sending notes that jobs are about to be asked for.
+// sending records that jobs are about to be enqueued.
 func (w *workload) sending(ids ...string) {
 	at := w.position()
 	w.mu.Lock()
@@ -53,7 +53,7 @@ func (w *workload) sending(ids ...string) {
 	}
 }
 
-// told notes what a service has just said.
+// told records an answer of the service.
 func (w *workload) told(id, state, output string) {
 	p := promise{w.position(), id, state, output}
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func (w *workload) told(id, state, output string) {
 	w.promises = append(w.promises, p)
 }
 
-// runWorkload runs the service on a served disk while clients use it, and kills it.
+// runWorkload runs the service on a FUSE disk while clients use it, and then kills it.
 func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	t.Helper()
 	w := &workload{disk: newDisk(t, cutDisk), sent: map[string]int64{}}
@@ -100,23 +100,24 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	return w
 }
 
-// use is one request of a client: mostly for a job that runs, and for its end.
+// use sends the requests for one job of a client, usually an enqueue and a wait.
 func (w *workload) use(a *asker, id string, kind int) error {
 	spec := fields{"id": id, "max_retries": 0}
-	begun := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id)) // how far the disk's log is
+	// begun stores the position in the disk's log when the job starts.
+	begun := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id))
 	output := ""
 	switch {
-	case kind == 0: // its output is kept in a file
+	case kind == 0: // this output is stored in a file
 		spec["command"] = begun + "seq 20000"
 		output = numbersTo(20000)
-	case kind < 4: // in the database
+	case kind < 4: // these outputs are stored in the database
 		spec["command"] = begun + "echo " + id
 		output = id + "\n"
 	case kind < 7:
 		spec["command"] = begun
 	case kind == 7:
 		return w.useBatch(a, id)
-	default: // never runs
+	default: // these jobs never start
 		spec["command"], spec["delay"] = "true", "1h"
 	}
 	w.sending(id)
@@ -157,7 +158,7 @@ func (w *workload) useBatch(a *asker, id string) error {
 	return nil
 }
 
-// done asks and wants a result.
+// done sends a request and returns an error unless it succeeds.
 func (a *asker) done(method string, params any) error {
 	got, err := a.ask(method, params, func(json.RawMessage) {})
 	if err == nil && got.Error != nil {
@@ -169,7 +170,7 @@ func (a *asker) done(method string, params any) error {
 	return nil
 }
 
-// numbersTo is what seq prints.
+// numbersTo returns the output of seq n.
 func numbersTo(n int) string {
 	var text []byte
 	for i := 1; i <= n; i++ {
@@ -178,18 +179,18 @@ func numbersTo(n int) string {
 	return string(text)
 }
 
-// cut is one instant at which the power fails.
+// cut is one power failure.
 type cut struct {
 	position int64
 	kind     int
 	seed     uint64
 }
 
-// cuts picks instants, in order: one third spread over all writes, the others at, or
-// a few writes behind, what somebody was told, where a missing fsync shows.
+// cuts chooses n power failures, ordered by position. One third are spread over all writes. The others are at
+// an acknowledgement, or a few writes after it, where a missing fsync is noticed.
 func (w *workload) cuts(n int, dice *rand.Rand) (list []cut) {
 	records := w.records()
-	spread := func(at int64) int64 { // the next end of a record
+	spread := func(at int64) int64 { // returns the end of one of the next four records
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+dice.IntN(4), len(records)-1)].end
 	}
@@ -210,15 +211,15 @@ func (w *workload) cuts(n int, dice *rand.Rand) (list []cut) {
 	return list
 }
 
-// verdict is what is wrong after a cut: what had been promised and is lost, and all
-// else, which no way of writing to a disk excuses. Jobs that had begun before the cut and
-// wait as if they never had are among the lost: their beginning was told by themselves.
+// verdict lists the faults after a power failure. lost contains promises that were not kept. It
+// also contains jobs that are waiting although they had started before the failure, as their own
+// record of the start proves. wrong contains faults that no write strategy can explain.
 type verdict struct{ lost, wrong []string }
 
-// after starts the service on what a cut has left and compares. It is another boot
-// of the machine, so the runner's is not this one.
+// after starts the service on the disk's content after a power failure and compares its jobs with the
+// promises. It changes the stored boot ids, so that the runner belongs to an earlier boot of the machine.
 func (w *workload) after(bin, image string, c cut) (v verdict) {
-	folder := w.path("disk") // as before the cut
+	folder := w.path("disk") // mounted at the same path as before the power failure
 	if err := mountImage(image, folder); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -234,7 +235,7 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 	boots, _ := filepath.Glob(filepath.Join(folder, "runner", "*", "boot-id"))
 	for _, name := range boots {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
-			continue // the cut took it
+			continue // the power failure lost the file's content
 		}
 		if err := os.WriteFile(name, []byte("00000000-0000-0000-0000-000000000000"), 0o600); err != nil {
 			w.Fatal(err)
@@ -263,7 +264,7 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 	return v
 }
 
-// compare compares the jobs that are there with what was asked for and promised.
+// compare checks the existing jobs against the requests and the promises.
 func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
 	there := map[string]job{}
 	for _, j := range jobs {
@@ -289,7 +290,8 @@ func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
 			v.lost = append(v.lost, "job "+p.id+" is gone")
 		case p.state != "" && j.State != p.state:
 			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
-		case p.output != "" && (len(p.output) > 1000 || p.at == c.position): // a file, or the newest
+		// Large outputs are in files; small ones are checked only for the newest promise.
+		case p.output != "" && (len(p.output) > 1000 || p.at == c.position):
 			if out, err := a.logs(p.id); err != nil || string(out) != p.output {
 				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output), err))
 			}
@@ -297,14 +299,14 @@ func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
 	}
 }
 
-// begun reports whether a job had begun before a cut, as it told itself.
+// begun reports whether the job had recorded its start before the power failure.
 func (w *workload) begun(id string, c cut) bool {
 	raw, err := os.ReadFile(w.path("begun-" + id))
 	at, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return err == nil && bad == nil && at <= c.position
 }
 
-// integrity is what SQLite says of the database.
+// integrity returns the result of SQLite's integrity_check.
 func (q *queue) integrity() (verdict string) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -319,12 +321,13 @@ func (q *queue) integrity() (verdict string) {
 	return verdict
 }
 
-// cutAll has the power fail at n instants of a workload until enough says so.
+// cutAll simulates n power failures of a workload, until enough returns true.
 func (w *workload) cutAll(bin string, n int, dice *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
 	cutter := &cutter{records: w.records(), durable: slices.Clone(w.base)}
 	for i, c := range w.cuts(n, dice) {
-		image := w.path(fmt.Sprintf("cut.img.%d", i)) // a mount of this one may live on in somebody's namespace
+		// The name is new each time, because another mount namespace may still mount the last image.
+		image := w.path(fmt.Sprintf("cut.img.%d", i))
 		if err := os.WriteFile(image, cutter.image(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))), 0o600); err != nil {
 			w.Fatal(err)
 		}
@@ -338,7 +341,7 @@ func (w *workload) cutAll(bin string, n int, dice *rand.Rand, enough func(cut, v
 	}
 }
 
-// seed of a test's dice: a new one, or that of QUEUECTL_SEED.
+// seed returns the seed for a test's random numbers: QUEUECTL_SEED if set, otherwise a new one.
 func seed(t testing.TB) uint64 {
 	n := rand.Uint64()
 	if s := os.Getenv("QUEUECTL_SEED"); s != "" {
@@ -351,9 +354,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// Whenever the power fails, what was acknowledged before is there exactly once, what
-// was reported as completed or cancelled still is, with its output, and the database
-// is sound. The disk loses, tears and reorders what it has not been told to flush.
+// Whenever the power fails, each acknowledged job exists exactly once, each job reported as completed or
+// cancelled still is, with its output, and the database is intact. The simulated disk loses, tears and
+// reorders all writes that were not flushed.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	needsDisks(t, "/dev/fuse", "/dev/loop-control")
@@ -376,8 +379,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// The rig notices what it is there for: with SQLite's synchronous=NORMAL, which does
-// not flush at each commit, acknowledged jobs are lost.
+// The power-cut test detects lost jobs: with SQLite's synchronous=NORMAL, which does not flush at each
+// commit, acknowledged jobs are lost.
 func TestPowerCutIsNoticed(t *testing.T) {
 	needsDisks(t, "/dev/fuse", "/dev/loop-control")
 	dice := rand.New(rand.NewPCG(seed(t), 2))
@@ -398,7 +401,7 @@ func TestPowerCutIsNoticed(t *testing.T) {
 	}
 }
 
-// short is the beginning of a list.
+// short returns the first items of a list.
 func short(list []string) string {
 	text := strings.Join(list[:min(len(list), 5)], "; ")
 	if len(list) > 5 {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The first Ctrl-C lets jobs finish that run, the second gives them back; the same
-// command goes on.
+// The first Ctrl-C lets running jobs finish. The second ends them and returns them to the queue. The same
+// command continues the run.
 func TestPrivateInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -69,8 +69,8 @@ func TestPrivateInterrupted(t *testing.T) {
 	}
 }
 
-// A run that waits for its file ends with Ctrl-C; one whose output nobody reads any more
-// ends too, and does not look as if all were done.
+// Ctrl-C ends a run that is waiting for its job list. A run also ends if its stdout is closed, with an exit
+// code other than 0.
 func TestPrivateIsGivenUp(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -124,7 +124,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 	}
 }
 
-// A large output, which is in a file of its own, is read from the folder too.
+// A large output that is stored in a separate file can also be read without a service.
 func TestLargeOutputOfAFolder(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -138,7 +138,7 @@ func TestLargeOutputOfAFolder(t *testing.T) {
 	}
 }
 
-// A folder that belongs to somebody else is not read: what is in it may be meant to harm.
+// A directory that another user owns is not read, because its content may be an attack.
 func TestAnothersFolderIsNotRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who may give a folder away")
@@ -157,7 +157,7 @@ func TestAnothersFolderIsNotRead(t *testing.T) {
 	}
 }
 
-// In a folder that is gone a private run says what to do.
+// In a deleted current directory, a private run fails and says what to do.
 func TestPrivateRunInAFolderThatIsGone(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// private is a folder in which run --private is called.
+// private is a directory for calls of run --private.
 type private struct {
 	*queue
 	work string
@@ -33,12 +33,12 @@ func newPrivate(t *testing.T) *private {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.dir = filepath.Join(work, ".queuectl") // where its service and runners are
+	q.dir = filepath.Join(work, ".queuectl") // the directory of its service and runners
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
 	return &private{q, work}
 }
 
-// command is run --private in the folder, with stdin.
+// command returns the command run --private in the directory, with the given stdin.
 func (p *private) command(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.bin, append([]string{"run", "--private"}, args...)...)
 	cmd.Env = environment(p.work)
@@ -52,8 +52,8 @@ func (p *private) run(stdin string, args ...string) result {
 	return ran(p, p.command(stdin, args...))
 }
 
-// killAll kills, with SIGKILL, all that a run of it has started, by pid: what has
-// the folder in its arguments or its environment.
+// killAll kills all processes of a run with SIGKILL. It recognises them by the directory in their arguments
+// or environment.
 func (p *private) killAll(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -68,7 +68,7 @@ func (p *private) killAll(cmd *exec.Cmd) {
 	}
 }
 
-// effects counts what each job has done: a line of its number each time.
+// effects counts how often each job has run. Each run of a job appends the job's number to a file.
 func (p *private) effects() (counts map[string]int, lines int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.work, "effects*"))
@@ -85,7 +85,7 @@ func (p *private) effects() (counts map[string]int, lines int) {
 	return counts, lines
 }
 
-// A private run has a queue of its own, wherever services that are started here have theirs.
+// A private run uses its own database, even if QUEUECTL_STORE names another store for services.
 func TestPrivateRunHasAStoreOfItsOwn(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -96,9 +96,9 @@ func TestPrivateRunHasAStoreOfItsOwn(t *testing.T) {
 	}
 }
 
-// A run of 2,000 jobs, or fewer, that is killed ten times, with all its processes, goes on by the
-// same command: each job is done, and none again that events had told to be completed.
-// A line that was changed is refused by its number, and nothing is run.
+// A run of many jobs is killed ten times with all its processes and continued with the same command. Each job
+// runs, and no job runs again after an event has reported its completion. If a line of the list was changed,
+// the run fails with the line's number and starts nothing.
 func TestPrivateRunIsResumed(t *testing.T) {
 	t.Parallel()
 	const count, kills = 2000 / fewer, 10
@@ -111,7 +111,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
-	told := map[string]int{} // jobs that events had told to be completed, with their effects by then
+	told := map[string]int{} // jobs that events reported as completed, and how often each had run by then
 	for n := range kills {
 		cmd := p.command("", args...)
 		if err := begin(cmd); err != nil {
@@ -162,8 +162,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count, len(told))
 }
 
-// followCompleted follows the events of a run that has just begun, and says at its end
-// which jobs they told to be completed.
+// followCompleted follows the events of a run that has just started. The returned function waits for the end
+// of the run and returns the jobs that events reported as completed.
 func (p *private) followCompleted() (ids func() []string) {
 	var mu sync.Mutex
 	var list []string
@@ -201,7 +201,8 @@ func (p *private) followCompleted() (ids func() []string) {
 	}
 }
 
-// A private run names its flags as they are given, and what is not of the flags by the line.
+// If the flags of a continued run differ, the error names each flag as the user wrote it. If a job of the
+// list differs, the error names its line.
 func TestPrivateFlagsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -228,9 +229,9 @@ func TestPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// Where nothing runs, a folder that is named is read from its files, and not written: after a run
-// that has ended, and after one that was killed with all that it had started. While a service
-// runs there it answers; what would change something is refused as ever.
+// If no service runs in the directory of a private run, commands read the files there without changing them.
+// This holds after a run that ended, and after one that was killed with all its processes. While a service
+// runs there, it answers. Commands that would change something are refused.
 func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -268,7 +269,8 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	}
 }
 
-// readsFiles looks at a folder whose first job has printed said.
+// readsFiles runs commands that read a directory whose first job has printed "said", and checks that they
+// change no file.
 func (p *private) readsFiles(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
@@ -316,7 +318,7 @@ func (p *private) readsFiles(when string, states ...string) {
 	}
 }
 
-// contents is what the folder holds, by name.
+// contents returns the size and checksum of each file in the directory, by path.
 func (p *private) contents() map[string]string {
 	p.Helper()
 	found := map[string]string{}
@@ -334,7 +336,8 @@ func (p *private) contents() map[string]string {
 	return found
 }
 
-// The three forms of a file; what jobs print comes whole, each stream on its own.
+// run --private accepts all formats of job lists. It prints the whole output of the jobs, each stream
+// separately.
 func TestPrivateForms(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -361,8 +364,8 @@ func TestPrivateForms(t *testing.T) {
 	}
 }
 
-// A dead job makes the exit code 1, is named with its error, and runs again when
-// that is asked for. Lines may be added, if that is asked for; what was is not run again.
+// A dead job causes exit code 1 and is named with its error. It runs again only with --retry-dead. Added
+// lines run only with --add-new. Completed jobs do not run again.
 func TestPrivateDeadAndMore(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -444,7 +447,7 @@ func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
 	}
 }
 
-// Whatever fails of queuectl's own has the one code that is no job's.
+// A failure of queuectl itself has exit code 125, which differs from the codes for failed jobs.
 func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -459,7 +462,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	}
 }
 
-// After a second in which nothing moves a private run says for what it waits, once, as run does.
+// If no job runs for a second, a private run reports once what it is waiting for, as run does.
 func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -469,7 +472,7 @@ func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
 	}
 }
 
-// --joblog - is standard output, with the commands as they are.
+// --joblog - writes the log to stdout, with unescaped commands.
 func TestJobLogOnStandardOutput(t *testing.T) {
 	p := newPrivate(t)
 	r := p.run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
@@ -482,7 +485,7 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 	}
 }
 
-// Every line of --lines is a command, also one that looks like JSON.
+// Every line of --lines is a command, even a line that looks like JSON.
 func TestLinesAreCommandsWhateverBeginsThem(t *testing.T) {
 	p := newPrivate(t)
 	r := p.run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-", "--max-retries", "0", "--workers", "1")
@@ -491,7 +494,7 @@ func TestLinesAreCommandsWhateverBeginsThem(t *testing.T) {
 	}
 }
 
-// The column Receive counts standard output alone, as GNU parallel 20221122 does.
+// The column Receive of the job log counts only stdout, as in GNU parallel 20221122.
 func TestJobLogCountsStandardOutput(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// The client starts quickly: few packages have anything to do before main, and none of the
-// service's is among them. All of them together took 0.4 ms of a processor on the day when
-// this was counted; most of that is the Go runtime's own.
+// The client starts quickly: few packages have an initializer, and none of the service's packages is among
+// them. When this was measured, all initializers together took 0.4 ms of CPU time, mostly in the Go runtime.
 func TestClientHasLittleToInitialize(t *testing.T) {
 	const most, early = 46, 8
 	out, code := runProgram(t, []string{"GODEBUG=inittrace=1"}, binary(t, ""), "version")

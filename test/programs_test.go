@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// runProgram carries out a program with an environment of its own.
+// runProgram runs a program with additional variables in its environment.
 func runProgram(t *testing.T, env []string, program string, words ...string) (out string, code int) {
 	t.Helper()
 	cmd := exec.Command(program, words...)
@@ -19,8 +19,8 @@ func runProgram(t *testing.T, env []string, program string, words ...string) (ou
 	return r.out + r.err, r.code
 }
 
-// queuectl finds queuectld beside itself, or where packages put it, and never in PATH; each
-// of the two says what is missing without the other.
+// queuectl finds queuectld in its own directory or where packages install it, never through PATH. Each of the
+// two programs names the other if it is missing.
 func TestProgramsFindEachOther(t *testing.T) {
 	t.Parallel()
 	folder := func(parts ...string) string {
@@ -86,7 +86,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 	}
 }
 
-// Both programs list the same verbs, and say the same of each.
+// Both programs list the same commands with the same descriptions.
 func TestProgramsSayTheSame(t *testing.T) {
 	t.Parallel()
 	client := binary(t, "")
@@ -97,7 +97,8 @@ func TestProgramsSayTheSame(t *testing.T) {
 	}
 }
 
-// doctor tells of a queuectl that is not of queuectld's version: half an upgrade.
+// doctor reports a queuectl whose version differs from queuectld's, which happens after an incomplete
+// upgrade.
 func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Of one user no more run at once than max_running_per_user says, whatever workers are
-// free, also after a new start and a crash; without a bound the others start at once.
+// No user has more than max_running_per_user jobs running, even if workers are idle, also after a restart and
+// a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	q.must("config", "set", "max_running_per_user", "2")
@@ -79,8 +79,8 @@ func TestRunningPerUser(t *testing.T) {
 	}
 }
 
-// Of one user no more wait than max_pending_per_user says: what would be too much is
-// refused as full, by a sentence that names the setting, and nothing of it is stored.
+// No user has more than max_pending_per_user jobs waiting. A request that would exceed the limit fails with
+// code "full" and names the setting, and none of its jobs is stored.
 func TestPendingPerUser(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("config", "set", "max-pending-per-user", "3")

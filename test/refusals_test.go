@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The error about one refused job names the flag that was typed. JSON output gives the field separately from the
-// message.
+// The error about one refused job names the flag that was typed. JSON output contains the field separately
+// from the message.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")
@@ -43,8 +43,8 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	}
 }
 
-// The error about an invalid flag value names the flag that was typed. It says what is wrong and what to do, and does not
-// quote errors of Go's libraries. A number that is too large is reported as too large.
+// The error about an invalid flag value names the flag that was typed. It says what is wrong and what to do,
+// and does not quote errors of Go's libraries. A number that is too large is reported as too large.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// verbOnJob is a verb on one job, and how to make a job that it is for.
+// verbOnJob is a command on one job, and how to prepare a job for it.
 type verbOnJob struct {
-	words   string // %s is the job
+	words   string // the command, with %s for the job's id
 	prepare func(q *queue, owner person) (id string)
-	others  string // the right that it needs on another's job
+	others  string // the right that the command needs on a job of another user
 }
 
 func waitingJob(q *queue, owner person) string {
@@ -54,11 +54,12 @@ var verbsOnJobs = []verbOnJob{
 	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
 	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"}, {"rm --force %s", runningJob, "operate"},
 	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
-	{"cancel --state waiting --id-glob %s", waitingJob, "own"}, // on many: only one's own are meant
+	// A selector matches only the jobs that the caller may change.
+	{"cancel --state waiting --id-glob %s", waitingJob, "own"},
 }
 
-// Six people and every verb on a job, of their own and of another's: each may what
-// the table of rights says, and what is refused changes nothing.
+// Six users execute every command on their own jobs and on jobs of others. Each user may do what the table of
+// rights permits, and a refused command changes nothing.
 func TestRightsOnJobs(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "8")
 	for _, p := range everyone {
@@ -67,7 +68,7 @@ func TestRightsOnJobs(t *testing.T) {
 				owner := alice
 				switch {
 				case own && !p.may("submit"):
-					continue // they have none
+					continue // users without this right have no jobs
 				case own:
 					owner = p
 				case p.name == alice.name:
@@ -122,7 +123,7 @@ func TestRightsOnJobs(t *testing.T) {
 	}
 }
 
-// Everything else needs the right of the table too; who lacks it is told which.
+// All other commands also need the rights of the table. The error for a user without the right names it.
 func TestRightsOnTheWhole(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "2")
 	file := filepath.Join(q.dir, "out")
@@ -140,7 +141,8 @@ func TestRightsOnTheWhole(t *testing.T) {
 			for _, p := range everyone {
 				r := q.as(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.name))...)
 				switch may := p.may(right); {
-				case may && r.code != 0 && verb != "doctor": // which finds the folder open to others
+				// Doctor fails because it finds the directory open to others.
+				case may && r.code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.name, verb, r)
 				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") || !strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
 					t.Errorf("%s: %s: %+v, want a refusal that helps", p.name, verb, r)
@@ -174,8 +176,8 @@ func TestRightsOnTheWhole(t *testing.T) {
 	q.mustAs(admin, "service", "stop")
 }
 
-// What another's job says, runs and is given is seen by whom the table lets see it, and
-// by nobody else anywhere: not in answers, events or logs, nor in ps.
+// The output, command and input of a job are visible only to users with the right to see them. No other user
+// sees them in responses, events, logs or ps.
 func TestOthersJobsAreMasked(t *testing.T) {
 	q := sharedQueue(t, "log_level = \"debug\"\n"+accessOfAll, "--workers", "2")
 	const value, word, said = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
@@ -233,8 +235,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 }
 
-// Whatever somebody does leaves a durable row with who it was, how and to what; an
-// admin reads them, nobody else, and they are no news to others.
+// Each action of a user is recorded in a durable audit row with the user, the action and its target. Only
+// admins can read these rows, and they do not appear among other users' events.
 func TestWhatPeopleDoIsAudited(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
 	w := func(id string) { q.mustAs(alice, "enqueue", "--id", id, "--delay", "1h", "true") }
@@ -259,7 +261,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	does(alice, "cancel a", "cancel a")
 	does(operator, "retry a", "retry a")
 	does(admin, "show a", "show a environment")
-	q.mustAs(alice, "wait", "a") // it ran at once
+	q.mustAs(alice, "wait", "a") // the retried job has run
 	does(alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")
@@ -288,7 +290,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	does(admin, "drain --off", "config drain")
 	does(admin, "reload", "reload "+q.path("queuectl.toml"))
 	does(admin, "cleanup --days 0", "cleanup 0 jobs")
-	q.stop() // what was told is on the disk
+	q.stop() // audit rows must survive the restart
 	q.start("--workers", "0")
 
 	type row struct {
@@ -300,7 +302,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	for line := range strings.Lines(q.mustAs(admin, "events", "--audit", "--jsonl")) {
 		var e row
 		err := json.Unmarshal([]byte(line), &e)
-		if e.User == "root" && e.Verb == "show" { // it is this test that looks
+		if e.User == "root" && e.Verb == "show" { // caused by this test
 			continue
 		}
 		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
@@ -309,7 +311,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 		}
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", *e.UID, e.Verb, e.Target)))
 	}
-	// What one verb does to several jobs, or beside a setting, has no order of its own.
+	// The audit rows of one command have no defined order.
 	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), "\n") }
 	if sorted(got) != sorted(want) {
 		t.Errorf("got\n%s\n\nwant\n%s", sorted(got), sorted(want))
@@ -327,8 +329,8 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	}
 }
 
-// A connection has the groups that its maker had: who is taken out of a group keeps
-// its right until they come again. A change of [access] holds at the next request.
+// A connection keeps the groups that its process had when it connected. A user who leaves a group keeps the
+// group's right until the next connection. A change of [access] takes effect at the next request.
 func TestGroupsHoldForTheConnection(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "0")
 	w := q.dialAs(person{uid: 61250, groups: []uint32{61298}})
@@ -353,8 +355,8 @@ func TestGroupsHoldForTheConnection(t *testing.T) {
 	}
 }
 
-// The socket has the mode and group of the settings from the start on. Whom it does not
-// let in is told how they get in, by code 5, and no service is started beside it.
+// The socket has the mode and group of the settings from the start. A client that may not connect gets exit
+// code 5 and learns how to get access. It does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
 	q := sharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+strings.ReplaceAll(accessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
 	info, err := os.Lstat(q.path(socketName))
@@ -400,8 +402,8 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 }
 
-// A service in a user namespace does not know who comes from outside of it: they are
-// refused, whatever [access] says of the number that stands for all of them.
+// A service in a user namespace cannot identify users from outside the namespace. They are refused, whatever
+// [access] says about the overflow id (65534) that stands for all of them.
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "0")
 	q.stop()
@@ -425,8 +427,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	}
 }
 
-// What [access] names and is not here is a warning, in the log and of doctor, and
-// changes nothing else.
+// Unknown users and groups in [access] cause a warning in the log and in doctor, and have no other effect.
 func TestUnknownNamesAreAWarning(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -450,11 +451,11 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.healthy("without it")
 }
 
-// A job may name the user that it runs as anyway; another one is refused with the
-// setting that would allow it, and one that is not here by its name.
+// A job may name the user it runs as by default. Another user is refused with the setting that would permit
+// it, and an unknown user is refused by name.
 func TestUserOfAJob(t *testing.T) {
 	q := serving(t, "--workers", "1")
-	me := strconv.Itoa(os.Geteuid()) // there may be no name for it
+	me := strconv.Itoa(os.Geteuid()) // the account may have no name
 	id := q.must("enqueue", "--user", me, "id -u")
 	q.must("wait", id)
 	if out := q.must("logs", id); out != me {

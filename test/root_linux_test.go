@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Accounts that every machine has, as base-passwd makes them.
+// Accounts that exist on every Debian system, created by the package base-passwd.
 var (
 	keeper  = person{name: "games", uid: 5, gid: 60} // runs the service
 	someone = person{name: "daemon", uid: 1, gid: 1}
@@ -24,8 +24,8 @@ var (
 	third   = person{name: "uucp", uid: 10, gid: 10}
 )
 
-// rooted is a service of an ordinary account whose runners are root's, by this policy.
-// Only root can make one.
+// rooted starts a service under an ordinary account whose runners are started by root's launcher with this
+// policy. It skips the test unless the test runs as root.
 func rooted(t *testing.T, settings, policy string) *queue {
 	t.Helper()
 	q, rules := rootedFiles(t, settings, policy)
@@ -35,8 +35,8 @@ func rooted(t *testing.T, settings, policy string) *queue {
 	return q
 }
 
-// rootedFiles makes what the service of rooted needs to start: its settings, its socket and the policy
-// of its runners, whose path it returns.
+// rootedFiles creates the settings, the socket and the runner policy that the service of rooted needs, and
+// returns the path of the policy.
 func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -64,7 +64,8 @@ func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string)
 	if err := os.Chown(q.dir, keeper.uid, keeper.gid); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.path(socketName), Net: "unix"}) // root's, so that clients trust it
+	// Root owns it, so clients trust it.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.path(socketName), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +85,8 @@ func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string)
 	return q, rules
 }
 
-// launcher starts the process that starts root's runners, as a service of root's does while it is root.
-// The launcher ends with the test.
+// launcher starts the process that starts root's runners, as a service does that was started as root. The
+// launcher ends with the test.
 func (q *queue) launcher(policy string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()
@@ -115,7 +116,7 @@ func (q *queue) launcher(policy string) *exec.Cmd {
 	return cmd
 }
 
-// of is a job's output once it has ended.
+// outputOf enqueues a job, waits until it ends, and returns its output and error.
 func (q *queue) outputOf(p person, args ...string) string {
 	q.Helper()
 	id := q.mustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
@@ -124,14 +125,15 @@ func (q *queue) outputOf(p person, args ...string) string {
 	return strings.TrimSpace(j.Output + j.Stderr + j.Error)
 }
 
-// With run_as submitter a job has all of its submitter and nothing of anybody else: his
-// ids and groups, in every set, with no way back, his home, and an environment that
-// says so; it can write to what it is given for output by name.
+// With run_as = "submitter", a job has exactly the rights of the user who enqueued it: user and group ids in
+// every set, no capabilities, and no way back to root. It gets that user's home directory and environment,
+// and can open its output by name, such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []person{someone, other} {
 		got := q.outputOf(p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
-		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.name] // news has no home, so its job would not start: see below
+		// The account news has no home directory, so its job would not start: see below.
+		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.name]
 		if p.name == "news" {
 			continue
 		}
@@ -154,8 +156,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	}
 }
 
-// Whatever a job names is reached by its submitter's rights alone: what only root may
-// read is not read for it, as input, as a folder, as a program, nor through a link.
+// A runner of root opens every path that a job names with the rights of the job's submitter. A file that only
+// root may read is not readable as input, directory or program, nor through a link.
 func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
@@ -208,7 +210,8 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 			t.Errorf("%s: %+v, want it not runnable", what, j)
 		}
 	}
-	// What is closed to root's ids but open to one's own is reached: the rights are one's own, not fewer.
+	// Files that the submitter may read, but that are closed to root's ids, can be read: the runner has all
+	// rights of the submitter.
 	write(mine+"/own", "mine\n", 0o600)
 	if err := os.Chown(mine+"/own", someone.uid, someone.gid); err != nil {
 		t.Fatal(err)
@@ -218,8 +221,8 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	}
 }
 
-// The folder of a process, and what the kernel tells of it, are reached by the rights of
-// who looks: a job's submitter has not those of root's runner, as which it is looked.
+// Paths in /proc are opened with the rights of the job's submitter, not of root's runner. A job cannot reach
+// files below another process's working directory, its memory map, or the runner's descriptors.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
@@ -245,7 +248,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
 		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
-	for fd := 3; fd < 16; fd++ { // a file that everybody may read is among them
+	for fd := 3; fd < 16; fd++ { // one of them is a file that every user may read
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {
@@ -258,8 +261,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 }
 
-// What a job is given as its input is open to its submitter alone: else the job of another
-// could name it, by the runner's descriptor of it, while both are started.
+// Only the submitter can open the file with a job's input. Otherwise a job of another user could open it
+// through the runner's descriptor while both start.
 func TestInputIsTheSubmittersAlone(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.outputOf(someone, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
@@ -267,8 +270,8 @@ func TestInputIsTheSubmittersAlone(t *testing.T) {
 	}
 }
 
-// Who has a job that an admin has run as somebody else cannot change what it runs: also
-// one who was an admin when he handed it in.
+// If an admin changes the account of a job, the job's owner can no longer change what it runs. This also
+// holds for an owner who was an admin when the job was enqueued.
 func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
@@ -287,8 +290,9 @@ func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
 	}
 }
 
-// The policy of root's decides, not the service: jobs of root, and of accounts that it
-// does not name, are refused when they are handed in, with its file and what to change.
+// Root's policy file decides which accounts jobs may use, not the service. Jobs of root, and of accounts that
+// the policy does not name, are refused when they are enqueued. The error names the policy file and how to
+// change it.
 func TestPolicyOfRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]result{
@@ -314,7 +318,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	if got := q.must("run", "--", "id", "-un"); got != "root" {
 		t.Errorf("root's job, once it may, ran as %q", got)
 	}
-	// The runner decides by itself: a service that was taken over cannot start what the policy forbids.
+	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
+	// forbids.
 	held := q.mustAs(someone, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
 	if err := os.WriteFile(filepath.Dir(q.roots)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -325,8 +330,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 }
 
-// With run_as fixed the runner is nobody else any more once it is spoken to, and all jobs
-// are its account's.
+// With run_as = "fixed:ACCOUNT", the runner drops root's rights for the account's before it accepts messages,
+// and all jobs run as the account.
 func TestFixedAccount(t *testing.T) {
 	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []person{someone, other} {
@@ -349,7 +354,7 @@ func TestFixedAccount(t *testing.T) {
 	}
 }
 
-// With run_as service root's runner runs all jobs as the service's account.
+// With run_as = "service", root's runner runs all jobs as the service's account.
 func TestServiceAccountByRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"service\"\n", "accounts = games\n")
 	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "games" {
@@ -357,8 +362,8 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 	}
 }
 
-// The service's account that its policy does not name is refused when jobs are handed in:
-// they would never run.
+// If the policy does not name the service's account, jobs for that account are refused when they are
+// enqueued, because they could never run.
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := rooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]result{"a user": q.as(someone, "enqueue", "true"), "root": q.cli("enqueue", "true")} {

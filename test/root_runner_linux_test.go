@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What root's runners keep can be read by the service and changed by nobody but root;
-// nobody but the service reaches their sockets.
+// The service can read the files of root's runners, and only root can change them. Only the service can
+// connect to their sockets.
 func TestFoldersOfRootsRunners(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	big := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -34,10 +34,10 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if strings.HasPrefix(path, q.roots+"/jobs") { // which jobs pass through to what is theirs
+		if strings.HasPrefix(path, q.roots+"/jobs") { // jobs pass through these directories to their own ones
 			return nil
 		}
-		own := filepath.Base(path) == "spawn.sock" // the service's alone
+		own := filepath.Base(path) == "spawn.sock" // only the service may use this socket
 		others := info.Mode().Perm() & 0o007
 		if others != 0 && (path != q.roots || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != keeper.gid && !own {
 			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
@@ -58,8 +58,8 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 	}
 }
 
-// A runner of root's that is killed leaves nothing behind that the service could not
-// have ended itself: the next one ends it, its jobs run again, and its folder goes.
+// When a runner of root is killed, the next runner ends its processes, which the service has no right to end.
+// Its jobs run again, and its directory is removed.
 func TestRootsRunnerIsBuried(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
@@ -81,8 +81,8 @@ func TestRootsRunnerIsBuried(t *testing.T) {
 	q.must("cancel", id)
 }
 
-// What a runner of root's was asked to delete, and had not when it died, the next one
-// deletes: nobody else can.
+// If a runner of root dies before it has deleted an output as requested, the next runner deletes it. No other
+// process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -94,7 +94,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	if len(files()) != 1 {
 		t.Fatalf("outputs: %v", files())
 	}
-	look := func() { // a job that becomes due has the service look for what is to be done
+	look := func() { // when a job is due, the service also starts its pending work, such as deletions
 		q.cli("wait", q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
 	for _, pid := range q.runnerPids() {
@@ -107,7 +107,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	q.until("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
 }
 
-// Jobs of root's runners live through the service's death as all others do.
+// Jobs of root's runners survive the death of the service, like all other jobs.
 func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
@@ -116,7 +116,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
 	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	pid := q.show(id).PID
-	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	q.start(args...)
@@ -138,8 +138,8 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 }
 
-// Two services do not share root's runners: the second, which would take the results of
-// the first one's jobs for its own, does not start, and the first one goes on.
+// Two services cannot share root's runners, since the second would take the results of the first one's jobs.
+// The second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
@@ -175,14 +175,15 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if j := q.show(id); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("the first one's job: %+v", j)
 	}
-	q.killRunners() // another is started
+	q.killRunners() // the launcher then starts another runner
 	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// What an account that all jobs run as puts into its runners' folder holds the service up
-// no more than it leads it elsewhere: neither who asks for an output, nor the next start.
+// With a fixed account for all jobs, a job can change its runners' directory. FIFOs, links, locks and huge
+// files in that directory neither block nor mislead the service. Requests for outputs and the next start of
+// the service return in time.
 func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.roots + "/as-mail"
@@ -209,7 +210,7 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	}
 	held := q.mustAs(someone, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
 	q.until("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
-	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	q.start(args...)
@@ -222,9 +223,9 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	q.mustAs(someone, "cancel", held)
 }
 
-// A job of the account that all run as stops its runner: what that has stays held, since it
-// may live, but neither a start nor other jobs wait for it; once the runner is gone, so is
-// what it ran, and only then the job is lost.
+// With a fixed account for all jobs, a job can stop its runner. The jobs of a stopped runner stay leased,
+// because they may still run. Neither the next service nor other jobs wait for it. When that runner dies, its
+// processes are ended, and only then its jobs are lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.must("worker", "scale", "2")
@@ -240,7 +241,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	})
 	other := q.mustAs(someone, "enqueue", "--cwd", "/", "true")
 	q.until("another job runs in another runner", 30*time.Second, func() bool { return q.show(other).State == "completed" })
-	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	begun := time.Now()
@@ -262,9 +263,9 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	}
 }
 
-// A user who stops what is being started for him, before it is a program, holds nobody
-// else up: others' jobs start and end, his are dealt with, and the runner ends when it is
-// told to. Needs a user of whom nothing else runs here.
+// A user can stop the runner's child processes that have that user's id but have not yet executed their
+// program. Jobs of other users still start and end, that user's jobs end too, and the runner ends when it is
+// stopped. The test needs an account without other processes.
 func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	needs(t, "perl")
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -291,9 +292,9 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// A user who leases the program, or the input, of his jobs and never gives way holds nobody
-// else up, also while orphans of his live; his jobs fail by their own fault, each after a
-// second at most.
+// A user can hold a lease (fcntl F_SETLEASE) on a job's program or input file and never release it. Such jobs
+// fail by their own fault after at most one second. Jobs of other users are not delayed, even while orphans
+// of that user's jobs run.
 func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
@@ -332,7 +333,7 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 			t.Errorf("another user's job: %q", got)
 		}
 		took = append(took, time.Since(begun))
-		if q.show(bad[len(bad)-1]).State == "dead" { // always one of six workers is held
+		if q.show(bad[len(bad)-1]).State == "dead" { // one of the six workers is always blocked
 			bad = append(bad, program())
 		}
 	}
@@ -350,9 +351,10 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// What watches a root's runner comes back when it is killed, and is no child of the
-// runner's main thread: those are orphans of jobs, and while there is one every job's end
-// is looked at closely, which costs more than the job.
+// The watchdog of a runner of root is restarted when it is killed. It is not a child of the runner's main
+// thread: the kernel's list of that thread's children must contain only orphans of jobs. While the list
+// contains a process, the runner searches for orphans at the end of each job, which costs more than a short
+// job.
 func TestRootsRunnerIsGuarded(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.runnerPid()
@@ -384,16 +386,17 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "sleep 60")
 	q.until("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	last := watchdog()
-	q.kill() // a service would end what the runner leaves
+	q.kill() // so that the service does not end the processes of the runner
 	q.killRunners()
+	// The file cmdline is empty once the process has ended, even if it is not reaped.
 	q.until("the watchdog has ended with its runner", 20*time.Second, func() bool {
-		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last)) // of one that has ended and is not reaped it is empty
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last))
 		return len(words) == 0
 	})
 }
 
-// Why a runner of root's cannot start is told by the service that wants it, which serves
-// meanwhile and tries again.
+// If a runner of root cannot start, the service reports the reason. The service runs in the meantime and
+// tries again.
 func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	outputs := q.roots + "/output"
@@ -413,8 +416,8 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// Whose group may read what root's runners keep is settled once: whoever comes with
-// another one, root too, changes nothing.
+// The first service determines the group that may read the directory of root's runners. A later request with
+// another group, even from root, does not change it.
 func TestRunnersFolderKeepsItsGroup(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.killRunners()
@@ -435,8 +438,8 @@ func TestRunnersFolderKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// What a process must set for itself is set with the rights of the job's account, which gets
-// what that may have and no more.
+// Limits that a process must set for itself are set with the rights of the job's account. The job gets the
+// limits that the account may set, and a higher one is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.outputOf(someone, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M", "echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf("%d 5 99 524288\n4", someone.uid) {

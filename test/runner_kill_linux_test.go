@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A process that got the number of a dead job, or of the dead runner, since, is
-// a stranger, and no signal reaches it: it did not begin when the job did.
+// The service signals no process that has since got the pid of a dead job or of the dead runner. It
+// recognises such a process by its start time, which differs from the job's.
 func TestNoSignalToAStranger(t *testing.T) {
 	t.Run("numbers given again", func(t *testing.T) {
 		strangers(t, func(r *rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(freed(job) && freed(runner)) && time.Now().Before(deadline); {
-				time.Sleep(5 * time.Millisecond) // until they are reaped, by whoever is pid 1
+				time.Sleep(5 * time.Millisecond) // until init has reaped them
 			}
 			return []*exec.Cmd{stranger(r, job), stranger(r, runner)}
 		})
@@ -31,7 +31,9 @@ func TestNoSignalToAStranger(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const slot = 64 // bytes; slot 0 is the runner's, its pid first; a job's pid is the third number
+			// A slot has 64 bytes. Slot 0 describes the runner and starts with its pid. The third number of
+			// other slots is the job's pid.
+			const slot = 64
 			endian.LittleEndian.PutUint64(raw, uint64(likeRunner.Process.Pid))
 			for at := slot; at < len(raw); at += slot {
 				if int(endian.LittleEndian.Uint64(raw[at+16:])) == job {
@@ -45,7 +47,7 @@ func TestNoSignalToAStranger(t *testing.T) {
 	})
 }
 
-// freed reports whether no process has a number.
+// freed reports whether no process has the given pid.
 func freed(pid int) bool {
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return err != nil
@@ -59,8 +61,8 @@ func mustRel(r *rig, path string) string {
 	return name
 }
 
-// strangers kills service and runner under a job, has strangers take the numbers
-// and checks that the next service leaves them alone.
+// strangers kills the service and the runner while a job runs, and lets take give their pids to other
+// processes. It checks that the next service does not end these processes.
 func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := newRig(t, "")
@@ -82,15 +84,15 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 				t.Errorf("the stranger %d was killed", s.Process.Pid)
 			}
 			syscall.Kill(-s.Process.Pid, syscall.SIGKILL)
-			s.Wait() // it was killed
+			s.Wait() // returns an error, because the process was killed
 		}()
 	}
 	r.start("--workers", "1")
 	r.until("the job is known to be lost", 5*time.Second, func() bool { return r.show(id).State == "dead" })
 }
 
-// stranger starts a process of a session of its own, with a certain number if
-// the kernel lets itself be told (as root, when the number is free).
+// stranger starts a process in a new session. It gets the given pid if the kernel permits that: the test must
+// run as root and the pid must be free.
 func stranger(r *rig, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {
@@ -105,7 +107,7 @@ func stranger(r *rig, pid int) *exec.Cmd {
 			return cmd
 		}
 		cmd.Process.Kill()
-		cmd.Wait() // it was killed
+		cmd.Wait() // returns an error, because the process was killed
 	}
 	return stranger(r, 0)
 }

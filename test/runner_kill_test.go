@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// treeShapes are the trees of jobs that must be found and ended when their
-// runner is gone. Each holds descriptor 9, a lock, in all of its processes.
-// (`env -i` together with `setsid` hides from session and cookie at once: that
-// needs the cgroups of a later issue.)
+// treeShapes lists commands whose process trees must be found and ended after their runner has died. All
+// processes of a tree inherit descriptor 9, which holds a lock. No shape combines `env -i` with `setsid`:
+// such a process has neither the session nor the cookie of its job, and only a control group finds it.
 var treeShapes = map[string]string{
 	"plain":   `sleep 600`,
 	"bare":    `exec env -i sleep 600`,
@@ -23,8 +22,8 @@ var treeShapes = map[string]string{
 	"pipe":    `(sleep 600 &); exec sleep 600`,
 }
 
-// treeScript is the first attempt of a shape; every other attempt and job looks
-// whether all trees are gone (X if not), and ends.
+// treeScript runs the tree in the first attempt of a job with a shape. Other attempts, and jobs without a
+// shape, check that no tree is left (they note X if one is) and end.
 var treeScript = `note() { printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
 	for lock in "$RIG"/locks/*; do flock -s -n "$lock" true || note X; done
@@ -36,15 +35,16 @@ note S
 eval "$1"
 `
 
-// trees is a rig whose workers all run trees, with jobs reserved behind them.
+// trees is a rig whose workers all run trees, with more jobs reserved in the runner.
 type trees struct {
 	*rig
 	ask    *asker
-	first  map[string]int // pids by id
+	first  map[string]int // pids of the first attempts, by job id
 	behind []string       // ids of the jobs that have not started
 }
 
-// growTrees tries again when a slow machine makes the pool reserve nothing.
+// growTrees starts the trees and reserves jobs behind them. On a slow machine the pool may reserve no jobs;
+// growTrees then tries again.
 func growTrees(t *testing.T) *trees {
 	t.Helper()
 	for range 4 {
@@ -56,7 +56,7 @@ func growTrees(t *testing.T) *trees {
 		}
 		r.kill()
 		r.killRunners()
-		r.start("--workers", "0") // ends the trees
+		r.start("--workers", "0") // the next service ends the trees
 		r.kill()
 	}
 	t.Fatal("no job is reserved behind the trees")
@@ -95,7 +95,7 @@ func (r *trees) tree(id, shape string) map[string]any {
 	return map[string]any{"id": id, "argv": []string{tool("sh"), r.path("tree.sh"), shape}, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
 }
 
-// heldLocks lists the trees that live.
+// heldLocks returns the ids of the jobs whose trees still have processes.
 func (r *trees) heldLocks() (held []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.dir, "locks", "*"))
@@ -107,7 +107,7 @@ func (r *trees) heldLocks() (held []string) {
 	return held
 }
 
-// ran checks what became of every job once new ones run again.
+// ran waits until all jobs have ended, and checks the outcome of each.
 func (r *trees) ran() {
 	r.Helper()
 	r.until("all jobs ended", 20*time.Second, func() bool {
@@ -136,7 +136,7 @@ func (r *trees) ran() {
 	}
 }
 
-// fresh runs a new job and returns how long after began it had ended.
+// fresh runs a new job and returns the time from began to its end.
 func (r *trees) fresh(began time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
@@ -152,9 +152,9 @@ func (r *trees) fresh(began time.Time) time.Duration {
 	return took
 }
 
-// When the runner is killed, the trees of its jobs are gone before anything runs,
-// its jobs are treated by on_lost, those that had not started run as if nothing
-// had been, and a new job is done within two seconds.
+// When the runner is killed, the process trees of its jobs are ended before another job runs. on_lost decides
+// about these jobs. Jobs that had not started run with no attempt lost. A new job completes within two
+// seconds.
 func TestRunnerKilled(t *testing.T) {
 	r := growTrees(t)
 	old := r.runnerPid()
@@ -172,9 +172,9 @@ func TestRunnerKilled(t *testing.T) {
 	t.Logf("runner killed: a new job done after %v", took.Round(time.Millisecond))
 }
 
-// When service and runner are killed together, in either order, the next service
-// ends the trees before it is ready, knows what was lost and what had not
-// started, and a new job is done within two seconds.
+// When the service and the runner are killed together, in either order, the next service ends the process
+// trees before it is ready. It recognises the lost jobs and the jobs that had not started. A new job
+// completes within two seconds.
 func TestAllKilledAtOnce(t *testing.T) {
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
@@ -205,7 +205,8 @@ func TestAllKilledAtOnce(t *testing.T) {
 	}
 }
 
-// lostAndGivenBack checks the jobs before anything runs again.
+// lostAndGivenBack checks before other jobs run that running jobs were lost and that the others were returned
+// to the queue.
 func (r *trees) lostAndGivenBack() {
 	r.Helper()
 	if n := r.peek(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {

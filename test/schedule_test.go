@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// scheduleOf is a schedule as show prints it.
+// scheduleOf is a schedule in the JSON of schedule show.
 type scheduleOf struct {
 	Name   string      `json:"name"`
 	TZ     string      `json:"tz"`
@@ -21,7 +21,7 @@ type scheduleOf struct {
 	Runs   []runOf     `json:"runs"`
 }
 
-// runOf is what became of one instant.
+// runOf is one occurrence of a schedule and its job.
 type runOf struct {
 	Instant time.Time `json:"instant"`
 	Outcome string    `json:"outcome"`
@@ -38,7 +38,7 @@ func (q *queue) schedule(name string) (s scheduleOf) {
 	return s
 }
 
-// outcomes are those of a schedule's runs, the oldest first.
+// outcomes returns the outcomes of the schedule's occurrences, oldest first.
 func (s scheduleOf) outcomes() (list []string) {
 	for _, r := range slices.Backward(s.Runs) {
 		list = append(list, r.Outcome)
@@ -46,8 +46,9 @@ func (s scheduleOf) outcomes() (list []string) {
 	return list
 }
 
-// A schedule makes a job each time, named after it and the instant, with what it was added with;
-// the same again is no error, another one needs --replace.
+// A schedule creates a job for each occurrence, with the fields that the schedule was added with. The job's
+// id contains the schedule's name and the time. Adding the same schedule again is not an error; a different
+// one with the same name needs --replace.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -111,7 +112,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// What overlaps is skipped, waits, or takes the place of the one before, which is ended if it runs.
+// If an occurrence overlaps an unfinished job of its schedule, it is skipped, waits, or replaces that job, as
+// --overlap says. A replaced job that runs is ended.
 func TestScheduleOverlap(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -138,7 +140,8 @@ func TestScheduleOverlap(t *testing.T) {
 	q.must("cancel", "--all", "--yes")
 }
 
-// A job that a person asks for comes at once, under another id if that of the second is taken.
+// schedule run starts a job immediately. If the id for this second is taken, the job gets an id with a
+// suffix.
 func TestScheduleRunNow(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -155,8 +158,8 @@ func TestScheduleRunNow(t *testing.T) {
 	}
 }
 
-// However often the service is killed, each instant has one job, and none but those of the time
-// away is forgotten; these are caught up one after another.
+// Even if the service is killed repeatedly, each occurrence gets exactly one job. The occurrences that were
+// missed while no service ran are caught up one after another.
 func TestScheduleWhileKilled(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -210,7 +213,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	}
 }
 
-// A wrong schedule is refused with the field that is wrong, and nothing is stored.
+// An invalid schedule gets an error that names the field, and is not stored.
 func TestWrongSchedules(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -260,8 +263,8 @@ func TestWrongSchedules(t *testing.T) {
 	}
 }
 
-// Fields of the schedule and of its jobs are given flat on the wire, where backoff_jitter is the
-// jitter of jobs; what was asked is shown.
+// A request contains the fields of the schedule and of its jobs in one flat object. There, jitter belongs to
+// the schedule, and backoff_jitter to its jobs. The response contains the fields as requested.
 func TestScheduleOnTheWire(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

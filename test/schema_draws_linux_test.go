@@ -18,7 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawer draws random values that a JSON Schema permits, and also changes them. The same seed gives the same values.
+// drawer draws random values that a JSON Schema permits, and also changes them. The same seed gives the same
+// values.
 type drawer struct {
 	*rand.Rand
 	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
@@ -53,8 +54,8 @@ func kinds(s fields) []string {
 	return []string{"integer"} // any type would do
 }
 
-// value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve several
-// members.
+// value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve
+// several members.
 func (d *drawer) value(s fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return one(d, list)
@@ -172,7 +173,8 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && valid(s, raw) == nil
 }
 
-// forbidden changes parameters until the schema does not permit them. It returns false if it does not succeed.
+// forbidden changes parameters until the schema does not permit them. It returns false if it does not
+// succeed.
 func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fields, bool) {
 	properties, _ := s["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))
@@ -211,8 +213,9 @@ func (d *drawer) spoilt(s fields) any {
 	return one(d, list)
 }
 
-// refused lists requests that a service refuses although the schema permits them, because JSON Schema cannot express
-// the rule. An entry matches an error with its field, or any field if that is "", and with its message.
+// refused lists requests that a service refuses although the schema permits them, because JSON Schema cannot
+// express the rule. An entry matches an error with its field, or any field if that is "", and with its
+// message.
 var refused = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
@@ -242,8 +245,8 @@ var unsent = map[string]string{
 	"config.set":   "each setting accepts different values",
 }
 
-// For every method, a request that its schema permits is not refused as invalid, and a request that its schema
-// forbids is refused as invalid.
+// For every method, a request that its schema permits is not refused as invalid, and a request that its
+// schema forbids is refused as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	idle := serving(t, "--workers", "0") // has jobs, but none of them runs
 	others := newQueue(t, "")            // has no jobs
@@ -306,11 +309,12 @@ func known(field, message string) bool {
 
 var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFault returns where the next fault in an error message begins, and its field, as FindStringSubmatchIndex does. It
-// returns nil if there is none.
+// nextFault returns where the next fault in an error message begins, and its field, as
+// FindStringSubmatchIndex does. It returns nil if there is none.
 func nextFault(message string) []int {
 	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
-		if word := message[found[2]:found[3]]; word != "see" && word != "example" { // they introduce a command
+		// These two words introduce a command, not a field.
+		if word := message[found[2]:found[3]]; word != "see" && word != "example" {
 			return found
 		}
 	}
@@ -328,8 +332,8 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// refusal sends a request and returns the error in its response. It returns nil if the request succeeds, or if it is
-// one that waits and gets no response soon.
+// refusal sends a request and returns the error in its response. It returns nil if the request succeeds, or
+// if it is one that waits and gets no response soon.
 func (q *queue) refusal(method string, params fields) *wireError {
 	q.Helper()
 	w := q.dial()

@@ -11,10 +11,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// compiled are the schemas of a method.
+// compiled holds the compiled schemas of a method. tells is the schema of its stream notifications.
 type compiled struct{ params, tells, result *jsonschema.Schema }
 
-// schemas compiles what `schema` prints.
+// schemas returns the schemas that the command schema prints, by method.
 func (q *queue) schemas() map[string]compiled {
 	q.Helper()
 	var list []struct {
@@ -57,9 +57,8 @@ func valid(s *jsonschema.Schema, raw []byte) error {
 	return s.Validate(doc)
 }
 
-// What `schema` prints describes what the service takes and gives: its schemas are
-// sound, real requests and answers hold to them, and what the service refuses they
-// refuse.
+// The schemas that the command schema prints are valid and describe the protocol: real requests and responses
+// conform to them, and requests that the service rejects do not.
 func TestSchemasDescribeTheWire(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	all := q.schemas()
@@ -106,9 +105,9 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			{"attach", fields{"id": "t", "wait": true, "rows": 24, "cols": 80, "text": "x\r"}},
 		}, requests...)
 	} else {
-		asked["attach"] = true // there is none to join
+		asked["attach"] = true // this system has no terminals for jobs
 	}
-	asked["node.drain"], asked["node.rm"] = true, true // of machines that share a queue alone
+	asked["node.drain"], asked["node.rm"] = true, true // work only on a queue that several nodes share
 	for _, c := range requests {
 		asked[c.method] = true
 		s := all[c.method]
@@ -120,7 +119,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			t.Errorf("params of %s: %v", c.method, err)
 		}
 		a := w.call(c.method, c.params)
-		for a.Method != "" { // what a stream tells
+		for a.Method != "" { // the notifications of a stream
 			var told struct{ Value json.RawMessage }
 			if err := json.Unmarshal(a.Params, &told); err != nil {
 				t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A screen has the last line that each running job has printed so far, also of one that shows by
-// carriage returns how far it is, and what is next in the order in which it starts.
+// The overview shows the last line of output of each running job, also of jobs that show their progress with
+// carriage returns. It shows the next jobs in the order in which they will start.
 func TestScreenOfARunningQueue(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -22,7 +22,8 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		w.good("screen", fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
-	low := w.enqueue(fields{"command": "true", "priority": 1}) // not before the worker is taken: they would run first
+	// Enqueue these jobs once the worker is busy; otherwise they could start first.
+	low := w.enqueue(fields{"command": "true", "priority": 1})
 	high := w.enqueue(fields{"command": "true", "priority": 9})
 	w.good("screen", fields{"rows": 5}, &s)
 	if len(s.Ready) != 2 || s.Ready[0].ID != high || s.Ready[1].ID != low {

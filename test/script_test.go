@@ -22,24 +22,24 @@ import (
 //go:embed script/*.txtar
 var scripts embed.FS
 
-// With -update the scripts are given what the program prints now. What changed is
-// to be read, line by line, before it is kept.
+// With -update, the test writes the output of the program into the scripts. Review every changed line before
+// you commit them.
 var update = flag.Bool("update", false, "write what is printed into the scripts")
 
-// What a person types, right or wrong, from an empty home on, is answered as each
-// script in the folder script says: every byte on both streams, and the exit code.
-// Each script has a home and a service of its own, and leaves no process behind.
+// For each line that a user types, the program prints exactly the output in the script: every byte on both
+// streams, and the exit code. The scripts are in the directory script. Each script starts with an empty home
+// and its own service, and must leave no process behind.
 func TestScripts(t *testing.T) {
 	bin := binary(t, "")
 	dir := "script"
-	if !*update { // elsewhere there is the compiled test alone
+	if !*update { // the tests may run without their source directory, so they use the embedded scripts
 		dir = t.TempDir()
 		if err := os.CopyFS(dir, scripts); err != nil {
 			t.Fatal(err)
 		}
 		dir = filepath.Join(dir, "script")
 	}
-	root, err := os.MkdirTemp("", "qs") // short: a socket's path has a limit
+	root, err := os.MkdirTemp("", "qs") // short, because the length of a socket's path is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,16 +60,14 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// session runs the lines of a file that begin with "$ ", and prints the file anew
-// with what they print now. With -columns N that is what a terminal of so many
-// columns shows, on which no line of a table may be wider.
+// session runs the lines of a file that begin with "$ ", and prints the file with their current output. With
+// -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
 //
 //	$ queuectl show 2
 //	! queuectl: there is no job "2"
 //	[exit 4]
 //
-// What goes to stderr has "! " before it, ESC is shown as ␛, CR as ␍, and lines that begin
-// with "# " are comments.
+// Lines of stderr start with "! ". ESC is shown as ␛ and CR as ␍. Lines that begin with "# " are comments.
 func session(ts *testscript.TestScript, neg bool, args []string) {
 	columns := 0
 	if len(args) == 3 && args[0] == "-columns" {
@@ -91,7 +89,7 @@ func session(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// shell is where the lines of one script are typed.
+// shell runs the lines of one script.
 type shell struct {
 	testing.TB
 	work, home string
@@ -99,9 +97,9 @@ type shell struct {
 	normal     []normality
 }
 
-// end stops the service of the script and sees that nothing is left of it.
+// end stops the script's service and checks that no process of the script is left.
 func (s *shell) end() {
-	s.command("queuectl service stop").Run() // it may not run any more
+	s.command("queuectl service stop").Run() // fails if the service has already stopped
 	for deadline := time.Now().Add(10 * time.Second); len(processes(s.work)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.Errorf("left behind: %q", processes(s.work))
@@ -116,7 +114,7 @@ func (s *shell) command(line string) *exec.Cmd {
 	return cmd
 }
 
-// answer is what a line prints and how it ends, as scripts have it.
+// answer runs a line and returns its output and exit code in the format of the scripts.
 func (s *shell) answer(line string, columns int) string {
 	cmd := s.command(s.typed(line))
 	var b strings.Builder
@@ -142,10 +140,10 @@ func exited(b *strings.Builder, code int) {
 	}
 }
 
-// isTable are the lines whose whole answer is a table.
+// isTable matches lines whose whole output is a table.
 var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
 
-// fits wants every line to take no more columns than there are.
+// fits checks that no line of text is wider than the terminal.
 func (s *shell) fits(line, text string, columns int) {
 	s.Helper()
 	for shown := range strings.Lines(text) {
@@ -156,7 +154,7 @@ func (s *shell) fits(line, text string, columns int) {
 	}
 }
 
-// lines are the lines of a text, each with a mark before it, in normal form.
+// lines returns text in normal form, with mark before each line.
 func (s *shell) lines(mark, text string) string {
 	if text == "" {
 		return ""
@@ -170,12 +168,12 @@ func (s *shell) lines(mark, text string) string {
 		b.WriteString(mark + line)
 	}
 	if !strings.HasSuffix(text, "\n") {
-		b.WriteString("⏎\n") // there is no end of line
+		b.WriteString("⏎\n") // the last line has no newline
 	}
 	return b.String()
 }
 
-// normality is what differs from run to run, and what is put in its place.
+// normality replaces text that differs between runs.
 type normality struct {
 	find *regexp.Regexp
 	put  string
@@ -191,8 +189,8 @@ func normalities(s *shell) (list []normality) {
 		{regexp.QuoteMeta(s.home), "~"},
 		{regexp.QuoteMeta(s.work), "$$WORK"},
 		{`\x1b`, "␛"}, {`\r`, "␍"},
-		{`to change that: .*`, "to change that: ADVICE"},          // systems differ
-		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as it was
+		{`to change that: .*`, "to change that: ADVICE"},          // differs between systems
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as the time
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
 		{`not due yet: (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet: hh:mm"},
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},
@@ -201,7 +199,7 @@ func normalities(s *shell) (list []normality) {
 		{`retrying now +`, "retrying in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
-		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // said on Windows, where another one is the default
+		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // printed on Windows, whose default shell is another one
 		{`(Waited: +|Ran: +|Typical: +|typically )[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},

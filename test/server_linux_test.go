@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// onServer is a queue in a database of a server of its own.
+// onServer returns a queue whose database is on a new PostgreSQL server.
 func onServer(t *testing.T) (*queue, *pgserver.Server) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
@@ -24,7 +24,7 @@ func onServer(t *testing.T) (*queue, *pgserver.Server) {
 	return q, p
 }
 
-// What holds where the service has its database holds on a server too.
+// The guarantees for a killed service also hold if the database is on a PostgreSQL server.
 func TestServiceKilledOnAServer(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -32,8 +32,8 @@ func TestServiceKilledOnAServer(t *testing.T) {
 	serviceKilled(t, 10, p.URL("postgres"))
 }
 
-// A database's server that is killed again and again, under a load, loses nothing that was acknowledged and has nothing
-// run twice; the service waits for it, and says so to who asks meanwhile.
+// A PostgreSQL server that is killed repeatedly under load loses no acknowledged job, and no job runs twice.
+// The service waits for the server, and returns an error to clients in the meantime.
 func TestDatabaseServerKilled(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -47,7 +47,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 	}
 	l.clients.Go(l.enqueueLong)
 	for n := range 6 {
-		time.Sleep(time.Duration(300+170*n) * time.Millisecond) // the instant of the kill
+		time.Sleep(time.Duration(300+170*n) * time.Millisecond) // the time at which the server is killed
 		p.Kill()
 		p.Start(t)
 	}
@@ -66,8 +66,8 @@ func TestDatabaseServerKilled(t *testing.T) {
 	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.acked), l.repeats, l.known)
 }
 
-// While a database's server is away what runs goes on, whoever asks is told in time, and all goes on once it is back. No
-// other service may have its name meanwhile.
+// While the PostgreSQL server is down, running jobs continue and clients get an error in time. Everything
+// works again once the server is back. A second service with the same node name is always refused.
 func TestDatabaseServerAway(t *testing.T) {
 	t.Parallel()
 	q, p := onServer(t)
@@ -110,8 +110,8 @@ func TestDatabaseServerAway(t *testing.T) {
 	p.Start(t)
 }
 
-// A database's server that stands still holds nobody up for ever: who asks is told, and what was asked for is there once, or
-// not at all, when it goes on. The service lives on.
+// While the PostgreSQL server is frozen, clients get an error within a bounded time. A request that failed so
+// is stored once or not at all after the server has resumed. The service survives.
 func TestDatabaseServerStandsStill(t *testing.T) {
 	t.Parallel()
 	q, p := onServer(t)
@@ -133,8 +133,8 @@ func TestDatabaseServerStandsStill(t *testing.T) {
 	}
 }
 
-// While the disk of a database's server is full who asks is told, and nothing of what is refused is stored. What runs goes on, and
-// all does by itself once there is room.
+// While the disk of the PostgreSQL server is full, clients get an error, and no job of a failed request is
+// stored. Running jobs continue, and everything works again once the disk has room.
 func TestDatabaseServerHasNoSpace(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -181,7 +181,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pgserver.Ask(q.store, "SELECT 1"); err != nil { // without room for its log it ends
+	if _, err := pgserver.Ask(q.store, "SELECT 1"); err != nil { // a server without room for its WAL ends
 		p.Kill()
 		p.Start(t)
 	}
@@ -231,8 +231,8 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	q.must("run", "--", "true")
 }
 
-// A queue that is moved to a server and back, while a job of it runs, keeps that job, its history and its outputs; the place
-// that it has left is refused.
+// A queue can be moved to a server and back while one of its jobs runs. It keeps the job, its history and its
+// outputs. A service refuses to start on the old store.
 func TestQueueMoves(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -293,15 +293,15 @@ func TestQueueMoves(t *testing.T) {
 	q.must("run", "--", "true")
 }
 
-// A service that is given another store begins there, and finds its own again without it. What it has left running in
-// the one is not mixed up with the other: it says so.
+// A service with another store starts with that store's jobs, and finds its own jobs again when it gets its
+// first store back. It refuses a store while its runners still have jobs or results of another store.
 func TestStoreIsAnother(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	q := newQueue(t, "")
 	url := p.URL("postgres")
-	for range 3 { // so that its runner has met more services than one of a new store
+	for range 3 { // makes the epoch higher than that of a new store
 		q.start("--workers", "2", "--keep-jobs")
 		q.must("run", "--", "true")
 		if code := q.stop(); code != 0 {
@@ -357,8 +357,8 @@ func TestStoreIsAnother(t *testing.T) {
 	}
 }
 
-// The output files of a queue stay while its service uses another store in the same state directory. Files that belong
-// to no attempt of the store in use are removed all the same.
+// The output files of a queue stay while its service uses another store in the same state directory. Files
+// without an attempt are removed if they were written since the service uses the current store.
 func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -405,8 +405,9 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	use("", "here")
 }
 
-// An application enqueues in its own transaction: the job is there exactly if that is stored, once, though no service ran then, and
-// belongs to the user that the settings name. The application's role can do nothing else.
+// An application can enqueue jobs in its own transaction. The job exists exactly once if the transaction
+// commits, even if no service is running, and not otherwise. It belongs to the user in the setting
+// store_roles. The application's role has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
 	t.Parallel()
 	q, _ := onServer(t)
@@ -487,7 +488,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.As(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`) // whose id is a job's
+	// A submission with the id of an existing job.
+	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.start("--workers", "2")
 	q.until("all are taken", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
@@ -511,7 +513,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// A job that an application enqueues by SQL makes room in its user's quota, as the user's other requests do.
+// A job that an application enqueues by SQL deletes older data of its user if the user's quota is full, as
+// other requests of that user do.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := onServer(t)
@@ -524,7 +527,8 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.must("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.until("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
-	q.must("config", "set", "max_bytes_per_user", "70000") // upkeep then keeps the user's jobs below 63,000 bytes
+	// Upkeep keeps the user's data below 90 %, 63,000 bytes.
+	q.must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
 	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (setting max_bytes_per_user)") {

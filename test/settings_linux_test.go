@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// SIGHUP reads the file again; a wrong one leaves the old settings.
+// On SIGHUP the service reads its settings file again. If the file is invalid, the old settings stay in
+// effect.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -35,8 +36,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A folder or database that others could change is refused, with the command that
-// mends it. One that belongs to somebody else, who may have planted it, is left alone.
+// A service refuses to start if other users can write to its directory or read its database, and the error
+// contains the command that fixes it. If another user owns them, the error does not advise chown, because
+// that user may have planted them.
 func TestForeignFilesAreRefused(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.stop()
@@ -69,15 +71,16 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	q.start("--workers", "0")
 }
 
-// unusable are settings with which a service would not start, and why.
+// unusable lists settings that would keep a service from starting, and a part of each error.
 var unusable = []struct{ key, value, why string }{
 	{"run_as", "submitter", noRunners()},
 	{"run_as", "fixed:nosuchuser", noRunners()},
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunners is what a service lacks of which jobs are to run as others: root starts runners of root's itself, and the
-// tests' machine does not have the accounts for that.
+// noRunners returns a part of the error of a service that cannot run jobs as other users. If the test runs as
+// root, the service would start its own runners of root, but the test machine lacks the accounts for that.
+// Otherwise the service needs runners that root starts.
 func noRunners() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
@@ -85,7 +88,7 @@ func noRunners() string {
 	return "needs runners that root starts"
 }
 
-// A folder in which no socket can have its name is refused.
+// A directory whose path is too long for a socket is refused.
 func TestLongPaths(t *testing.T) {
 	q := newQueue(t, "")
 	long := q.path(strings.Repeat("long", 25))
@@ -97,8 +100,8 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// A state folder that another user has planted is not advised to be taken over, neither to
-// root nor to an ordinary user: its files, and links, would come with it.
+// If another user created the state directory, neither root nor an ordinary user is advised to take it over,
+// because its files and links could be an attack.
 func TestPlantedFolderIsLeftAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to act for several users")
@@ -122,7 +125,8 @@ func TestPlantedFolderIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A service that stops says so, and advises nobody to start workers, which it would refuse.
+// A service that is stopping reports so, and rejects changes of its workers. status does not advise to start
+// workers.
 func TestAStoppingServiceSaysSo(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")

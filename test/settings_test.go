@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// setting is a setting's value and where it comes from.
+// setting is the value of a setting and its origin.
 type setting struct{ Key, Value, Origin, Note string }
 
 func (q *queue) setting(key string) (s setting) {
@@ -25,7 +25,7 @@ func (q *queue) setting(key string) (s setting) {
 	return s
 }
 
-// refused starts a service that must not start and tells how it ended.
+// refused starts a service that must not start, and returns its exit code and output.
 func (q *queue) refused(args ...string) result {
 	q.Helper()
 	cmd := exec.Command(q.bin, append([]string{"serve"}, args...)...)
@@ -35,8 +35,8 @@ func (q *queue) refused(args ...string) result {
 	return ran(q, cmd)
 }
 
-// A setting holds by flag, environment, config set, file and default, in this
-// order, in all its spellings, and its origin is told.
+// The value of a setting comes from the first of these that sets it: flag, environment, config set, file,
+// default. All spellings of the name work, and config shows the origin.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -85,7 +85,7 @@ func TestSettingsAndOrigins(t *testing.T) {
 	}
 }
 
-// Live settings hold for the next job; what a job was given stays.
+// A changed live setting applies to new jobs. Existing jobs keep the values they were enqueued with.
 func TestLiveSettings(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -105,7 +105,8 @@ func TestLiveSettings(t *testing.T) {
 		t.Errorf("the newer job: %s", got)
 	}
 	q.must("config", "set", "workers", "2")
-	if j := w.end(old); j.Attempts != 4 { // the backoff is the service's, read at each failure
+	// backoff_base is a setting of the service and is read at each failure.
+	if j := w.end(old); j.Attempts != 4 {
 		t.Errorf("got %+v", j)
 	}
 	if j := w.end(id); j.Attempts != 2 {
@@ -113,7 +114,7 @@ func TestLiveSettings(t *testing.T) {
 	}
 }
 
-// A service that cannot start says why, and where.
+// A service that cannot start reports the reason and its location.
 func TestServeRefusals(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	sub := func(name, file string) string {
@@ -125,7 +126,8 @@ func TestServeRefusals(t *testing.T) {
 		return dir
 	}
 	var st struct{ PID int }
-	if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil { // on Windows queuectl serve is another process
+	// On Windows the service is a child of the process that q started.
+	if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -154,7 +156,7 @@ func TestServeRefusals(t *testing.T) {
 	q.must("status")
 }
 
-// SIGTERM lets running jobs finish, starts no other, and leaves no process.
+// After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process.
 func TestStopDrains(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -175,7 +177,7 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
-// With --keep-jobs SIGTERM leaves the jobs; the next service adopts them.
+// With --keep-jobs, SIGTERM ends the service and leaves its jobs running. The next service adopts them.
 func TestKeepJobs(t *testing.T) {
 	q := serving(t, "--workers", "2", "--keep-jobs")
 	w := q.dial()
@@ -186,7 +188,7 @@ func TestKeepJobs(t *testing.T) {
 	if code := q.stop(); code != 0 || time.Since(begin) > 2*patience*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(begin))
 	}
-	q.write("early", "") // this one ends while there is no service
+	q.write("early", "") // the short job ends while no service is running
 	q.until("the short job has ended", 5*time.Second, func() bool { return !lives(ended.PID) })
 	q.start("--workers", "2", "--keep-jobs")
 	w = q.dial()
@@ -202,8 +204,9 @@ func TestKeepJobs(t *testing.T) {
 	}
 }
 
-// config set stores nothing with which the service would not start again, for only a
-// running one undoes it; and where it was stored unseen the refused start says the way out.
+// config set rejects values that would keep the service from starting again, since undoing them needs a
+// running service. A variable can hide such a stored value. If the service is later started without the
+// variable, the error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -217,7 +220,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.stop()
 	q.env = []string{"QUEUECTL_RUN_AS=service"}
 	q.start("--workers", "0")
-	q.must("config", "set", "run_as", "submitter") // which the environment hides
+	q.must("config", "set", "run_as", "submitter") // accepted because the variable overrides the stored value
 	q.stop()
 	q.env = nil
 	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") || !strings.Contains(r.err, "config unset run_as") {
@@ -231,8 +234,8 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.start("--workers", "0")
 }
 
-// A database of a newer version is refused with 78 and left as it is, unless it
-// says that this one may read it.
+// A service refuses a database with a newer schema with exit code 78 and does not change it, unless the
+// database permits older readers.
 func TestNewerSchema(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "true")
@@ -252,7 +255,7 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
-// A service that its settings file would keep from starting again is not stopped for a restart.
+// If the settings file would keep the service from starting again, service restart does not stop the service.
 func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	pid := func() string {
@@ -261,7 +264,7 @@ func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 	}
 	was := pid()
 	bad := []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"}
-	if runtime.GOOS != "windows" { // which has neither
+	if runtime.GOOS != "windows" { // Windows has neither of these settings
 		bad = append(bad, "socket_group = \"nosuchgroup\"\n", "run_as = \"fixed:nosuchuser\"\n")
 	}
 	for _, wrong := range bad {

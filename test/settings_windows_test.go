@@ -1,6 +1,6 @@
 package test
 
-// unusable are settings with which a service would not start, and why.
+// unusable lists settings that would keep a service from starting, and a part of each error.
 var unusable = []struct{ key, value, why string }{
 	{"run_as", "submitter", "password"},
 	{"run_as", "fixed:nosuchuser", "password"},

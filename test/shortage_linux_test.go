@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starve makes system calls of the runner, and of what it is about to start,
-// fail until the returned function is called. A line of the file names the
-// instant of each failure.
+// starve makes the given system calls of the runner and its children fail until stop is called. strace writes
+// one line with a timestamp per failure to file.
 func (q *queue) starve(calls, fault, file string) (stop func()) {
 	q.Helper()
 	said := q.path(file + ".said")
@@ -45,7 +44,7 @@ func (q *queue) starve(calls, fault, file string) (stop func()) {
 
 var injected = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
-// failures are the instants of the failures that starve has made so far.
+// failures returns the times of the failures that starve has caused.
 func (q *queue) failures(file string) (at []time.Time) {
 	q.Helper()
 	for _, m := range injected.FindAllStringSubmatch(q.text(file), -1) {
@@ -58,14 +57,14 @@ func (q *queue) failures(file string) (at []time.Time) {
 	return at
 }
 
-// waitFor is a shell line that waits for a file of the queue's folder, and no
-// longer than the folder is there.
+// waitFor returns a shell command that waits until a file exists in the queue's directory, or until that
+// directory is removed.
 func (q *queue) waitFor(name string) string {
 	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.dir, q.path(name))
 }
 
-// What the machine has too little of is not a job's fault: the job is given
-// back, no attempt of its only one is used, and it runs after a pause.
+// If the machine lacks a resource, the job is returned to the queue without using an attempt. It starts again
+// after a pause.
 func TestShortageIsRefunded(t *testing.T) {
 	needs(t, "strace")
 	for _, c := range []struct{ name, calls, fault, stdin string }{
@@ -79,7 +78,7 @@ func TestShortageIsRefunded(t *testing.T) {
 			q := serving(t, "--workers", "32")
 			w := q.dial()
 			for _, id := range w.batch(copies(32, fields{"argv": []string{"sleep", "0.2"}})) {
-				w.end(id) // from here on the runner has all threads that it needs; they are clones too
+				w.end(id) // from now on the runner needs no new threads, whose clone calls would fail too
 			}
 			q.must("worker", "scale", "1")
 			stop := q.starve(c.calls, c.fault, "trace")
@@ -105,8 +104,8 @@ func TestShortageIsRefunded(t *testing.T) {
 	}
 }
 
-// A runner that may write no larger files keeps what it can of an output, as on a full disk,
-// and lives; jobs have the signal for that as every program has it.
+// A runner with a limit on file sizes stores as much of an output as it can, as on a full disk, and keeps
+// running. Jobs have the default handling of SIGXFSZ.
 func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -129,7 +128,7 @@ func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	}
 }
 
-// copies is a spec, n times.
+// copies returns n copies of a spec.
 func copies(n int, spec fields) (specs []fields) {
 	for range n {
 		specs = append(specs, spec)
@@ -137,9 +136,8 @@ func copies(n int, spec fields) (specs []fields) {
 	return specs
 }
 
-// While there is a shortage the pool does not try job after job: one job that cannot be
-// started is put off alone, a second one has the pool pause, each time for longer, and no
-// waiting job pays for it.
+// During a shortage the pool does not try one job after another. After the first failed start only that job
+// is delayed. From the second on the pool pauses, longer each time. Jobs that are waiting lose no attempts.
 func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "1")
@@ -164,8 +162,8 @@ func TestShortageSlowsThePool(t *testing.T) {
 	}
 }
 
-// A runner that has no descriptor left starts nothing and charges nobody; what
-// runs goes on, and its result and output are kept.
+// A runner without free descriptors starts no jobs, and no job loses an attempt. Running jobs continue, and
+// their results and outputs are stored.
 func TestRunnerOutOfDescriptors(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -188,7 +186,7 @@ func TestRunnerOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// freeDescriptor is the number that a process's next descriptor has.
+// freeDescriptor returns the lowest free descriptor number of a process, which is its next one.
 func freeDescriptor(pid int) (n uint64) {
 	for {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", pid, n)); err != nil {
@@ -198,7 +196,7 @@ func freeDescriptor(pid int) (n uint64) {
 	}
 }
 
-// limit sets a soft limit of a process until the returned function is called.
+// limit sets a soft limit of a process and returns a function that restores the previous limit.
 func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	t.Helper()
 	var old unix.Rlimit
@@ -214,8 +212,9 @@ func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// What is wrong with the job itself uses its attempts, with the exit code that a shell would give and an error that says
-// why. A program that cannot be started is not retried, except while it is being written.
+// If a job cannot start through its own fault, it uses up its attempts. It gets the exit code that a shell
+// would return, and an error with the reason. A program that cannot be started is not retried, except while
+// another process is writing it.
 func TestJobsOwnFaultCounts(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -223,7 +222,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	if err := errors.Join(os.Mkdir(q.path("bin"), 0o755), os.Mkdir(q.path("folder"), 0o755), os.Symlink("loop", q.path("loop"))); err != nil {
 		t.Fatal(err)
 	}
-	q.write("bin/tool", "#!/bin/sh\n") // without the right to execute it
+	q.write("bin/tool", "#!/bin/sh\n") // not executable
 	const beingWritten = "being written"
 	type row struct {
 		name string
@@ -247,7 +246,8 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	if err := exec.Command(busy).Run(); errors.Is(err, syscall.ETXTBSY) { // a few kernels run it
+	// On some kernels a program can be run while it is open for writing.
+	if err := exec.Command(busy).Run(); errors.Is(err, syscall.ETXTBSY) {
 		cases = append(cases, row{beingWritten, fields{"argv": []string{busy}}, 126, "text file busy"})
 	}
 	var ids []string
@@ -264,8 +264,8 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	}
 }
 
-// What fails in the job's own process uses its attempts, whatever the kernel says: a job's
-// user can have it say anything of a program, a folder or an input of theirs.
+// Errors in the child process after the fork use attempts of the job, whatever the error is. A job's user can
+// make the kernel return any error for a program, directory or input of that user.
 func TestErrorsOfTheChildCount(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "2")
@@ -282,13 +282,13 @@ func TestErrorsOfTheChildCount(t *testing.T) {
 	}
 }
 
-// ownFault is how a job ends that cannot be started.
+// ownFault is the expected end of a job that cannot be started.
 type ownFault struct {
 	code, attempts int
 	says           string
 }
 
-// counted checks that the attempts of a job were used up by its own fault.
+// counted checks that a job is dead and that it used up its attempts by its own fault.
 func counted(t *testing.T, j job, name string, want ownFault) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
@@ -298,9 +298,8 @@ func counted(t *testing.T, j job, name string, want ownFault) {
 	}
 }
 
-// Arguments that we take and the kernel does not, because it gives them a quarter
-// of the stack that a process may have, are the job's own: else it would be tried
-// for ever.
+// The kernel limits arguments to a quarter of a process's stack limit. A job whose arguments exceed only this
+// limit uses up its attempts. Otherwise it would be retried forever.
 func TestArgumentsBeyondTheStack(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -320,8 +319,8 @@ func TestArgumentsBeyondTheStack(t *testing.T) {
 	}
 }
 
-// Workers that a runner could not make for want of descriptors are there once it
-// has some: what waits then runs.
+// If a runner lacks the descriptors for more workers, it creates the workers once descriptors are free, and
+// waiting jobs then run.
 func TestWorkersComeAfterTheShortage(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -336,8 +335,8 @@ func TestWorkersComeAfterTheShortage(t *testing.T) {
 	}
 }
 
-// A runner that has no descriptor for the next service does not keep it from serving, and
-// is adopted once it has one.
+// A runner without a free descriptor for its connection to the next service does not delay that service. The
+// service adopts the runner once a descriptor is free.
 func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -355,7 +354,7 @@ func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 				return true
 			}
 			if strings.Contains(q.must("worker", "list"), "busy") {
-				break // the old connection had not been closed when the limit was set
+				break // the runner still had the descriptor of its old connection when the limit was set
 			}
 		}
 		q.kill()
@@ -371,8 +370,8 @@ func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 	}
 }
 
-// A job with a umask of its own meets a shortage of processes as any other: the
-// runner lives, and what it runs is not lost.
+// A shortage of processes has the same effect on a job with its own umask: the runner survives, and its
+// running jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "4")
@@ -396,13 +395,13 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	}
 }
 
-// A block of jobs that meets one shortage makes one pause, not one for each job.
+// A block of jobs that all fail because of one shortage causes one pause, not one pause per job.
 func TestOneShortageOnePause(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "4")
 	w := q.dial()
 	specs := copies(60, fields{"argv": []string{"true"}, "max_retries": 0})
-	for _, id := range w.batch(specs) { // short jobs: they are claimed by the block
+	for _, id := range w.batch(specs) { // short jobs, so that the pool claims them in blocks
 		w.end(id)
 	}
 	stop := q.starve("pipe2", "EMFILE", "trace")

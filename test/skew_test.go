@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// otherVersion is a service of another version: what it answers to each method, as
-// the members of the answer's line after its id. What is not there it does not know.
+// otherVersion simulates a service of another version. It maps each method that it knows to the members of
+// the response after its id.
 type otherVersion map[string]string
 
-// serve makes a queue's socket that of the other version.
+// serve listens on the queue's socket as the other version.
 func (o otherVersion) serve(t *testing.T, q *queue) {
 	t.Helper()
 	l, err := listen(q.dir)
@@ -30,7 +30,7 @@ func (o otherVersion) serve(t *testing.T, q *queue) {
 			if err != nil {
 				return
 			}
-			server.Go(func() { // ends with the client's program
+			server.Go(func() { // returns when the client's program closes the connection
 				defer c.Close()
 				in := bufio.NewReader(c)
 				for {
@@ -61,11 +61,11 @@ func (o otherVersion) serve(t *testing.T, q *queue) {
 	})
 }
 
-// olderHello is what a service says of itself that is not of our version.
+// olderHello is the response to hello of a service with an older version.
 const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
 
-// What the service says of itself tells which versions of the protocol it speaks and
-// which methods it has, which it then knows; a client may say its own version.
+// The response to hello contains the protocol versions and the methods of the service, and the service knows
+// these methods. A client may send its own version.
 func TestHelloTellsTheProtocol(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -100,9 +100,8 @@ func TestHelloTellsTheProtocol(t *testing.T) {
 	}
 }
 
-// Against a service of another version each verb does what it can: what that one
-// does not know ends it with the method's name and both versions, what it says more
-// is passed over.
+// With a service of another version, each command does what that service supports. If the service does not
+// know a method, the error contains the method and both versions. Unknown members of a response are ignored.
 func TestClientOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	const jobMembers = `"id":"a","seq":1,"command":"true","state":"paused","reason":null,"queue":"q","priority":5,"labels":{},"colour":"red","nested":{"a":[{"b":null}]}`
@@ -114,8 +113,8 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		service otherVersion
 		args    []string
 		code    int
-		out     string   // within stdout
-		errs    []string // within stderr
+		out     string   // text that stdout contains
+		errs    []string // texts that stderr contains
 	}{
 		{"no such verb", otherVersion{"hello": olderHello}, []string{"pause", "a"}, 1, "", []string{`no method "pause"`, "0.0.9", "restart"}},
 		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "", []string{`no method "drain"`, "0.0.9", "restart"}},
@@ -156,7 +155,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// A service of our own version that refuses is not said to be of another.
+// An error from a service of the same version does not mention versions.
 func TestNoWordOfVersionsWhereThereIsOne(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	r := q.cli("config", "set", "priority", "much")

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// deadSocket makes a socket that nobody listens on.
+// deadSocket creates a socket file without a listening process.
 func deadSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -23,8 +23,8 @@ func deadSocket(t *testing.T, path string) {
 	l.Close()
 }
 
-// A socket whose file was removed, moved away or replaced is bound again, and those
-// who are connected notice nothing.
+// If the socket file is removed, moved away or replaced, the service binds it again. Existing connections
+// stay open.
 func TestSocketIsBoundAgain(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -67,7 +67,7 @@ func TestSocketIsBoundAgain(t *testing.T) {
 	}
 }
 
-// A socket that is removed again and again is bound again once a second at most.
+// The service binds a repeatedly removed socket at most once per second.
 func TestSocketIsBoundAgainInSteps(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	before := cpuTicks(t, q.cmd.Process.Pid)
@@ -77,7 +77,7 @@ func TestSocketIsBoundAgainInSteps(t *testing.T) {
 			bound++
 		}
 	}
-	if bound < 2 || bound > 5 { // the first one was the service's from the start
+	if bound < 2 || bound > 5 { // the first removed socket is the one from the start of the service
 		t.Errorf("removed %d times within 3 s", bound)
 	}
 	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 20 {
@@ -86,8 +86,8 @@ func TestSocketIsBoundAgainInSteps(t *testing.T) {
 	q.until("it answers", 10*time.Second, q.answers)
 }
 
-// Another service's socket that took the place is left alone, and the place is taken
-// again once nobody answers there.
+// The service does not replace its socket's path while another service listens there. It binds the path again
+// after the other service has stopped listening.
 func TestSocketOfAnotherIsLeft(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	socket := q.path(socketName)
@@ -110,7 +110,7 @@ func TestSocketOfAnotherIsLeft(t *testing.T) {
 	q.until("the place is taken again", 20*time.Second, q.answers)
 }
 
-// openFiles is how many descriptors a process has.
+// openFiles returns the number of open descriptors of a process.
 func openFiles(t *testing.T, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -120,8 +120,8 @@ func openFiles(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// Descriptors that a client sends along, as many as the kernel takes, are closed:
-// the service's number of them stays as it was, and it goes on answering.
+// If a client passes descriptors over the socket, as many as the kernel accepts, the service closes them. The
+// number of its open descriptors does not grow, and it continues to answer.
 func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := serving(t, "--workers", "0")
@@ -160,7 +160,7 @@ func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 	}
 }
 
-// A database that is removed or replaced ends an idle service at once, with 74.
+// An idle service ends immediately with exit code 74 when its database is removed or replaced.
 func TestDatabaseGoneWhileIdle(t *testing.T) {
 	t.Parallel()
 	for what, do := range map[string]func(q *queue) error{
@@ -191,7 +191,7 @@ func TestDatabaseGoneWhileIdle(t *testing.T) {
 	}
 }
 
-// answers reports whether the service can be reached by a new connection.
+// answers reports whether the service accepts and answers a new connection.
 func (q *queue) answers() bool {
 	c, err := dial(q.dir)
 	if err != nil {

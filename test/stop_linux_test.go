@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the service is killed while it stops, its runners and jobs live on. The command that asked for the stop must not
-// report success then, and says how to end them.
+// If the service is killed while it stops, its runners and jobs keep running. The command that requested the
+// stop then reports an error and how to end them.
 func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// stuckQueue is a queue, with one worker, that gives up what outlives SIGKILL after a
-// moment, not half a minute; and a job that does: it reads a file whose server has
-// taken the request and never answers.
+// stuckQueue starts a queue with one worker. Its runner stops waiting for processes that outlive SIGKILL
+// after a moment instead of half a minute. spec is a job that outlives SIGKILL: it reads a file from a FUSE
+// server that accepts the request and never replies.
 func stuckQueue(t *testing.T) (q *queue, d *disk, spec fields) {
 	t.Helper()
 	needsDisks(t, "/dev/fuse")
@@ -22,7 +22,7 @@ func stuckQueue(t *testing.T) (q *queue, d *disk, spec fields) {
 	return q, d, fields{"argv": []string{"cat", d.path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// logText is what the services and runners of the queue have logged.
+// logText returns the logs of the queue's services and runners.
 func (q *queue) logText() (text string) {
 	names, _ := filepath.Glob(q.path("stderr-*"))
 	for _, name := range names {
@@ -32,7 +32,7 @@ func (q *queue) logText() (text string) {
 	return text
 }
 
-// health is what status says of the workers and of all.
+// health returns what status reports about the workers and about the service's health.
 func (w *wire) health() (busy, idle int, health string) {
 	w.Helper()
 	var st struct {
@@ -43,7 +43,7 @@ func (w *wire) health() (busy, idle int, health string) {
 	return st.Workers.Busy, st.Workers.Idle, st.Health
 }
 
-// reader is the process that reads the stuck file.
+// reader returns the pid of the process that reads the stuck file.
 func (d *disk) reader() (pid int) {
 	d.Helper()
 	for _, line := range processes("cat\x00" + d.path("fuse/stuck")) {
@@ -55,9 +55,9 @@ func (d *disk) reader() (pid int) {
 	return pid
 }
 
-// A job that outlives SIGKILL, or leaves behind what does, is dead as unkillable, not
-// run again, and an alarm tells of it. Its worker is taken, also for the next
-// service, until all is gone.
+// A job is dead with the reason "unkillable" if it outlives SIGKILL or leaves a process that does. It is not
+// retried, and the log contains an error. Its worker stays busy, also for the next service, until all of its
+// processes have ended.
 func TestUnkillableJob(t *testing.T) {
 	needsDisks(t, "/dev/fuse")
 	t.Run("itself", func(t *testing.T) {
@@ -118,12 +118,12 @@ func outlives(q *queue, d *disk, spec fields) {
 	})
 }
 
-// A service that is told to stop does not wait for what cannot be killed.
+// A service that is stopped does not wait for processes that cannot be killed.
 func TestUnkillableJobDoesNotKeepTheService(t *testing.T) {
 	needsDisks(t, "/dev/fuse")
 	for _, c := range []struct {
 		name string
-		dead bool // the job, before the stop
+		dead bool // whether the job is dead before the service stops
 	}{{"given up already", true}, {"running", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			q, d, spec := stuckQueue(t)
@@ -153,8 +153,8 @@ func TestUnkillableJobDoesNotKeepTheService(t *testing.T) {
 	}
 }
 
-// When a runner dies, what outlives SIGKILL of its jobs is dead as unkillable: run
-// again, it would run twice at once. All others go on.
+// When a runner dies, its jobs that outlive SIGKILL are dead with the reason "unkillable", since another
+// attempt would run concurrently with the first. Other jobs continue.
 func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	q, d, spec := stuckQueue(t)
 	w := q.dial()

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steering is what a job may say to steer a terminal: clear it, name its window,
-// fill its clipboard, clear it by a one-byte control, turn the direction of
-// writing, go back. Before it stands a colour, which may be shown. madeSafe is how
-// both are shown.
+// steering is output that would control a terminal. It clears the screen, sets the window title, fills the
+// clipboard, clears the screen with a one-byte control, reverses the writing direction, and moves the cursor
+// back. It starts with a colour, which may be shown. madeSafe is how the program shows steering on a
+// terminal.
 const (
 	steering = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
 	madeSafe = "\x1b[31mred\x1b[0m " + `A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
@@ -33,7 +33,7 @@ var (
 	controls = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// steers is what of a text would steer a terminal, "" if nothing would.
+// steers returns the first part of text that would control a terminal, or "" if there is no such part.
 func steers(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are no text"
@@ -41,15 +41,15 @@ func steers(text string) string {
 	return controls.FindString(colours.ReplaceAllString(text, ""))
 }
 
-// screen is a terminal: a program has its tty, we read what is shown and type.
+// screen is a pseudoterminal. The program under test gets the tty; the test reads the output and types.
 type screen struct {
 	tty    *os.File
 	person *os.File
 	shown  *lockedBuffer
-	closed chan struct{} // nobody has the tty any more
+	closed chan struct{} // closed when all processes have closed the tty
 }
 
-// newScreen makes a terminal of some width that shows each byte as it came.
+// newScreen creates a terminal with the given number of columns that shows each byte unchanged.
 func newScreen(t testing.TB, columns int) *screen {
 	t.Helper()
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -74,7 +74,7 @@ func newScreen(t testing.TB, columns int) *screen {
 	if err != nil {
 		t.Fatalf("set a terminal's modes: %v", err)
 	}
-	go func() { // ends with the last who has the tty, or the cleanup
+	go func() { // returns when the last process closes the tty, or at the cleanup
 		defer close(s.closed)
 		io.Copy(s.shown, s.person)
 	}()
@@ -86,7 +86,7 @@ func newScreen(t testing.TB, columns int) *screen {
 	return s
 }
 
-// text is all that was shown, once the program has ended.
+// text waits until the program has ended and returns everything that was shown.
 func (s *screen) text(t testing.TB) string {
 	t.Helper()
 	s.tty.Close()
@@ -101,13 +101,13 @@ func (s *screen) text(t testing.TB) string {
 // display runs the program with a terminal as its stdout and stderr.
 func (q *queue) display(args ...string) result {
 	q.Helper()
-	s := newScreen(q, 600) // so wide that no cell is cut
+	s := newScreen(q, 600) // wide enough for all cells
 	cmd := q.command(args...)
 	cmd.Stdout, cmd.Stderr = s.tty, s.tty
 	return result{code: exitCodeOf(q, cmd), out: s.text(q)}
 }
 
-// exitCodeOf runs a command.
+// exitCodeOf runs a command and returns its exit code.
 func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 	t.Helper()
 	var exit *exec.ExitError
@@ -117,11 +117,11 @@ func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// steeringJobs are two dead jobs: one says steering on both streams, and has it in
-// its command and labels, the other in its folder, and so in its error.
+// steeringJobs enqueues two jobs that fail. The first prints steering on both streams and has it in its
+// command and labels. The second has it in its directory, and therefore in its error.
 func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
-	file := q.write("steering", steering+"\x9b2J\x00\n") // and bytes that no JSON has
+	file := q.write("steering", steering+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
 	loud = w.enqueue(fields{"command": ": '" + steering + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + steering: steering}, "max_retries": 0})
 	lost = w.enqueue(fields{"argv": []string{"true", steering}, "cwd": "/no/such/" + steering, "max_retries": 0})
 	w.end(loud)
@@ -131,8 +131,8 @@ func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	return loud, lost
 }
 
-// shown is what a command shows, without the carriage return of steering where it may stand: in
-// what comes as the job prints it.
+// shown returns text with the carriage return of steering escaped, if the command may print it unchanged. run
+// and logs do, because they print output as the job printed it.
 func shown(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -140,8 +140,8 @@ func shown(text string, args []string) string {
 	return strings.ReplaceAll(text, "H\rI", `H\x0dI`)
 }
 
-// What comes from a job is shown on a terminal as what it is: of its controls
-// only colours take effect, unless --raw asks for all.
+// On a terminal, the program shows control sequences of jobs as text. Only their colours take effect, unless
+// --raw is given.
 func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	loud, lost := steeringJobs(t, q, q.dial())
@@ -149,8 +149,8 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 	for _, c := range []struct {
 		args  []string
 		code  int
-		times int // that steering is shown
-		plain int // of these without its colour
+		times int // how many times steering is shown
+		plain int // how many of these are without the colour
 	}{
 		{[]string{"logs", loud}, 0, 2, 0},
 		{[]string{"logs", loud, "--stderr"}, 0, 1, 0},
@@ -158,7 +158,7 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 		{[]string{"logs", "-f", loud}, 0, 2, 0},
 		{[]string{"show", loud}, 0, 5, 0},
 		{[]string{"show", lost}, 0, 3, 2},
-		{[]string{"list"}, 0, 1, 1}, // arguments are quoted as text, so they steer nothing
+		{[]string{"list"}, 0, 1, 1}, // quoted arguments are text, without the colour
 		{[]string{"list", "-s", "dead"}, 0, 1, 1},
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
@@ -181,8 +181,8 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 	}
 }
 
-// A sequence that a job writes in pieces does not take effect either, when it is
-// followed while it runs.
+// A control sequence that a job writes in several pieces does not take effect either while a client follows
+// the job.
 func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -212,8 +212,8 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 	}
 }
 
-// What does not go to a terminal stays byte for byte, though the other stream is
-// one; JSON is JSON on a terminal too.
+// Output that does not go to a terminal is unchanged, even if the other stream goes to one. JSON is the same
+// on a terminal.
 func TestElsewhereNothingIsChanged(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	loud, _ := steeringJobs(t, q, q.dial())
@@ -221,7 +221,7 @@ func TestElsewhereNothingIsChanged(t *testing.T) {
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
 	for _, c := range []struct {
 		args     []string
-		out, err string // where the other one is a terminal
+		out, err string // expected on this stream while the other stream is a terminal
 	}{
 		{[]string{"logs", loud, "--stdout"}, said, ""},
 		{[]string{"logs", loud, "--stderr"}, said, ""},
@@ -255,8 +255,8 @@ func TestElsewhereNothingIsChanged(t *testing.T) {
 	}
 }
 
-// Sentences are for a person at a terminal. Elsewhere there is the answer alone,
-// for programs, and with -q it is so on a terminal too.
+// Sentences appear only on a terminal. Elsewhere the program prints only the answer, for other programs to
+// read. With -q it does so on a terminal too.
 func TestSentencesAreForPeople(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for _, c := range []struct {
@@ -295,7 +295,8 @@ func TestSentencesAreForPeople(t *testing.T) {
 			}
 		}
 	}
-	// Where both would appear on one terminal, the sentence, which contains the id, is enough.
+	// If stdout and stderr are the same terminal, the program prints only the sentence, which contains the
+	// id.
 	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"}, {"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
 		if r := q.display(strings.Fields(c[0])...); r.code != 0 || r.out != c[1] {
 			t.Errorf("%s: %+v, want %q", c[0], r, c[1])
@@ -303,8 +304,8 @@ func TestSentencesAreForPeople(t *testing.T) {
 	}
 }
 
-// A carriage return reaches the terminal by logs as it does by run, so that what shows how far it
-// has come looks as it did; not where it would hide what stands before a line.
+// logs passes carriage returns to the terminal, as run does, so that progress bars look right. logs escapes
+// them if it prints several jobs, where they would overwrite the prefix of the line.
 func TestLogsPassCarriageReturnsOn(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -319,8 +320,8 @@ func TestLogsPassCarriageReturnsOn(t *testing.T) {
 	}
 }
 
-// The colours that a job prints are its output's alone: on the screen, in tables and in reasons
-// colours tell of states, and a pipe gets none.
+// Colours that a job prints appear only in its output. On overviews, in tables and in reasons, colours mean
+// states. A pipe gets no colours.
 func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -352,7 +353,7 @@ func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
 	}
 }
 
-// Colours of our own are for terminals whose owner has not said NO_COLOR.
+// The program prints no colours to a pipe, nor to a terminal if NO_COLOR is set.
 func TestNoColours(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -373,8 +374,8 @@ func TestNoColours(t *testing.T) {
 	}
 }
 
-// At a person's terminal Ctrl-C leaves a followed job running and tells how to
-// come back, and what is typed until Ctrl-D is a job's input.
+// On a terminal, Ctrl-C leaves a followed job running and the client prints how to attach again. Input typed
+// until Ctrl-D is the job's stdin.
 func TestKeysOfATerminal(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -411,8 +412,7 @@ func TestKeysOfATerminal(t *testing.T) {
 	}
 }
 
-// A table fits the terminal, however wide that is, and no width is too small or
-// too large to show one.
+// Tables fit in a terminal of any width, even a very small or very large one.
 func TestTablesFitTheTerminal(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -428,7 +428,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 			code := exitCodeOf(t, cmd)
 			text := colours.ReplaceAllString(s.text(t), "")
 			if _, history, found := strings.Cut(text, "\n\n"); found {
-				text = history // what is above it is no table
+				text = history // the lines above the history are not a table
 			}
 			if code != 0 || strings.Count(text, "\n") < 2 {
 				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
@@ -442,8 +442,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// Who reads no more has read enough: whatever is printed, it is no error, and what
-// follows ends too.
+// A closed stdout is not an error for any command, and it ends commands that follow.
 func TestAClosedPipeIsNoError(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -475,7 +474,7 @@ func TestAClosedPipeIsNoError(t *testing.T) {
 	w.good("cancel", fields{"id": long}, nil)
 }
 
-// The colours of a command are none of a table's cells, which are cut by what is seen of them.
+// Table cells contain no colours of commands, so a cell is cut at its visible width.
 func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -492,7 +491,7 @@ func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
 	}
 }
 
-// The number of attempts is left out of what a terminal shows of jobs that will not run.
+// On a terminal, enqueue does not print the number of attempts of jobs that will not run.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "parent", "true")

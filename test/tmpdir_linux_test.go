@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// scratch makes a directory for job_tmpdir that every account can enter.
+// scratch creates a directory for job_tmpdir that every account can enter.
 func scratch(t *testing.T) string {
 	t.Helper()
 	base, err := os.MkdirTemp("", "qt")
@@ -53,9 +53,10 @@ func (q *queue) tmpdirOf() string {
 	return q.must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
-// job_tmpdir says where the private directories of jobs are. A job's directory is removed at its end. Directories that a
-// killed runner leaves are removed too, even if the setting names another directory by then. A running job keeps its directory, while new
-// jobs get theirs where the changed setting says.
+// job_tmpdir names the parent directory of the jobs' private directories. A job's directory is removed when
+// the job ends. The directories that a killed runner leaves are removed too, even if the setting has changed
+// since. If the setting changes while a job runs, the job keeps its directory, and new jobs get theirs below
+// the new one.
 func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -103,8 +104,8 @@ func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 	}
 }
 
-// With a job_tmpdir that other accounts can change no job starts. The log, status, why and doctor name the setting and what
-// to do, and the job starts once that is done.
+// No job starts if other accounts can change the directory job_tmpdir. The log, status, why and doctor name
+// the setting and how to fix it, and the job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
 	t.Parallel()
 	dir := scratch(t)
@@ -150,7 +151,8 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 	}
 }
 
-// A service with root's runners does not start with job_tmpdir in its settings: it must not choose where root writes.
+// A service that uses root's runners does not start if its own settings contain job_tmpdir, because the
+// service must not choose where root writes.
 func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
 	q, rules := rootedFiles(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.launcher(rules)
@@ -161,11 +163,11 @@ func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
 	}
 }
 
-// askForTmpdir asks root's launcher for a runner, as a service could that was taken over, with a path that is not in
-// runner.conf. The runner does not use it.
+// askForTmpdir requests a runner from root's launcher with a path that is not in runner.conf, as a
+// compromised service could. It checks that the runner does not use the path.
 func (q *queue) askForTmpdir(path string) {
 	q.Helper()
-	runtime.LockOSThread() // the group is of this thread alone, and that of the connection
+	runtime.LockOSThread() // setresgid changes only this thread, and the connection takes this thread's group
 	defer runtime.UnlockOSThread()
 	effectiveGroup := func(gid int) {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, ^uintptr(0), uintptr(gid), ^uintptr(0)); errno != 0 {
@@ -193,7 +195,7 @@ func (q *queue) askForTmpdir(path string) {
 	}
 }
 
-// Where a user's systemd starts the runners, the service sends job_tmpdir with its request.
+// If the user's systemd starts the runners, the service sends job_tmpdir with its request for a runner.
 func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -206,7 +208,7 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() { // ends with the listener
+	go func() { // returns when the listener is closed
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
@@ -232,7 +234,8 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	}
 }
 
-// Root's runners take job_tmpdir from runner.conf alone. A job reaches its directory there whatever its account is.
+// Root's runners read job_tmpdir only from runner.conf. A job can reach its directory there, whatever account
+// it runs as.
 func TestJobTmpdirOfRootsRunners(t *testing.T) {
 	dir := ""
 	if os.Geteuid() == 0 {

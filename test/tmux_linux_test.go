@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// pane is a shell in a real terminal, tmux, in which a person types and which may be resized.
+// pane is a shell in tmux, a real terminal that tests can type into and resize.
 type pane struct {
 	*queue
 	socket string
 }
 
-// newPane opens one of a size, in the folder of a queue.
+// newPane opens a pane of the given size whose shell runs in the directory of the queue.
 func newPane(q *queue, columns, rows int) *pane {
 	q.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
@@ -33,7 +33,7 @@ func newPane(q *queue, columns, rows int) *pane {
 	return p
 }
 
-// tmux carries a command out, in a server of its own.
+// tmux runs a tmux command on the pane's private tmux server.
 func (p *pane) tmux(args ...string) string {
 	p.Helper()
 	cmd := exec.Command("tmux", append([]string{"-S", p.socket, "-f", os.DevNull}, args...)...)
@@ -53,13 +53,13 @@ func (p *pane) resize(columns, rows int) {
 	p.tmux("resize-window", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows))
 }
 
-// lines are what the window shows, without what is empty at the end.
+// lines returns the lines that the pane shows, without empty lines at the end.
 func (p *pane) lines() []string {
 	p.Helper()
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// sees waits until the window shows something.
+// sees waits until ok accepts the lines of the pane.
 func (p *pane) sees(what string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
@@ -76,21 +76,22 @@ func (p *pane) seesText(text string) {
 	p.sees(text, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
-// runs is the program in front.
+// runs returns the name of the foreground program.
 func (p *pane) runs() string { p.Helper(); return p.tmux("display", "-p", "#{pane_current_command}") }
 
-// Whatever waits or follows leaves the terminal as it was when Ctrl-C ends it: its modes, its
-// cursor, and no other screen.
+// After Ctrl-C, every command that waits or follows leaves the terminal clean: the modes are unchanged, the
+// cursor is visible, and the alternate screen is off.
 func TestTerminalIsLeftAsItWas(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.write("lines", "sleep 600\n")
-	// No sh waits here for a program in front: dash loses a Ctrl-C that comes while it starts one.
+	// The script runs no foreground program and waits for it: dash loses a Ctrl-C that arrives while dash
+	// starts a program.
 	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.path("editor"), 0o700)
 	p := newPane(q, 80, 24)
-	p.types("trap : INT") // so that the shell goes on after Ctrl-C
+	p.types("trap : INT") // keeps the shell running after Ctrl-C
 	for _, c := range []struct{ verb, shows string }{
 		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
 		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
@@ -101,7 +102,8 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 		p.until(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
 		p.seesText(c.shows)
 		p.interrupts()
-		if strings.Contains(verb, "--private") { // it lets what runs finish, which a second one ends
+		// The first Ctrl-C lets running jobs finish; the second one ends them.
+		if strings.Contains(verb, "--private") {
 			p.seesText("Ctrl-C again")
 			p.interrupts()
 		}
@@ -120,7 +122,7 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// signal sends a signal to the program in front.
+// signal sends a signal to the foreground program.
 func (p *pane) signal(s syscall.Signal) {
 	p.Helper()
 	shell := p.tmux("display", "-p", "#{pane_pid}")
@@ -135,13 +137,15 @@ func (p *pane) signal(s syscall.Signal) {
 	syscall.Kill(pid, s)
 }
 
-// terminalState returns what tmux reports of a terminal: cursor, keys, mouse, screen, margins, tab stops, title.
+// terminalState returns the state of the terminal as tmux reports it: cursor, keys, mouse, screen, margins,
+// tab stops, title.
 func (p *pane) terminalState() string {
 	p.Helper()
 	return p.tmux("display", "-p", "cursor #{cursor_flag}, insert #{insert_flag}, keys #{keypad_cursor_flag} #{keypad_flag}, origin #{origin_flag}, wrap #{wrap_flag}, mouse #{mouse_any_flag} #{mouse_sgr_flag} #{mouse_utf8_flag}, region #{scroll_region_upper} #{scroll_region_lower}, alternate #{alternate_on}, tabs #{pane_tabs}, title #{pane_title}")
 }
 
-// However a user leaves a full-screen program, or that ends without tidying up, the terminal is as before.
+// The terminal is restored after a full-screen program in a job's terminal. This holds if the user
+// detaches, if the program is killed without cleaning up, and if the client is terminated.
 func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q := serving(t)
 	q.must("config", "set", "max_retries", "0")
@@ -187,11 +191,11 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		p.seesText("\n$ echo pasted")
 		p.types("")
 		q.write("go", "")
-		q.cli("wait", "--all") // exits as the killed jobs do
+		q.cli("wait", "--all") // wait fails because the killed jobs failed; the test ignores that
 	}
 }
 
-// bars are the lines that show how far it is.
+// bars returns the lines that show a progress bar.
 func bars(lines []string) (list []string) {
 	for _, l := range lines {
 		if strings.Contains(l, "%") {
@@ -201,8 +205,8 @@ func bars(lines []string) (list []string) {
 	return list
 }
 
-// The bar of wait and of a private run stands on one line, whatever the window becomes, says
-// when the failed ones are run again, and makes room for the summary, which names the failures.
+// The progress bar of wait and of a private run stays on one line while the window is resized. It shows when
+// failed jobs will be retried. At the end, the summary replaces the bar and names the failed jobs.
 func TestBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{
@@ -244,12 +248,13 @@ func TestBarSurvivesResizing(t *testing.T) {
 	}
 }
 
-// screens are what TestScreensInATerminal is to show.
+// screens is the expected output of TestScreensInATerminal.
 //
 //go:embed testdata/screens.txt
 var screens string
 
-// timesOf makes a screen the same each time: its times, and with them the width of its columns.
+// timesOf replaces times, and the column widths that depend on them, so that each run of the test gets the
+// same text.
 var timesOf = []struct{ pattern, with string }{
 	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"}, {`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
 	{`in \d+h(\d\dm?)?`, "in T"}, {`\d+ in the last hour|\d+/min`, "RATE"}, {`  +`, "  "}, {` +\n`, "\n"},
@@ -262,8 +267,9 @@ func sameTimes(text string) string {
 	return text
 }
 
-// The first look, and the lists that are watched, fit in windows of three sizes, and are drawn
-// anew when the size changes. What they show stands in screens.txt, which -update writes.
+// The overview that queuectl prints without a command, and the lists with --watch, fit in windows of three
+// sizes and are redrawn when the size changes. The expected text is in screens.txt; the flag -update writes
+// it.
 func TestScreensInATerminal(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	for name, script := range map[string]string{"lint": "echo ok", "conv": "echo bad png >&2; exit 1", "mk": "echo 61/140; sleep 600"} {
@@ -272,7 +278,8 @@ func TestScreensInATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	enqueue := func(id, command string, flags ...string) { // so short that no width of a time cuts it
+	// The commands are short enough to stay uncut, whatever the width of the times.
+	enqueue := func(id, command string, flags ...string) {
 		q.must(append([]string{"enqueue", "--cwd", q.dir, "--id", id, command}, flags...)...)
 	}
 	enqueue("lint", "./lint", "--batch", "b")
@@ -311,12 +318,14 @@ func TestScreensInATerminal(t *testing.T) {
 					return clocks == 1 && len(lines) > 5 || size[1] < 20 && len(lines) > 5
 				})
 			}
-			for range 2 { // drawn for the size that it has now: the time of what runs goes on
+			// The run time of the job changes, which shows that the list is still updated at the new size.
+			for range 2 {
 				before := strings.Join(p.lines(), "\n")
 				p.sees(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			shown := p.lines()
-			if size[0] == 40 && words == "list --watch" { // there the widths of the times decide which columns there is room for
+			// In 40 columns, the widths of the times decide which columns fit.
+			if size[0] == 40 && words == "list --watch" {
 				for i, l := range shown {
 					if shown[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {
 						t.Errorf("a line of %d columns: %q", len([]rune(l)), l)

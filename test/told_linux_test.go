@@ -23,7 +23,8 @@ func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
 	}
 }
 
-// Whoever waits for a job is told what it waits for, by the reasons of why, and that it was cancelled.
+// A client that waits for a job learns why it is waiting, with the same reasons as from why, and
+// that it was cancelled.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -51,7 +52,8 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.write("go", "")
 }
 
-// A service that is started again has the workers and the file that it was given, if it was not registered.
+// A service that is not registered keeps its number of workers and its settings file when it
+// restarts.
 func TestRestartKeepsWhatItWasGiven(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -67,7 +69,7 @@ func TestRestartKeepsWhatItWasGiven(t *testing.T) {
 	}
 }
 
-// Jobs of a private run may wait for those that stand before them in the file.
+// A job of a private run may depend on jobs that precede it in the file.
 func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -83,7 +85,8 @@ func TestPrivateDependencies(t *testing.T) {
 	}
 }
 
-// What a queue gives its jobs is refused if there is no such thing, and is what null gives back.
+// A default of a queue with an invalid value is refused. Editing a field of a job to null gives
+// the field the default of the job's queue.
 func TestDefaultsOfAQueue(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -106,7 +109,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	}
 }
 
-// Whoever looks for the output of an attempt that ended with its runner is told that it is lost.
+// If an attempt ended with its runner, logs says that its output is lost.
 func TestLostOutputIsSaid(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

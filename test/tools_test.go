@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// fields are the members of a JSON object.
+// fields holds the members of a JSON object.
 type fields = map[string]any
 
-// serving is a queue with a service on it, in a test that runs beside others.
+// serving returns a queue with a running service. It marks the test as parallel.
 func serving(t *testing.T, args ...string) *queue {
 	t.Helper()
 	t.Parallel()
@@ -29,7 +29,7 @@ func serving(t *testing.T, args ...string) *queue {
 	return q
 }
 
-// command is the program against the queue, not started yet.
+// command returns a queuectl command for the queue without starting it.
 func (q *queue) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
 	cmd.Env = environment(q.dir)
@@ -45,7 +45,7 @@ func runHere(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// ran runs a command and tells how it ended.
+// ran runs a command and returns its output and exit code.
 func ran(t testing.TB, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -58,10 +58,10 @@ func ran(t testing.TB, cmd *exec.Cmd) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// path is a file of the queue's folder.
+// path returns the path of a file in the queue's directory.
 func (q *queue) path(name string) string { return q.dir + "/" + name }
 
-// write makes a file in the queue's folder and returns its path.
+// write creates a file in the queue's directory and returns its path.
 func (q *queue) write(name, text string) string {
 	q.Helper()
 	if err := os.WriteFile(q.path(name), []byte(text), 0o600); err != nil {
@@ -70,13 +70,13 @@ func (q *queue) write(name, text string) string {
 	return q.path(name)
 }
 
-// text is what a file of the queue's folder holds, "" if there is none.
+// text returns the content of a file in the queue's directory, "" if it does not exist.
 func (q *queue) text(name string) string {
 	raw, _ := os.ReadFile(q.path(name))
 	return string(raw)
 }
 
-// good calls and wants a result.
+// good sends a request and requires a result.
 func (w *wire) good(method string, params, into any) {
 	w.Helper()
 	a := w.call(method, params)
@@ -91,7 +91,7 @@ func (w *wire) good(method string, params, into any) {
 	}
 }
 
-// enqueue puts a job in the queue over the wire and returns its id.
+// enqueue enqueues a job and returns its id.
 func (w *wire) enqueue(spec fields) string {
 	w.Helper()
 	var got struct{ ID string }
@@ -99,8 +99,7 @@ func (w *wire) enqueue(spec fields) string {
 	return got.ID
 }
 
-// batch puts jobs in the queue, as many at once as a request may have, and returns their
-// ids.
+// batch enqueues jobs and returns their ids. It sends as many per request as the service permits.
 func (w *wire) batch(specs []fields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
@@ -117,7 +116,7 @@ func (w *wire) show(id string) (j job) {
 	return j
 }
 
-// end waits until a job has ended and shows it.
+// end waits until a job has ended and returns it.
 func (w *wire) end(id string) (j job) {
 	w.Helper()
 	w.until("job "+id+" has ended", 30*time.Second, func() bool {
@@ -127,7 +126,7 @@ func (w *wire) end(id string) (j job) {
 	return j
 }
 
-// runs waits until a job runs and has said "up".
+// runs waits until a job runs and has printed "up".
 func (w *wire) runs(id string) (j job) {
 	w.Helper()
 	w.until("job "+id+" runs", 20*time.Second, func() bool {
@@ -137,7 +136,7 @@ func (w *wire) runs(id string) (j job) {
 	return j
 }
 
-// counts are the jobs by state.
+// counts returns the number of jobs by state.
 func (w *wire) counts() map[string]int {
 	w.Helper()
 	var st struct{ Jobs map[string]int }
@@ -145,7 +144,7 @@ func (w *wire) counts() map[string]int {
 	return st.Jobs
 }
 
-// code is the code of an answer's error, "" if it has none.
+// code returns the error code of a reply, "" if it has no error.
 func (a answer) code() string {
 	if a.Error == nil {
 		return ""
@@ -160,13 +159,13 @@ func deref(n *int) int {
 	return *n
 }
 
-// near reports whether a duration is what it should be, or later by at most late, with
-// patience.
+// near reports whether a duration is what the test expects, or longer by at most late (multiplied
+// by patience).
 func near(got, want, late time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+late*patience
 }
 
-// endPID kills a process that processes listed.
+// endPID kills the process of a line from processes.
 func endPID(line string) {
 	var pid int
 	if n, _ := fmt.Sscan(line, &pid); n == 1 {
@@ -174,7 +173,7 @@ func endPID(line string) {
 	}
 }
 
-// runnerPid is the pid of the queue's only runner.
+// runnerPid returns the pid of the queue's only runner.
 func (q *queue) runnerPid() int {
 	q.Helper()
 	var pids []int
@@ -185,8 +184,7 @@ func (q *queue) runnerPid() int {
 	return pids[0]
 }
 
-// enqueueRaw asks for a job by its own id and reports whether it was
-// acknowledged.
+// enqueueRaw enqueues a job with the given id and reports whether it was acknowledged.
 func enqueueRaw(w *wire, id string) bool {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
 	if _, err := w.Write([]byte(line)); err != nil {
@@ -196,7 +194,7 @@ func enqueueRaw(w *wire, id string) bool {
 	return err == nil && a.Error == nil
 }
 
-// said is what the service has said so far.
+// said returns the service's log so far.
 func (q *queue) said() (text string) {
 	logs, _ := filepath.Glob(q.path("stderr-*"))
 	for _, name := range logs {
@@ -206,5 +204,5 @@ func (q *queue) said() (text string) {
 	return text
 }
 
-// colours are the words of a terminal that colour what follows.
+// colours matches the control sequences that set colours on a terminal.
 var colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// topQueue has a job that runs, prints and tells its progress, a second one, jobs that wait, and one that is dead.
+// topQueue returns a queue with a running job that prints and reports progress, another running
+// job, waiting jobs and a dead one.
 func topQueue(t *testing.T) *queue {
 	q := serving(t, "--workers", "3")
 	q.must("enqueue", "--id", "build", `i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)
@@ -24,26 +25,26 @@ func topQueue(t *testing.T) *queue {
 	return q
 }
 
-// presses presses keys, by tmux's names.
+// presses presses keys, which have tmux's names.
 func (p *pane) presses(keys ...string) {
 	p.Helper()
 	p.tmux(append([]string{"send-keys"}, keys...)...)
 }
 
-// opens shows top, whose first lines are seen.
+// opens starts top and waits for its first lines.
 func (p *pane) opens(words string) {
 	p.Helper()
 	p.types(words)
 	p.sees("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
 }
 
-// seesNo waits until the window does not show something.
+// seesNo waits until the window does not show a text.
 func (p *pane) seesNo(text string) {
 	p.Helper()
 	p.sees("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
-// at waits until a row is the chosen one.
+// at waits until a row is selected.
 func (p *pane) at(id string) {
 	p.Helper()
 	p.sees("the chosen row "+id, func(lines []string) bool {
@@ -56,7 +57,7 @@ func (p *pane) at(id string) {
 	})
 }
 
-// Each key of top does to the service what it says.
+// Each key of top has the effect that it names.
 func TestKeysOfTop(t *testing.T) {
 	q := topQueue(t)
 	q.write("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf 'editing\\r\\n'\nread line\n")
@@ -170,7 +171,8 @@ func TestKeysOfTop(t *testing.T) {
 	p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 }
 
-// Top fits any window from 40x10 on, is drawn anew when the size changes, and says what it needs in a smaller one.
+// Top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window
+// it says which size it needs.
 func TestSizesOfTop(t *testing.T) {
 	q := topQueue(t)
 	p := newPane(q, 80, 24)
@@ -203,14 +205,14 @@ func TestSizesOfTop(t *testing.T) {
 	p.sees("the output", func(lines []string) bool { return len(lines) == 15 && strings.HasPrefix(lines[13], "compiling") })
 }
 
-// A service that is away is told of, with since when; what was seen stays, and goes on once it is back, also its
-// output.
+// If the service is gone, top says so and since when, and keeps its last picture. When the service
+// is back, top continues, including the followed output.
 func TestTopOutlivesTheService(t *testing.T) {
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.opens("queuectl top")
 	p.seesText("compiling")
-	for range 2 { // by a crash, and as by an upgrade
+	for range 2 { // the first time a crash, the second time a restart as in an upgrade
 		q.kill()
 		p.seesText("no answer since ")
 		p.sees("the last picture", func(lines []string) bool {
@@ -240,8 +242,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 	}
 }
 
-// However top ends, the terminal is as it was before: its modes, its cursor, and no other screen. So it is while it
-// is suspended, and while the editor has it.
+// However top ends, the terminal is as before: its modes, its cursor and its main screen. The same
+// holds while top is suspended and while an editor runs.
 func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	q := topQueue(t)
 	q.write("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
@@ -287,14 +289,15 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 		c.end()
 		same(c.how)
 		if pid, err := strconv.Atoi(strings.TrimSpace(q.text("editor.pid"))); err == nil {
-			syscall.Kill(pid, syscall.SIGKILL) // it has the terminal no more, and outlives who has started it
+			// The editor has lost the terminal, and it survives the program that started it.
+			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 	p.types("clear; EDITOR=./editor queuectl --dir . top")
 	front()
 	p.presses("2", "e")
 	p.seesText("editing")
-	p.presses("C-c") // which is the editor's
+	p.presses("C-c") // the editor receives it
 	p.seesText("editor ./editor: signal: interrupt; nothing was changed")
 	p.presses("1")
 	p.seesText("▶ build")
@@ -308,7 +311,7 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	same("q after fg")
 }
 
-// What jobs print, and what they are called, steers no terminal.
+// Names and output of jobs cannot control the terminal.
 func TestTopIsNotSteered(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	q.must("enqueue", "--id", "build", `printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
@@ -332,8 +335,8 @@ func TestTopIsNotSteered(t *testing.T) {
 	}
 }
 
-// A terminal that reports a size which no screen has costs no memory in proportion, top still draws on it and ends by
-// q, and it draws on the whole terminal once that has a usual size.
+// If a terminal reports an impossible size, top uses no memory in proportion to it, still draws,
+// and ends with q. When the terminal reports a usual size, top draws on all of it.
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
@@ -343,7 +346,9 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.resize(t, 24, 80)
 		s.sees("▶ build")
 		s.seesAfter(drawn, "q quit")
-		used := peak(t, s.cmd.Process.Pid) // what the kernel keeps for the end counts the test's own memory too
+		// Measure before the end, because the kernel's figure for an ended process includes the test's own
+		// memory.
+		used := peak(t, s.cmd.Process.Pid)
 		s.types("q")
 		s.ends(0)
 		if used > 100<<20 {
@@ -352,7 +357,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	}
 }
 
-// Where there is no terminal, or one that can only print lines, top says what there is instead.
+// Without a terminal, or on one that can only print lines, top names the alternative command.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {

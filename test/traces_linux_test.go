@@ -14,14 +14,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver takes spans as a collector does.
+// receiver receives spans like an OpenTelemetry collector.
 type receiver struct {
 	url   string
 	mu    sync.Mutex
-	spans map[string][]*traces.Span // by the job's id
+	spans map[string][]*traces.Span // spans by job id
 }
 
-// receive begins to take spans.
+// receive starts a receiver.
 func receive(t *testing.T) *receiver {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func receive(t *testing.T) *receiver {
 	r := &receiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, err := io.ReadAll(q.Body)
-		var is traces.TracesData // the same on the wire as an ExportTraceServiceRequest
+		var is traces.TracesData // has the same wire format as an ExportTraceServiceRequest
 		if err == nil {
 			err = proto.Unmarshal(raw, &is)
 		}
@@ -38,9 +38,10 @@ func receive(t *testing.T) *receiver {
 			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
 		}
 		r.take(&is)
-		w.Header().Set("Content-Type", "application/x-protobuf") // an empty ExportTraceServiceResponse
+		// The empty body is an ExportTraceServiceResponse.
+		w.Header().Set("Content-Type", "application/x-protobuf")
 	})}
-	go server.Serve(l) // ends with the test
+	go server.Serve(l) // returns when the test closes the server
 	t.Cleanup(func() { server.Close() })
 	return r
 }
@@ -58,7 +59,7 @@ func (r *receiver) take(is *traces.TracesData) {
 	}
 }
 
-// of waits for so many spans of a job.
+// of waits for n spans of a job and returns them.
 func (r *receiver) of(q *queue, id string, n int) (list []*traces.Span) {
 	q.Helper()
 	q.until("the spans of "+id+" are taken", 20*time.Second, func() bool {
@@ -73,7 +74,7 @@ func (r *receiver) of(q *queue, id string, n int) (list []*traces.Span) {
 	return list
 }
 
-// mustIn runs the program with more in its environment, and wants exit code 0.
+// mustIn runs a queuectl command with additional variables, and requires exit code 0.
 func (q *queue) mustIn(env []string, args ...string) {
 	q.Helper()
 	cmd := q.command(args...)
@@ -83,7 +84,7 @@ func (q *queue) mustIn(env []string, args ...string) {
 	}
 }
 
-// attribute is a text or a number of a span.
+// attribute returns the value of a span's attribute as text, "" if the span does not have it.
 func attribute(span *traces.Span, name string) string {
 	for _, a := range span.Attributes {
 		if a.Key == name {
@@ -96,13 +97,14 @@ func attribute(span *traces.Span, name string) string {
 	return ""
 }
 
-// parentOf is what TRACEPARENT says below a span.
+// parentOf returns the value of TRACEPARENT for children of a span.
 func parentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }
 
-// A collector gets a span of each attempt, in the trace that the submitter's environment names, and the job is told of its
-// own; a service that takes over a running attempt tells of it as the one before would have.
+// A collector gets one span per attempt, in the trace that the submitter's environment names. The
+// job gets the context of its own span. A service that adopts a running attempt reports the same
+// span.
 func TestTraces(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	r := receive(t)
@@ -156,14 +158,15 @@ func TestTraces(t *testing.T) {
 	r.mu.Unlock()
 }
 
-// A collector that is away or never answers holds up nothing, and the log says so; a request with a key is the same in
-// another trace, and a schedule is of none.
+// An unreachable or hanging collector delays nothing, and the log reports it. A request with a key
+// is a duplicate even if it comes from another trace. Jobs of a schedule belong to no caller's
+// trace.
 func TestTracesHoldUpNothing(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 || !strings.Contains(got.err, "traces.endpoint") {
 		t.Errorf("got %+v", got)
 	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // which nobody accepts from
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // no process accepts connections from it
 	if err != nil {
 		t.Fatal(err)
 	}

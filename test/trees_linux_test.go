@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stopped process ends at its timeout as any other.
+// A process stopped by SIGSTOP ends at its timeout, like any other process.
 func TestStoppedProcessTimesOut(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -23,7 +23,7 @@ func TestStoppedProcessTimesOut(t *testing.T) {
 	}
 }
 
-// slack is the timer slack of this process, which the service starts with.
+// slack returns the timer slack of this process, which the service inherits.
 func slack() string {
 	ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil {
@@ -32,9 +32,9 @@ func slack() string {
 	return fmt.Sprintln(ns)
 }
 
-// A job sees three descriptors, no terminal, an empty stdin, default signals, a
-// known umask and limit, the timer slack that the service was started with, and
-// an environment that was built for it.
+// A job starts with three descriptors, no terminal, an empty stdin and default signal handling.
+// Its umask and descriptor limit are defined, it has the timer slack that the service inherited,
+// and its environment is built for the job.
 func TestJobSurroundings(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -68,7 +68,7 @@ func TestJobSurroundings(t *testing.T) {
 	}
 }
 
-// No signal interrupts the runner when a job ends.
+// The runner does not catch SIGCHLD, so the end of a job does not interrupt it.
 func TestEndsRaiseNoSignal(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -79,7 +79,7 @@ func TestEndsRaiseNoSignal(t *testing.T) {
 	}
 }
 
-// Each exit code and each signal is kept as it was.
+// The service records each exit code and each signal correctly.
 func TestExitCodesAndSignals(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -99,7 +99,7 @@ func TestExitCodesAndSignals(t *testing.T) {
 	}
 }
 
-// Whatever jobs leave behind is reaped: no zombie stays with the runner.
+// The runner reaps all processes that jobs leave behind.
 func TestNoZombies(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -118,7 +118,8 @@ func TestNoZombies(t *testing.T) {
 	})
 }
 
-// Whoever ends a job, its processes have kill_after, also those that outlive its shell.
+// The processes of a job get the whole time kill_after, however the job is ended, even if they outlive its
+// shell.
 func TestGraceIsOfTheTree(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -161,8 +162,7 @@ func TestGraceIsOfTheTree(t *testing.T) {
 	}
 }
 
-// A job that leaves many processes leaves no zombie in the runner, without another job that comes
-// later.
+// The runner reaps all processes of a job that left many of them, without waiting for another job.
 func TestRunnerReapsAllThatAJobLeft(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")

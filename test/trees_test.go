@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// shapes are trees of processes that are hard to end. Each holds the lock on
-// descriptor 9 with all its processes, and each names WORD on a command line. A
-// process that leaves its session and clears its environment too is found by
-// neither; that takes a cgroup.
+// shapes lists commands whose process trees are hard to end. All processes of a tree inherit the lock on
+// descriptor 9, and each has WORD on its command line. No shape both leaves the session and clears the
+// environment: only a cgroup finds such a process.
 var shapes = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
 	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
@@ -22,7 +21,8 @@ var shapes = map[string]string{
 	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
 }
 
-// treeJob is a job of a shape; word is how its processes are found.
+// treeJob returns a job with the given shape, the path of its lock, and the word that identifies its
+// processes.
 func (q *queue) treeJob(i int, shape string) (spec fields, lock, word string) {
 	word = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
 	lock = q.path(fmt.Sprintf("lock%d", i))
@@ -30,7 +30,7 @@ func (q *queue) treeJob(i int, shape string) (spec fields, lock, word string) {
 	return fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, word
 }
 
-// gone checks that a tree has left neither its lock nor a process.
+// gone checks that no process of a tree is left and that its lock is free.
 func gone(t *testing.T, name, lock, word string) {
 	t.Helper()
 	if !free(t, lock) {
@@ -41,7 +41,7 @@ func gone(t *testing.T, name, lock, word string) {
 	}
 }
 
-// When cancel returns, the whole tree is gone.
+// When cancel returns, the whole process tree has ended.
 func TestCancelEndsTrees(t *testing.T) {
 	q := serving(t, "--workers", "6")
 	w := q.dial()
@@ -59,7 +59,7 @@ func TestCancelEndsTrees(t *testing.T) {
 	}
 }
 
-// A job that timed out has ended as a tree before its next attempt starts.
+// When a job reaches its timeout, its whole process tree ends before the next attempt starts.
 func TestTimeoutEndsTrees(t *testing.T) {
 	q := serving(t, "--workers", "6")
 	w := q.dial()
@@ -81,7 +81,7 @@ func TestTimeoutEndsTrees(t *testing.T) {
 	}
 }
 
-// A service or workers that are told to stop end every tree and give it back.
+// Stopping the workers or the service ends every process tree and returns the jobs to the queue.
 func TestStopEndsTrees(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -120,8 +120,8 @@ func TestStopEndsTrees(t *testing.T) {
 	}
 }
 
-// A job is over when its main process is and its grace has passed, whoever holds
-// its output; what it leaves behind is ended and counted, or spared if asked.
+// A job ends after its main process has ended and output_grace has passed, even if other processes still hold
+// its output open. The runner ends and counts these processes, unless the job allows background processes.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -164,7 +164,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// A timeout in the instant of the end, and a cancel of it, give one outcome.
+// If a timeout or a cancel happens while the job is ending, the job has exactly one outcome.
 func TestRacesHaveOneOutcome(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -184,7 +184,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	t.Logf("outcomes: %v", seen)
 	for i := range 40 {
 		id := w.enqueue(fields{"argv": []string{tool("sleep"), fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
-		time.Sleep(time.Duration(10+i%25) * time.Millisecond) // the instant is the point
+		// The test needs a cancel close to the end of the job.
+		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
 		w.good("cancel", fields{"ids": []string{id}}, &v)
 		j := w.end(id)
@@ -194,8 +195,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 }
 
-// A job says how long it needs between SIGTERM and SIGKILL, but not how long a stop may
-// take: also one that is being cancelled is ended after a while.
+// A job chooses the time between SIGTERM and SIGKILL, but the duration of a service stop is bounded. This
+// also holds for a job that is already being cancelled.
 func TestStopTakesNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seat is a person at a terminal where a program runs.
+// seat runs one program on a pseudoterminal and plays the user in front of it.
 type seat struct {
 	*screen
 	q      *queue
@@ -23,7 +23,7 @@ type seat struct {
 	before unix.Termios
 }
 
-// sit starts the program at a terminal of its own, of some size.
+// sit starts the program on a new terminal of the given size.
 func (q *queue) sit(rows, cols int, args ...string) *seat {
 	q.Helper()
 	s := newScreen(q, cols)
@@ -31,7 +31,7 @@ func (q *queue) sit(rows, cols int, args ...string) *seat {
 	return s.start(q, q.command(args...))
 }
 
-// start starts a command at the terminal.
+// start starts a command on the terminal.
 func (s *screen) start(q *queue, cmd *exec.Cmd) *seat {
 	q.Helper()
 	before, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
@@ -58,7 +58,7 @@ func (s *screen) resize(t testing.TB, rows, cols int) {
 	}
 }
 
-// types types a text.
+// types types text on the terminal.
 func (s *seat) types(text string) {
 	s.q.Helper()
 	if _, err := io.WriteString(s.person, text); err != nil {
@@ -66,13 +66,13 @@ func (s *seat) types(text string) {
 	}
 }
 
-// sees waits until a text is shown.
+// sees waits until the terminal has shown text.
 func (s *seat) sees(text string) {
 	s.q.Helper()
 	s.seesAfter(0, text)
 }
 
-// seesAfter waits until a text is shown behind the first bytes.
+// seesAfter waits until the terminal has shown text after the first n bytes of its output.
 func (s *seat) seesAfter(n int, text string) {
 	s.q.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.shown.String()[n:], text); time.Sleep(5 * time.Millisecond) {
@@ -82,7 +82,8 @@ func (s *seat) seesAfter(n int, text string) {
 	}
 }
 
-// joined waits until the program has joined a job's terminal.
+// joined waits until the program has attached to the job's terminal. It recognises that by ISIG, which the
+// program turns off.
 func (s *seat) joined() {
 	s.q.Helper()
 	s.q.until("the terminal is joined", 20*time.Second, func() bool {
@@ -91,8 +92,8 @@ func (s *seat) joined() {
 	})
 }
 
-// ends waits for the program's end, wants this exit code and the terminal as it was, and
-// returns all that was shown.
+// ends waits until the program ends, and checks the exit code and that the terminal settings are restored. It
+// returns everything that the terminal has shown.
 func (s *seat) ends(code int) string {
 	s.q.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.cmd.Process.Kill() })
@@ -109,7 +110,7 @@ func (s *seat) ends(code int) string {
 	return text
 }
 
-// attach asks to join a terminal over the wire.
+// attach calls the method attach, which types into a job's terminal.
 func (w *wire) attach(params fields) (got struct{ Attempt, Taken int }, code string) {
 	w.Helper()
 	a := w.call("attach", params)
@@ -122,14 +123,14 @@ func (w *wire) attach(params fields) (got struct{ Attempt, Taken int }, code str
 	return got, ""
 }
 
-// shows waits until the output of a job has a text.
+// shows waits until the output of a job contains text.
 func (w *wire) shows(id, text string) {
 	w.Helper()
 	w.until(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool { return strings.Contains(w.show(id).Output, text) })
 }
 
-// A job with a terminal sees one on all of its descriptors, with the kind of the person's
-// terminal and its size, and what it prints is kept as one stream.
+// A job with a terminal has it as stdin, stdout, stderr and /dev/tty. The terminal has the type and size of
+// the user's terminal. What the job prints is stored as one stream.
 func TestTTY(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	s := q.sit(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
@@ -140,8 +141,8 @@ func TestTTY(t *testing.T) {
 	s.ends(3)
 }
 
-// Elsewhere than at a terminal it runs all the same, as any job does, and has a terminal of a
-// usual kind if nobody says which.
+// A client without a terminal can also run a job with a terminal. If the request names no terminal type, the
+// job gets a common one.
 func TestTTYWithoutAPerson(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	r := q.cliIn("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
@@ -158,7 +159,7 @@ func TestTTYWithoutAPerson(t *testing.T) {
 	}
 }
 
-// A terminal goes with no other input, and with nothing but a running job that has one.
+// A job cannot have both a terminal and another input. Only running jobs with a terminal accept attach.
 func TestTTYRefusals(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -202,8 +203,8 @@ func TestTTYRefusals(t *testing.T) {
 	}
 }
 
-// Ctrl-C, Ctrl-Z and Ctrl-D are the job's, a new size is told to it, and Enter ~. leaves it
-// running, also as the first keys; ~~ types a tilde.
+// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the terminal's size. Enter ~. detaches and leaves the
+// job running, also when these are the first keys. ~~ types a tilde.
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -219,7 +220,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.sees("got a~.b\r\ngot ~c\r\ngot ~d\r\n")
 	s.types("~?")
 	s.sees("~. to detach (the job continues)")
-	s.types("\r~") // which may be one read with the next, or not
+	s.types("\r~") // the client may read "~" and "." together or separately
 	s.types(".")
 	if text := s.ends(130); !strings.Contains(text, "queuectl attach t") {
 		t.Errorf("it said %q", text)
@@ -237,7 +238,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.ends(5)
 }
 
-// A read that nobody answers waits, until somebody types over any connection.
+// A job that reads its terminal waits until any connection types something.
 func TestNobodyTypes(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -246,7 +247,7 @@ func TestNobodyTypes(t *testing.T) {
 	if j := w.show(id); j.State != "processing" {
 		t.Fatalf("got %+v", j)
 	}
-	typed := "an\xffswer\r" // no UTF-8
+	typed := "an\xffswer\r" // not UTF-8
 	if got, code := w.attach(fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" || got.Attempt != 1 || got.Taken != len(typed) {
 		t.Errorf("got %+v, %q", got, code)
 	}
@@ -255,7 +256,7 @@ func TestNobodyTypes(t *testing.T) {
 	}
 }
 
-// Several may join: each sees what the job prints and may type, and the newest sets the size.
+// Several clients can attach to a job. Each sees the output and may type. The newest client sets the size.
 func TestManyAttach(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	first := q.sit(24, 80, "run", "--tty", "--id", "t", `echo up; while read x; do stty size; echo "got $x"; done`)
@@ -263,7 +264,8 @@ func TestManyAttach(t *testing.T) {
 	first.sees("up")
 	second := q.sit(50, 160, "attach", "t")
 	second.joined()
-	q.until("the newest has set the size", 20*time.Second, func() bool { // once it has been drawn anew
+	// The size is applied once the newest client has drawn the screen.
+	q.until("the newest has set the size", 20*time.Second, func() bool {
 		first.types("one\r")
 		return strings.Contains(first.shown.String(), "50 160\r\ngot one")
 	})
@@ -279,8 +281,8 @@ func TestManyAttach(t *testing.T) {
 	second.ends(0)
 }
 
-// A job that never reads its terminal takes a bounded number of bytes and holds nobody up:
-// other jobs run, and whoever typed may leave.
+// A job that never reads its terminal accepts a bounded number of bytes. Other jobs still run, and a client
+// that has typed can detach.
 func TestAJobThatNeverReads(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -309,21 +311,22 @@ func TestAJobThatNeverReads(t *testing.T) {
 	q.must("cancel", "t")
 }
 
-// A paste arrives whole, however slowly the job reads.
+// A job gets all bytes of a paste, even if it reads slowly.
 func TestPaste(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
 	s.joined()
 	s.sees("up")
 	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
-	go io.WriteString(s.person, strings.Repeat(line, 3000)) // ends with the test, which reads it all
+	// The goroutine ends before the test does, because the test reads everything.
+	go io.WriteString(s.person, strings.Repeat(line, 3000))
 	want := ran(t, exec.Command("sh", "-c", fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
 	s.sees(strings.TrimSpace(want.out))
 	s.ends(0)
 }
 
-// A job that is left goes on when the service dies, and says how to come back; the next
-// service knows its terminal.
+// If the service dies, the job keeps running and the client prints how to attach again. The next service can
+// attach clients to the job's terminal.
 func TestTerminalOutlivesTheService(t *testing.T) {
 	q := serving(t, "--workers", "1", "--keep-jobs")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
@@ -349,7 +352,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 	s.ends(6)
 }
 
-// A signal that ends the client leaves the terminal as it was, and the job running.
+// A client that a signal ends restores the terminal settings and leaves the job running.
 func TestClientIsEndedAtATerminal(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
@@ -365,8 +368,8 @@ func TestClientIsEndedAtATerminal(t *testing.T) {
 	q.must("cancel", "t")
 }
 
-// Each attempt gets a terminal of its own, which is joined as it starts; between them the
-// terminal is the person's, whose Ctrl-C leaves the job.
+// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts
+// the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
 func TestTerminalsOfAttempts(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3", "--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
@@ -390,8 +393,8 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	s.ends(130)
 }
 
-// A job with a terminal is ended as any other is: with all that it runs in the foreground and
-// behind, and with its runner. What may live on does, if it does not need the terminal.
+// A job with a terminal is ended like any other job, with its foreground and background processes, also when
+// its runner dies. A background process that may outlive the job does so if it does not use the terminal.
 func TestTreesOfTerminals(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -432,7 +435,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	}
 	gone("lost", pids)
 
-	// What has not left the session of a terminal is hung up with it.
+	// Closing the terminal sends SIGHUP to the processes of its session. This process is in another session.
 	left := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.enqueue(fields{"command": left, "tty": true})
 	if j := w.end(id); j.History[0].Leftovers != 1 {
@@ -445,14 +448,13 @@ func TestTreesOfTerminals(t *testing.T) {
 	kill(pidsOf(id)[0])
 }
 
-// Programs that fill the screen work through a job's terminal, and draw it again for whoever
-// comes later.
+// Full-screen programs work in a job's terminal, and redraw the screen for each client that attaches later.
 func TestScreenPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
 		command string
 		shows   string
 		keys    []string
-		after   string // shown to who comes later, beside shows
+		after   string // text that a later client sees in addition to shows
 		quit    string
 	}{
 		"vi":   {"vi -u NONE -i NONE text", "first line", []string{"Gosecond line\x1b"}, "second line", ":wq\r"},
@@ -477,7 +479,8 @@ func TestScreenPrograms(t *testing.T) {
 			s.sees(c.shows)
 			s.sees(c.after)
 			s.types(c.quit)
-			if w := q.dial(); c.quit == "q" { // a key that less drops if it is just told of another size
+			// The program less drops a key that arrives together with a change of the size.
+			if w := q.dial(); c.quit == "q" {
 				q.until("it has ended", 20*time.Second, func() bool {
 					running := w.show(name).State == "processing"
 					if running {
@@ -497,8 +500,8 @@ func TestScreenPrograms(t *testing.T) {
 	}
 }
 
-// What a job has printed on its terminal is kept as it was, and shown as text: by logs and show, and as its
-// last line. --raw and JSON have all of it.
+// The output of a terminal is stored unchanged. logs, show and the last line print it as plain text. --raw
+// and JSON contain all of it.
 func TestOutputOfATerminalIsReadable(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -538,7 +541,8 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	q.until("the last line of a job that runs is shown", 10*time.Second, func() bool { return strings.Contains(q.cli("status").out, "  c\n") })
 }
 
-// Followed on a terminal, the unfinished line is shown as well, such as a question, and is replaced as it changes.
+// logs -f on a terminal also shows the unfinished last line, such as a question, and replaces it when it
+// changes.
 func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitFor("one") + `; printf '\r20%%\r\nReally? '; ` + q.waitFor("two") + `; echo yes`, "tty": true})
@@ -561,8 +565,8 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	}
 }
 
-// Typing is for a job's owner and admins alone, one event tells of each process that does, and
-// nothing tells what was typed.
+// Only the owner of a job and admins may type into its terminal. One audit event records each process that
+// types, and no event contains the typed text.
 func TestRightsOnTerminals(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
 	id := q.mustAs(alice, "enqueue", "--tty", "--cwd", "/", `printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
@@ -605,8 +609,8 @@ func TestRightsOnTerminals(t *testing.T) {
 	q.must("cancel", id)
 }
 
-// Where root's runner makes it, a terminal is the account's that the job runs as. Whoever owns
-// a job that an admin has run as somebody else does not type into it.
+// A terminal made by a runner of root belongs to the account that the job runs as. If an admin has changed
+// the account of a job, the owner of the job cannot type into its terminal.
 func TestTerminalsOfRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
@@ -633,11 +637,11 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	q.mustAs(someone, "wait", id)
 }
 
-// Who waits for a terminal has a stream open, of which each user has so many.
+// A client that waits for a job's terminal uses a stream, and the number of streams per user is limited.
 func TestWaitsForTerminalsAreBounded(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	id := q.dial().enqueue(fields{"command": "true", "tty": true, "delay": "1h"})
-	const each = 13 // of which five connections have one more than the 64 that there may be
+	const each = 13 // five connections with 13 each make 65, one more than the limit of 64
 	answers := make(chan answer, 5)
 	for range cap(answers) {
 		w := q.dial()
@@ -645,7 +649,7 @@ func TestWaitsForTerminalsAreBounded(t *testing.T) {
 		for i := range each {
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"attach","params":{"id":%q,"wait":true}}`+"\n", i+1, id)
 		}
-		go func() { // ends with the connection
+		go func() { // returns when the connection is closed
 			if a, err := w.read(); err == nil {
 				answers <- a
 			}

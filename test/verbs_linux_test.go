@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kill reaches every process of a job, wherever it has gone, and only them.
+// kill signals every process of a job, including processes in other sessions, and no other process.
 func TestKillSignalsTheTree(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()

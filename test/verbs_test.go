@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A held job waits until it is released; both may be asked twice.
+// A held job waits until it is released. Repeating hold or release is not an error.
 func TestHoldAndRelease(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "echo a")
@@ -33,12 +33,11 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 }
 
-// The jobs that a busy runner has taken ahead are held, changed and removed as
-// others are.
+// hold, rm, edit and similar commands also work on jobs that are already prefetched by a busy runner.
 func TestVerbsReachReservedJobs(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
-	for range 8 { // short ones, so that a block is taken ahead
+	for range 8 { // short jobs, so that the pool prefetches a block of jobs
 		w.end(w.enqueue(fields{"command": "true"}))
 	}
 	for range 5 {
@@ -62,7 +61,8 @@ func TestVerbsReachReservedJobs(t *testing.T) {
 	}
 }
 
-// requeue ends the whole tree of a running job, counts nothing, and it runs again.
+// requeue ends the whole process tree of a running job and starts the job again. The ended attempt does not
+// count.
 func TestRequeue(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -81,7 +81,7 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// rm keeps off what runs unless it is told to, and clear off what runs at all.
+// rm removes a running job only with a flag that forces it. clear never removes running jobs.
 func TestRemoveAndClear(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -108,7 +108,7 @@ func TestRemoveAndClear(t *testing.T) {
 	}
 }
 
-// Jobs are changed by flags and by JSON; what is wrong is refused by name and changes
+// edit changes jobs by flags and by JSON. An invalid edit gets an error that names the field, and changes
 // nothing.
 func TestEdit(t *testing.T) {
 	q := serving(t, "--workers", "0")
@@ -155,7 +155,7 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// Without its delay a job is due at once, also when that is all that is changed.
+// A job whose delay is removed is due immediately, even if the edit changes nothing else.
 func TestEditTakesTheDelayAway(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
@@ -165,8 +165,8 @@ func TestEditTakesTheDelayAway(t *testing.T) {
 	}
 }
 
-// What is selected is dealt with to the last job, in steps, whatever else there
-// is; a dry run counts the same jobs and changes none.
+// A command with a selector processes every selected job in several steps, and no other job. A dry run counts
+// the same jobs and changes none.
 func TestSelectors(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// On a terminal wait says, after a second, why none of its jobs runs, as run and attach do.
+// On a terminal, wait reports after one second why none of its jobs is running, as run and attach do.
 func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "paused", "sleep 600")
@@ -38,7 +38,7 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 	}
 }
 
-// A job that failed and waits for its next attempt does not run either.
+// wait also reports when a failed job will be retried.
 func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
@@ -48,7 +48,8 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	}
 }
 
-// A stop of the service that takes longer than a second says on a terminal which jobs it waits for.
+// On a terminal, a stop of the service that takes longer than one second reports which jobs it is waiting
+// for.
 func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("config", "set", "stop_timeout", "2s")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// reading has this program read the database and not end, until the returned function
-// is called.
+// reading starts a read transaction on the database from this process and keeps it open until the caller
+// calls end.
 func (q *queue) reading() (end func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?mode=ro")
@@ -26,9 +26,9 @@ func (q *queue) reading() (end func()) {
 	return end
 }
 
-// While another program reads the database and does not end, status says what to do
-// about it, the log says it once, and jobs go on; after its end all is well. The
-// program with failpoints takes 4 MiB for too much.
+// While another program keeps a read transaction open, status says what to do about it, the log says so once,
+// and jobs still run. After the program has ended, status is "ok" again. The program with failpoints warns at
+// a WAL size of 4 MiB.
 func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")

@@ -18,16 +18,17 @@ import (
 	"time"
 )
 
-// browser is what asks for the page: it keeps cookies, follows no redirect, and finds any host at one address.
+// browser requests pages. It keeps cookies, follows no redirects, and connects to the same address for every
+// host name.
 type browser struct {
 	*queue
-	at      string // host:port that links have
+	at      string // host and port in the links of the page
 	address string
 	cookie  *http.Cookie
 	client  http.Client
 }
 
-// pageOf has the page of a queue served, and returns a browser that nobody has let in.
+// pageOf starts the web page of a queue and returns a browser without a session.
 func pageOf(q *queue) *browser {
 	q.Helper()
 	b := &browser{queue: q, address: q.must("web", "start", "--listen", "127.0.0.1:0")}
@@ -43,15 +44,15 @@ func pageOf(q *queue) *browser {
 	return b
 }
 
-// answered is what a request got.
+// answered is the response to a request.
 type answered struct {
 	code   int
 	header http.Header
 	body   string
-	closed bool // the connection
+	closed bool // the service will close the connection after this response
 }
 
-// ask makes a request, as change makes it.
+// ask sends a request and returns the response. It applies change to the request before sending it.
 func (b *browser) ask(method, path, form string, change ...func(*http.Request)) answered {
 	b.Helper()
 	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.at+path, strings.NewReader(form))
@@ -79,7 +80,7 @@ func (b *browser) ask(method, path, form string, change ...func(*http.Request)) 
 	return answered{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
-// link asks the service for a link, as somebody who may.
+// link returns the secret of a link that the program printed, and makes the browser use the link's host.
 func (b *browser) link(open string) (secret string) {
 	b.Helper()
 	u, err := url.Parse(open)
@@ -90,7 +91,7 @@ func (b *browser) link(open string) (secret string) {
 	return u.Query().Get("link")
 }
 
-// enter lets the browser in.
+// enter creates a session for the browser with a link.
 func (b *browser) enter() {
 	b.Helper()
 	secret := b.link(b.must("web", "open"))
@@ -104,7 +105,7 @@ func (b *browser) enter() {
 	}
 }
 
-// token is that of the session's forms, for a form.
+// token returns the token of the session's forms, escaped for use in a form.
 func (b *browser) token() string {
 	b.Helper()
 	_, token, found := strings.Cut(b.ask("GET", "/", "").body, `name="token" value="`)
@@ -121,8 +122,8 @@ func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// The page is off until somebody has it served, and off again with the service; a link lets one browser in, once,
-// and only by its button.
+// The service serves no web page until a user starts the page, and not after a restart. A link creates one
+// session for one browser, and only when the user presses the button of the link's page.
 func TestPageLetsInByLinks(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	if got := q.cli("web", "open"); got.code != 5 || !strings.Contains(got.err, "queuectl web start") {
@@ -138,7 +139,7 @@ func TestPageLetsInByLinks(t *testing.T) {
 		t.Errorf("two links have one name, so who has one reads the cookies of the other: %s, %s", one, other)
 	}
 	secret := b.link(q.must("web", "open"))
-	for range 2 { // what looks at links by itself uses none up
+	for range 2 { // a program that previews links does not use them up
 		if got := b.ask("GET", "/open?link="+secret, ""); got.code != http.StatusOK || got.header.Get("Set-Cookie") != "" {
 			t.Errorf("got %+v", got)
 		}
@@ -158,7 +159,8 @@ func TestPageLetsInByLinks(t *testing.T) {
 	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
-	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} { // cookies know no ports
+	// Browsers send a cookie to all ports of a host.
+	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.ask("GET", "/", "", asking(name)); got.code != http.StatusUnauthorized {
 			t.Errorf("%s takes the session: %d", name, got.code)
 		}
@@ -183,7 +185,8 @@ func TestPageLetsInByLinks(t *testing.T) {
 	}
 }
 
-// What other pages have a browser send is refused, and so is what asks for a host that the page has not.
+// The page rejects requests that other sites cause in a browser, and requests for a host name that is not the
+// page's.
 func TestPageRefusesOtherPages(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.enter()
@@ -238,7 +241,7 @@ func TestPageRefusesOtherPages(t *testing.T) {
 	}
 }
 
-// What jobs are named, run and print is text, and nothing of it is carried out.
+// The page shows names, commands and outputs of jobs as text. The browser executes none of it.
 func TestPageShowsTextAsText(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
@@ -264,7 +267,8 @@ func TestPageShowsTextAsText(t *testing.T) {
 	}
 }
 
-// Methods that only read are asked by GET, with their parameters as the query, and refuse as they do elsewhere.
+// Methods that only read accept GET requests with their parameters in the query. They return the same errors
+// as on the socket.
 func TestPageAnswersReadMethods(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
@@ -317,8 +321,8 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	}
 }
 
-// What is done with many jobs is what was shown; what is refused is told beside what was done, and so is a parameter
-// that a list is not of.
+// An action on many jobs applies only to the jobs that its confirmation page showed. If some jobs are
+// refused, the page reports both results. A parameter that a page does not know is an error.
 func TestPageActsOnMany(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "0"))
 	for _, id := range []string{"a1", "a2", "b1"} {
@@ -386,7 +390,8 @@ func TestPageActsOnMany(t *testing.T) {
 	sees("/jobs?label=k%3Da", ">a1<")
 }
 
-// What each attempt has printed can be seen, and a page that stands says as of when.
+// The page of a job shows the output of each attempt. A page that does not update itself shows the time it
+// was made.
 func TestPageOfAnAttempt(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01", "echo try $QUEUECTL_ATTEMPT; exit 3")
@@ -403,8 +408,9 @@ func TestPageOfAnAttempt(t *testing.T) {
 	}
 }
 
-// Events come as they happen, each with its number, from the one on that was seen last; who reads none of them slows
-// nobody, and so many streams are one user's.
+// The page sends events as they happen, each with its number, and resumes after the last number that the
+// client received. A client that reads none of its events delays no other client. The number of streams per
+// user is limited.
 func TestPageTellsEvents(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.enter()
@@ -448,14 +454,15 @@ func TestPageTellsEvents(t *testing.T) {
 	}
 	left := follow("", "")
 	defer left.Body.Close()
-	b.must("config", "set", "web.anonymous", "read") // which lets nobody go on as who they were
+	// Anonymous access must not keep the stream of the ended session open.
+	b.must("config", "set", "web.anonymous", "read")
 	b.ask("POST", "/leave", "token="+b.token())
-	if raw, err := io.ReadAll(left.Body); err != nil { // it ends
+	if raw, err := io.ReadAll(left.Body); err != nil { // the stream ends
 		t.Errorf("after %q: %v", raw, err)
 	}
 	b.enter()
 	full := false
-	for range 80 { // nobody reads any
+	for range 80 { // streams that the client does not read
 		r := follow("?since=0", "")
 		defer r.Body.Close()
 		if full = r.StatusCode == http.StatusServiceUnavailable; full {
@@ -470,8 +477,8 @@ func TestPageTellsEvents(t *testing.T) {
 	}
 }
 
-// Without a session nobody is let in unless the settings say so, and then only from this machine, to what the right
-// read shows; beyond loopback the page is not served without TLS and names.
+// A browser without a session gets access only if web.anonymous permits it, only from this machine, and only
+// to data that the right "read" shows. Beyond loopback, the page requires TLS and configured host names.
 func TestPageForAnybody(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
@@ -506,7 +513,7 @@ func TestPageForAnybody(t *testing.T) {
 			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
 		}
 	}
-	b.must("web", "start", "--listen", b.address) // where it is
+	b.must("web", "start", "--listen", b.address) // the address that the page already uses
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -515,7 +522,7 @@ func TestPageForAnybody(t *testing.T) {
 	if got := b.cli("web", "start", "--listen", taken.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("where another one is, it is answered by %+v", got)
 	}
-	b.enter() // it is as it was
+	b.enter() // the page still works at its old address
 	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusOK {
 		t.Errorf("got %+v", got)
 	}
@@ -527,7 +534,8 @@ func TestPageForAnybody(t *testing.T) {
 	}
 }
 
-// Whoever enqueues jobs chooses what they die of: the page of dead jobs shows so many kinds of errors, and so much of each.
+// Users can cause any number of different errors with their jobs. The page of dead jobs limits how many kinds
+// of errors it shows, and how much text of each.
 func TestPageOfManyErrors(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "4"))
 	b.enter()
@@ -546,7 +554,8 @@ func TestPageOfManyErrors(t *testing.T) {
 	}
 }
 
-// Answers are compressed for those who accept it, except events, which must not wait for more of them.
+// Responses are compressed for clients that accept it. Events are not compressed, because compression would
+// delay them.
 func TestPageIsCompressed(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "1"))
 	b.enter()
@@ -571,17 +580,18 @@ func TestPageIsCompressed(t *testing.T) {
 	}
 }
 
-// Who has no session shuts the page for nobody, and what is sent without one takes little room.
+// Connections without a session cannot make the page unavailable, and their requests use little memory.
 func TestPageOutlivesStrangers(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "0"))
 	b.enter()
-	for i := range 1600 { // more than are ever open together
+	for i := range 1600 { // more than the page keeps open
 		c, err := net.Dial("tcp", b.address)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 		t.Cleanup(func() { c.Close() })
-		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.at+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=") // one that was closed meanwhile does no harm
+		// Writing to a connection that the page has already closed is harmless.
+		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.at+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
 	}
 	begun := time.Now()
 	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > patience*2*time.Second {

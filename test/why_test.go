@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// why names each thing that keeps a job, when that ends where it is known, and what to do about it.
+// why names each reason that keeps a job from running. It says when the reason ends, if that is
+// known, and what the user can do about it.
 func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	type reason struct {
@@ -77,7 +78,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.must("retry", "dead")
-	q.must("wait", "after") // for it was retried with the one that it waited for
+	q.must("wait", "after") // retrying a parent also retries its dependants
 	is("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.cli("retry", "keyed"); !strings.Contains(got.err, "has") {
 		t.Errorf("retry of a job whose key another has: %+v", got)
@@ -111,7 +112,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	}
 }
 
-// Each list gives the first reason of why, in JSON and in words, whatever a job waits for.
+// For every kind of reason, list shows the first reason that why returns, in JSON and in text.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

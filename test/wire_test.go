@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// say writes a line as it is.
+// say writes one line without changing it.
 func (w *wire) say(line string) {
 	w.Helper()
 	if _, err := io.WriteString(w, line+"\n"); err != nil {
@@ -22,7 +22,7 @@ func (w *wire) say(line string) {
 	}
 }
 
-// closed wants the connection to be at its end.
+// closed checks that the service has closed the connection and sent nothing more.
 func (w *wire) closed(what string, within time.Duration) {
 	w.Helper()
 	w.SetReadDeadline(time.Now().Add(within))
@@ -31,15 +31,15 @@ func (w *wire) closed(what string, within time.Duration) {
 	}
 }
 
-// request is a line that calls a method.
+// request returns a line that calls a method.
 func request(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
 }
 
-// deep is arrays in arrays.
+// deep returns n nested JSON arrays.
 func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// refusals are lines that are wrong, and what they are answered.
+// refusals lists invalid lines and the error that the service returns for each.
 var refusals = []struct {
 	name, line string
 	code       string
@@ -86,14 +86,16 @@ var refusals = []struct {
 	{"duplicate id of a batch", request("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
 }
 
-// What is wrong gets its code, number and field, is not stored, and harms nobody.
+// An invalid line gets an error with the right code, number and field. Its job is not stored, and other
+// connections continue to work.
 func TestWireRefusals(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	fine := q.dial()
 	fine.enqueue(fields{"id": "taken", "command": "true"})
 	for _, c := range refusals {
 		w := q.dial()
-		go w.Write([]byte(c.line + "\n")) // the service may hang up in the middle
+		// The service may close the connection before it has read the whole line.
+		go w.Write([]byte(c.line + "\n"))
 		a, err := w.read()
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -116,7 +118,7 @@ func TestWireRefusals(t *testing.T) {
 	}
 }
 
-// Unknown members of the envelope are ignored, ids of text come back as they were.
+// The service ignores unknown members of a request and returns a text id unchanged.
 func TestWireEnvelope(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -126,8 +128,8 @@ func TestWireEnvelope(t *testing.T) {
 	}
 }
 
-// 500 requests in one write are all answered, each by its id; after a half-close
-// too, and then the connection ends.
+// The service answers each of 500 requests that arrive in one write, with the id of the request. If the
+// client has closed its sending side, the service answers all requests, then closes the connection.
 func TestPipelining(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -135,7 +137,7 @@ func TestPipelining(t *testing.T) {
 	for i := range 500 {
 		fmt.Fprintf(&b, `{"jsonrpc":"2.0","id":%d,"method":"enqueue","params":{"id":"j%d","command":"true"}}`+"\n", i, i)
 	}
-	go func() { // ends with the connection
+	go func() { // returns when the connection is closed
 		w.Write(b.Bytes())
 		halfClose(w.Conn)
 	}()
@@ -158,8 +160,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// The same key gets the same answer, over restarts too; with another job it is
-// refused.
+// A repeated request with the same key gets the same answer, also after a restart of the service. A different
+// job with the same key is rejected.
 func TestKeys(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	type receipt struct {
@@ -203,8 +205,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// 1,000 idle connections, of which the longest idle make room, disturb neither
-// other clients nor one that waits.
+// 1,000 idle connections disturb neither other clients nor a client with a wait request in progress. The
+// service closes the connections that have been idle longest when it needs room.
 func TestIdleConnections(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	waits := q.dial()
@@ -223,7 +225,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	waits.say(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
 	waits.say(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
-	answered("98") // so the other request is under way
+	answered("98") // the answer shows that the wait request has started
 	for range 1000 {
 		c, err := dial(q.dir)
 		if err != nil {
@@ -244,7 +246,7 @@ func TestIdleConnections(t *testing.T) {
 	answered("99")
 }
 
-// A first line that comes byte by byte is given up after 10 s.
+// The service closes a connection whose first line is not complete after 10 s, even if bytes keep arriving.
 func TestSlowFirstLine(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -272,7 +274,7 @@ func TestSlowFirstLine(t *testing.T) {
 	}
 }
 
-// A client that never reads its stream, or its answers, slows nobody.
+// A client that never reads its stream or its answers does not delay other clients.
 func TestNeverReads(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -280,7 +282,7 @@ func TestNeverReads(t *testing.T) {
 	deaf := q.dial()
 	deaf.say(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":"` + id + `","follow":true}}`)
 	mute := q.dial()
-	go func() { // blocks until the service hangs up
+	go func() { // blocks until the service closes the connection
 		for i := 0; ; i++ {
 			if _, err := fmt.Fprintf(mute, `{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i); err != nil {
 				return
@@ -299,7 +301,7 @@ func TestNeverReads(t *testing.T) {
 	q.until("all have completed", 20*time.Second, func() bool { return w.counts()["completed"] == 101 })
 }
 
-// A list is paged by a cursor, newest first, without a gap or a repeat.
+// The pages of a list contain each job exactly once, newest first.
 func TestPaging(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -333,8 +335,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A batch of several requests is one: seen, claimed and counted once it is
-// committed, and its ids are taken from the beginning.
+// A batch can span several requests. Its jobs are visible, claimable and counted only after the commit, but
+// their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -349,7 +351,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		}
 		return w.call("enqueue.batch", p)
 	}
-	const n = 1000 / (fewer * fewer) // jobs of a request
+	const n = 1000 / (fewer * fewer) // number of jobs in one request
 	for i := range 3 {
 		if a := frame("b", n*i, n*i+n, nil); a.Error != nil {
 			t.Fatalf("request %d: %+v", i, a.Error)

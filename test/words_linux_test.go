@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Ctrl-C while a file is read gives it up: nothing is stored, however it ends.
+// Ctrl-C while the client reads a file of jobs cancels the whole request. No job of the file is stored.
 func TestInterruptedFileIsNotStored(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	cmd := q.command("enqueue", "--file", "-")
@@ -40,7 +40,7 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 }
 
-// A process without a name that one job leaves slows no other job.
+// If a job leaves behind a process without the job's marker in its environment, other jobs do not get slower.
 func TestANamelessProcessSlowsNobody(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -50,13 +50,13 @@ func TestANamelessProcessSlowsNobody(t *testing.T) {
 	for range 10 {
 		w.end(w.enqueue(fields{"command": "true"}))
 	}
-	if took := time.Since(begun); took > 4*time.Second { // 10 times output_grace and more
+	if took := time.Since(begun); took > 4*time.Second { // more than 10 times output_grace
 		t.Errorf("ten jobs took %v", took)
 	}
 	w.good("cancel", fields{"id": long}, nil)
 }
 
-// Words that are not UTF-8 are refused; elsewhere there are none.
+// Arguments that are not UTF-8 are errors on Linux. Other systems cannot pass such arguments.
 func TestWordsAreUTF8(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"}, "env": {"--env", "A=\xff", "true"}} {
@@ -97,7 +97,7 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, shown)
 	}
 
-	// The command of such a job is accepted together with its words.
+	// A request may contain both the printed command and the argv of such a job.
 	both := fields{"command": shown, "argv": argv}
 	id := q.dial().enqueue(both)
 	var detail struct{ Spec struct{ Argv []string } }

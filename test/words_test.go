@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What is typed is what runs, or is refused: no flag is dropped, no byte changed,
-// no short flag is shown that does not work.
+// The program either does exactly what the arguments say or reports an error. It ignores no flag, changes no
+// byte, and accepts every short flag that its help shows.
 func TestWordsMeanWhatTheySay(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	for _, c := range []struct {
@@ -48,8 +48,8 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 	}
 }
 
-// Lists hold each job once, and -q holds against --json; a time of day is the last
-// one in --since.
+// A list contains each job once. The flag -q overrides --json, and a time of day in --since means the last
+// such time.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")
@@ -70,7 +70,7 @@ func TestListsHoldEachJobOnce(t *testing.T) {
 	}
 }
 
-// An error about one job of a file names its line, whatever the file is like.
+// An error about one job of a file contains the job's line number, in every format of the file.
 func TestFileErrorsNameTheLine(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "taken", "true")
@@ -91,7 +91,8 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 	}
 }
 
-// What a request lacks or has wrong is invalid and named, never a guess.
+// A request with a missing or wrong parameter gets an error that names the parameter. The service never
+// assumes a value.
 func TestRequestsAreNotGuessedAt(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
@@ -124,8 +125,8 @@ func TestRequestsAreNotGuessedAt(t *testing.T) {
 	}
 }
 
-// Whoever follows a job while the service dies is told that the job goes on and how
-// to come back.
+// If the service dies while a client follows a job, the client reports that the job is still in the queue and
+// how to attach to it again.
 func TestALostFollowerIsToldTheWayBack(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -146,8 +147,8 @@ func TestALostFollowerIsToldTheWayBack(t *testing.T) {
 	}
 }
 
-// A job that waits anew is shown to wait since then, and one whose time had long
-// come when it was enqueued since its enqueue.
+// The queue time of a job that is retried starts with the retry. The queue time of a job that was enqueued
+// with a start time in the past starts when it was enqueued.
 func TestQueueTimeBeginsWithTheWait(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -163,15 +164,16 @@ func TestQueueTimeBeginsWithTheWait(t *testing.T) {
 	w.good("worker.scale", fields{"count": 0}, nil)
 	before := time.Now()
 	w.good("retry", fields{"id": id}, nil)
-	time.Sleep(20 * time.Millisecond) // the wait itself
+	time.Sleep(20 * time.Millisecond) // the job's queue time
 	w.good("show", fields{"id": id}, &j)
-	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited { // each instant is a whole number
+	// Both times are rounded to whole milliseconds.
+	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited {
 		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
 	}
 }
 
-// A file whose jobs need more than one request for what the caller adds to each is
-// stored all the same, in its order.
+// The client adds its PATH to each job of a file. If the jobs then need more than one request, the client
+// still stores them all, in the order of the file.
 func TestLongPathsDoNotFillARequest(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	file := q.write("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
@@ -184,8 +186,8 @@ func TestLongPathsDoNotFillARequest(t *testing.T) {
 	}
 }
 
-// A list shows the columns that are asked for, in the order that is asked for, of
-// however many jobs; it is printed again when something happens.
+// list prints the requested columns in the requested order, for any number of jobs. With --watch it prints
+// the list again when something changes.
 func TestListColumnsSortAndWatch(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	w := q.dial()
@@ -252,7 +254,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	until("j2027")
 }
 
-// A table of some jobs has what runs first, however many newer ones wait.
+// A list that does not show all jobs shows those that run first, even if many newer jobs are waiting.
 func TestListShowsWhatRunsFirst(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

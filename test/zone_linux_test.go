@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// withTZ runs the program with a TZ.
+// withTZ runs the program with zone as the variable TZ.
 func (q *queue) withTZ(zone string, args ...string) result {
 	q.Helper()
 	cmd := q.command(args...)
@@ -14,8 +14,8 @@ func (q *queue) withTZ(zone string, args ...string) result {
 	return ran(q, cmd)
 }
 
-// Times are read and printed in the zone of TZ in every form that POSIX gives it, and an unknown zone is
-// refused, because UTC in its place would be silently wrong.
+// Times are read and printed in the zone of TZ, in every form that POSIX defines for it. An unknown zone is
+// an error, because a silent change to UTC would produce wrong times.
 func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
@@ -60,8 +60,9 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 }
 
-// The head of a column of times names a zone only if all its times have that zone. Otherwise each time names its own,
-// so that the two instants of a repeated hour differ. Outside a table each time names its zone.
+// The heading of a column of times contains the zone only if all times of the column have that zone.
+// Otherwise each time has its own zone, so that the two times of a repeated hour differ. Outside tables, each
+// time has its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for id, at := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
@@ -101,7 +102,8 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	}
 }
 
-// A job that has an unknown zone still reports its progress, and a service is stopped, but not started, under one.
+// With an unknown zone in TZ, a job can still report its progress, and a service can be stopped but not
+// started.
 func TestUnknownZoneHindersNoVerbWithoutTimes(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.bin+" progress 50 half")
@@ -116,7 +118,7 @@ func TestUnknownZoneHindersNoVerbWithoutTimes(t *testing.T) {
 	}
 }
 
-// A schedule has the zone of its caller, in any form, or one that is named.
+// A schedule uses the zone of the caller's TZ, in any form, unless the caller names another zone.
 func TestSchedulesHaveTheZoneOfTZ(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for i, c := range []struct{ zone, flag, want string }{
@@ -136,7 +138,7 @@ func TestSchedulesHaveTheZoneOfTZ(t *testing.T) {
 	}
 }
 
-// Where the machine has no zone files, the names of zones are known nevertheless.
+// The names of zones also work on a machine without zone files.
 func TestZonesWithoutZoneFiles(t *testing.T) {
 	needs(t, "unshare")
 	q := serving(t, "--workers", "0")

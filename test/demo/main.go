@@ -1,8 +1,8 @@
-// Command demo runs a real batch of jobs, end to end, on a queue of its own: one job for
-// each file of the project, a job that fails twice, one that ends dead, a timeout, a delayed
-// job, and a service killed in the middle. It builds the program first, unless -bin names
-// one, and ends with 0 only if every outcome was as expected. Start it in the project's
-// folder.
+// Command demo runs a real batch of jobs, end to end, on a temporary queue. The batch has one job
+// for each file of the project, a job that fails twice, a job that ends dead, a timeout and a
+// delayed job. The service is killed in the middle. The command builds the program first, unless
+// -bin names one. It exits with 0 only if every outcome was as expected. Start it in the root
+// directory of the project.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// work is what the jobs run: this program with other words.
+// work is the program of the jobs: this binary with other arguments.
 func work(words []string) int {
 	switch {
 	case words[0] == "hash" && len(words) == 2:
@@ -44,7 +44,7 @@ func work(words []string) int {
 		}
 		fmt.Printf("%x  %s\n", sha256.Sum256(raw), words[1])
 		return 0
-	case words[0] == "flaky" && len(words) == 2: // it fails until its third run
+	case words[0] == "flaky" && len(words) == 2: // fails until its third run
 		raw, _ := os.ReadFile(words[1])
 		n, _ := strconv.Atoi(string(raw))
 		if err := os.WriteFile(words[1], []byte(strconv.Itoa(n+1)), 0o600); err != nil {
@@ -69,7 +69,7 @@ func work(words []string) int {
 	return 2
 }
 
-// demo is the queue and what has come of it.
+// demo is the queue and whether any outcome was wrong.
 type demo struct {
 	bin, self, dir string
 	service        *exec.Cmd
@@ -94,7 +94,7 @@ func run(bin string) error {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	defer d.q("service", "stop") // also what it runs
+	defer d.q("service", "stop") // also ends running jobs
 	return d.scenes()
 }
 
@@ -160,7 +160,7 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	return files, ids, nil
 }
 
-// killService kills the service while a job runs, which goes on.
+// killService kills the service while a job runs, and checks that the job continues.
 func (d *demo) killService() error {
 	say("the service is killed in the middle, with a job running")
 	d.q("enqueue", "--id", "long", "--priority", "100", "--", d.self, "long")
@@ -178,7 +178,7 @@ func (d *demo) killService() error {
 	return nil
 }
 
-// watchHashes tells how many of the files wait, until all are done.
+// watchHashes prints how many of the hash jobs are waiting, until all have ended.
 func (d *demo) watchHashes(jobs int) {
 	say("progress")
 	for last := -1; ; time.Sleep(200 * time.Millisecond) {
@@ -222,7 +222,7 @@ func (d *demo) checkDead() {
 	d.expect("its history stays", fmt.Sprint(len(d.job("hopeless").History)), "4")
 }
 
-// projectFiles are the files of the project, the same list each time.
+// projectFiles lists the files of the project, in the same order each time.
 func projectFiles() (files []string, err error) {
 	err = filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -271,7 +271,7 @@ func (d *demo) start() error {
 	return fmt.Errorf("the service does not answer:\n%s", said)
 }
 
-// q runs the program and returns what it prints; what it has to say, a person sees.
+// q runs the program and returns its output. It shows its errors to the user.
 func (d *demo) q(words ...string) string {
 	out, err := d.command(words).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {
@@ -291,12 +291,12 @@ func (d *demo) command(words []string) *exec.Cmd {
 	return exec.Command(d.bin, append([]string{"--dir", d.dir}, words...)...)
 }
 
-// hashes counts the jobs that hash a file, in a state.
+// hashes returns the number of hash jobs in a state.
 func (d *demo) hashes(state string) int {
 	return len(strings.Fields(d.q("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
-// job is a job as show tells it.
+// job is a job in the format of show.
 type job struct {
 	State, Reason string
 	PID           int

@@ -3,6 +3,6 @@
 package main
 
 const (
-	suffix = ""   // of programs
-	then   = "; " // between two commands of the shell
+	suffix = ""   // file name extension of programs
+	then   = "; " // separates two commands of the shell
 )

@@ -1,6 +1,6 @@
 package main
 
 const (
-	suffix = ".exe" // of programs
-	then   = " & "  // between two commands of the shell
+	suffix = ".exe" // file name extension of programs
+	then   = " & "  // separates two commands of the shell
 )

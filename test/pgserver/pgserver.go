@@ -16,14 +16,13 @@ import (
 	"time"
 )
 
-// Server is a PostgreSQL server, in a folder of its own, that listens on a socket there. It is not for
-// many goroutines.
+// Server is a PostgreSQL server in its own directory, where its socket is. It is not safe for concurrent use.
 type Server struct {
 	Dir  string
-	Port int    // of its socket, and of the addresses that it listens on, if settings name any
-	bin  string // where the programs are
+	Port int    // port in the name of the socket, and of the addresses that settings name, if any
+	bin  string // directory of PostgreSQL's programs
 	cmd  *exec.Cmd
-	made int // databases
+	made int // number of databases that Create has made
 }
 
 var shared struct {
@@ -31,8 +30,8 @@ var shared struct {
 	server *Server
 }
 
-// Shared is a server for tests that leave it alone, which need not survive a loss of power. Whoever has asked for
-// it calls StopShared in the end.
+// Shared returns a server that several tests share and must not stop. It need not survive a power failure. A
+// package that calls Shared calls StopShared at its end.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -43,7 +42,7 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// StopShared ends that server, if there is one.
+// StopShared ends the shared server, if it was started.
 func StopShared() {
 	shared.Lock()
 	defer shared.Unlock()
@@ -53,14 +52,15 @@ func StopShared() {
 	}
 }
 
-// New starts a server with these settings. Where none is installed the test is skipped.
+// New starts a server with these settings. It skips the test if PostgreSQL is not installed.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	bin := ""
-	if runtime.GOOS == "windows" { // also under Wine, which shows the programs of the system below, and runs none
+	if runtime.GOOS == "windows" { // Wine also shows the programs of its host, but cannot run them
 		t.Skip("no PostgreSQL server is installed")
 	}
-	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 { // as Debian has it, outside of PATH
+	// Debian's directory is not in PATH.
+	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
 		bin = filepath.Dir(found[len(found)-1])
 	} else if path, err := exec.LookPath("initdb"); err == nil {
 		bin = filepath.Dir(path)
@@ -84,7 +84,7 @@ func New(t testing.TB, settings ...string) *Server {
 
 func (p *Server) data() string { return filepath.Join(p.Dir, "data") }
 
-// run runs one of its programs to the end.
+// run runs a program of PostgreSQL and returns its output.
 func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
 	t.Helper()
 	raw, err := p.command(name, args...).CombinedOutput()
@@ -94,7 +94,7 @@ func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
 	return strings.TrimSpace(string(raw))
 }
 
-// command is one of its programs, with the server's account.
+// command returns a program of PostgreSQL that will run under the server's account.
 func (p *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(p.bin, name), args...)
 	cmd.Dir = p.Dir
@@ -102,7 +102,7 @@ func (p *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts it, and waits until it takes connections.
+// Start starts the server and waits until it accepts connections.
 func (p *Server) Start(t testing.TB, settings ...string) {
 	t.Helper()
 	args := []string{"-D", p.data(), "-k", p.Dir, "-p", fmt.Sprint(p.Port), "-c", "listen_addresses=", "-c", "max_connections=60"}
@@ -131,18 +131,20 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 	}
 }
 
-// Kill ends the server at once, as after a crash: it recovers when it is started again.
+// Kill ends the server immediately, as a crash does. The server recovers when it starts again.
 func (p *Server) Kill() {
 	quitServer(p.cmd)
-	late := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() }) // a process of it may stand still
+	// A process of the server may be stopped.
+	late := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
 	defer late.Stop()
 	p.cmd.Wait()
 }
 
-// Freeze has it stand still, or go on: who is connected is not answered, nor told why.
+// Freeze stops the server's processes, or lets them continue. A frozen server neither answers its connections
+// nor closes them.
 func (p *Server) Freeze(stand bool) { freeze(p.cmd, stand) }
 
-// URL is that of one of its databases.
+// URL returns the URL of a database of the server.
 func (p *Server) URL(database string) string {
 	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, p.Dir, p.Port)
 }
@@ -150,7 +152,7 @@ func (p *Server) URL(database string) string {
 // Socket returns the path of the server's socket.
 func (p *Server) Socket() string { return filepath.Join(p.Dir, fmt.Sprint(".s.PGSQL.", p.Port)) }
 
-// Create makes a database for a test.
+// Create creates a database for a test and returns its URL.
 func (p *Server) Create(t testing.TB) (url string) {
 	t.Helper()
 	shared.Lock()
@@ -161,7 +163,8 @@ func (p *Server) Create(t testing.TB) (url string) {
 	return p.URL(name)
 }
 
-// Standby starts a server that has all that this one has, and goes on to have it: what this one says is stored is there too.
+// Standby starts a synchronous standby of the server: a transaction that the server has committed is stored
+// on the standby too.
 func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")
@@ -178,7 +181,7 @@ func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	return s
 }
 
-// follow has the server wait for standbys of these names with each commit.
+// follow makes the server wait for the named standbys at each commit.
 func (p *Server) follow(t testing.TB, names string) {
 	t.Helper()
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
@@ -186,14 +189,14 @@ func (p *Server) follow(t testing.TB, names string) {
 	}
 }
 
-// Promote has a standby be a server of its own, that waits for no other one.
+// Promote turns a standby into a primary that waits for no standby.
 func (p *Server) Promote(t testing.TB) {
 	t.Helper()
 	p.run(t, "pg_ctl", "promote", "-w", "-D", p.data())
 	p.follow(t, "")
 }
 
-// Admit lets connections from a network in.
+// Admit permits connections from a network.
 func (p *Server) Admit(t testing.TB, network string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.data(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -207,7 +210,7 @@ func (p *Server) Admit(t testing.TB, network string) {
 	Query(t, p.URL("postgres"), "SELECT pg_reload_conf()")
 }
 
-// Backends are the processes that serve connections of queuectl.
+// Backends returns the pids of the processes that serve connections of queuectl.
 func (p *Server) Backends(t testing.TB) (pids []int) {
 	out, err := Ask(p.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
 	for word := range strings.FieldsSeq(out) {
@@ -218,13 +221,13 @@ func (p *Server) Backends(t testing.TB) (pids []int) {
 	return pids
 }
 
-// Pooled is the URL of one of its databases by a pooler, PgBouncer, that hands connections out for a transaction each. Where
-// none is installed the test is skipped.
+// Pooled returns the URL of a database behind the pooler PgBouncer, which assigns a connection to each
+// transaction. It skips the test if PgBouncer is not installed.
 func (p *Server) Pooled(t testing.TB, database string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // as Debian has it, outside of a user's PATH
+		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian's directory, which is not in a user's PATH
 	}
 	if err != nil && os.Getenv("QUEUECTL_POSTGRES") != "" {
 		t.Fatal("no PgBouncer is installed, and QUEUECTL_POSTGRES says that there is one")
@@ -274,13 +277,13 @@ logfile = %s/log
 	}
 }
 
-// Remove ends it, and removes its folder.
+// Remove ends the server and removes its directory.
 func (p *Server) Remove() {
 	p.Kill()
 	os.RemoveAll(p.Dir)
 }
 
-// Query is what a statement in a database answers, a row a line.
+// Query runs a statement and returns one row per line. It fails the test if the statement fails.
 func Query(t testing.TB, url, statement string) string {
 	t.Helper()
 	out, err := Ask(url, statement)
@@ -290,11 +293,11 @@ func Query(t testing.TB, url, statement string) string {
 	return out
 }
 
-// Ask is Query, of what may be refused.
+// Ask is like Query, but returns the error of a statement that may fail.
 func Ask(url, statement string) (out string, err error) {
 	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", statement).CombinedOutput()
 	return strings.TrimSpace(string(raw)), err
 }
 
-// As is the URL of a database for another role.
+// As returns the URL of a database for another role.
 func As(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// nobody is the account of a server that root's tests start: PostgreSQL refuses root.
+// nobody is the account of a server that tests of root start, because PostgreSQL refuses to run as root.
 const nobody = 65534
 
 func giveToServer(dir string) error {
@@ -30,7 +30,7 @@ func asServer(cmd *exec.Cmd) {
 
 func quitServer(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
 
-// freeze has the processes of a server, with its children, stand still, or go on.
+// freeze stops the server's processes and their children, or lets them continue.
 func freeze(cmd *exec.Cmd, stand bool) {
 	sig := syscall.SIGCONT
 	if stand {

@@ -18,11 +18,11 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// call is a program that is called.
+// call is one invocation of a program.
 type call struct {
 	args     []string
 	env      []string
-	dir      string // "" is the process's own
+	dir      string // working directory; "" means that of this process
 	in       io.Reader
 	out, err io.Writer
 }
@@ -32,7 +32,7 @@ func (c *call) failed(err error) int {
 	return 1
 }
 
-// ended is the exit code of a program that ends with an error, or with none.
+// ended returns the exit code of a program that ends with err, 0 if err is nil.
 func (c *call) ended(err error) int {
 	if err != nil {
 		return c.failed(err)
@@ -40,7 +40,7 @@ func (c *call) ended(err error) int {
 	return 0
 }
 
-// path is a file as the caller names it.
+// path returns the path of a file that the caller names.
 func (c *call) path(name string) string {
 	if c.dir == "" || filepath.IsAbs(name) {
 		return name
@@ -48,7 +48,7 @@ func (c *call) path(name string) string {
 	return filepath.Join(c.dir, name)
 }
 
-// open opens a file to read it.
+// open opens a file for reading.
 func (c *call) open(name string) (io.ReadCloser, error) {
 	switch name {
 	case "-":
@@ -68,9 +68,9 @@ func (zeroes) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var started []*exec.Cmd // in the background
+var started []*exec.Cmd // background processes
 
-// execute runs what is not built into the shell.
+// execute runs a command that is not built into the interpreter.
 func execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
 	c := &call{args: args[1:], dir: h.Dir, in: h.Stdin, out: h.Stdout, err: h.Stderr}
@@ -84,8 +84,7 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
-// long is the exit code of the last program that ended with one of more than 8 bits, for
-// which the interpreter has 255.
+// long is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
 var long int
 
 func status(code int) error {
@@ -132,7 +131,7 @@ func (c *call) execute(name string) int {
 	return c.run(name, c.args...)
 }
 
-// run starts a program and waits for its end.
+// run starts a program and waits for its end. It returns the exit code.
 func (c *call) run(name string, args ...string) int {
 	cmd, code := c.start(name, args)
 	if cmd == nil {
@@ -145,7 +144,8 @@ func (c *call) run(name string, args ...string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// start starts a program as a process: one of ours, or what the PATH has.
+// start starts a process: one of this command's programs, or a program from PATH. Without a
+// process it returns an exit code.
 func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
@@ -165,7 +165,7 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	}
 	again := *cmd
 	err = cmd.Start()
-	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // Wine fails to start a process now and then
+	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // under Wine, starting a process fails now and then
 		*cmd = again
 		err = cmd.Start()
 	}
@@ -176,10 +176,10 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	return cmd, 0
 }
 
-// heldName is the variable that tells a process which handle it has inherited.
+// heldName names the variable that contains the handle inherited from hold.
 const heldName = "QUEUECTL_TEST_HELD"
 
-// held is the handle that all descendants inherit, 0 if there is none.
+// held returns the handle that all descendants inherit, 0 if there is none.
 func held() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldName), 10, 64)
 	if err != nil {
@@ -188,8 +188,8 @@ func held() syscall.Handle {
 	return syscall.Handle(n)
 }
 
-// hold opens a file so that nobody else can, while this process or one that descends
-// from it lives.
+// hold opens a file exclusively. No other process can open it while this process or one of its
+// descendants lives.
 func hold(c *call) int {
 	h, err := openFile(c.path(c.args[0]), windows.GENERIC_READ|windows.GENERIC_WRITE, 0)
 	if err != nil {
@@ -199,7 +199,7 @@ func hold(c *call) int {
 	return 0
 }
 
-// flock is flock -s -n FILE COMMAND: it fails if somebody holds the file.
+// flock implements flock -s -n FILE COMMAND: it fails if another process holds the file.
 func flock(c *call) int {
 	h, err := openFile(c.path(c.args[2]), windows.GENERIC_READ, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
 	if err != nil {
@@ -219,17 +219,17 @@ func openFile(path string, access, share uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appended is a file to which each write adds whole, whoever else writes: Wine finds
-// the end and writes there in two steps. What cannot be written ends the program: a job
-// that goes on would look like one that did not do what it noted.
-type appended struct{ file *os.File } // not embedded: its other ways to write take no lock
+// appended is a file to which each write is appended atomically. It needs a lock for that, because
+// Wine finds the end of the file and writes there in two steps. If a write fails, the program
+// exits. Otherwise a missing note of a job would look like a job that did not do the work.
+type appended struct{ file *os.File } // file is not embedded, because its other write methods take no lock
 
 func (a appended) Read(p []byte) (int, error) { return a.file.Read(p) }
 
 func (a appended) Close() error { return a.file.Close() }
 
 func (a appended) Write(p []byte) (int, error) {
-	at := &windows.Overlapped{OffsetHigh: 1 << 30} // far behind all that is written
+	at := &windows.Overlapped{OffsetHigh: 1 << 30} // far beyond the end of the data
 	h := windows.Handle(a.file.Fd())
 	err := windows.LockFileEx(h, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, at)
 	if err == nil {
@@ -245,7 +245,7 @@ func (a appended) Write(p []byte) (int, error) {
 
 const unwritten = 97 // the exit code of a program that could not write
 
-// plain is a stream as a process can have it.
+// plain returns a stream that a process can inherit.
 func plain(w io.Writer) io.Writer {
 	if a, ok := w.(appended); ok {
 		return a.file
@@ -253,10 +253,10 @@ func plain(w io.Writer) io.Writer {
 	return w
 }
 
-// opened opens what a redirection names.
+// opened opens the target of a redirection.
 func opened(ctx context.Context, path string, flag int, mode os.FileMode) (io.ReadWriteCloser, error) {
 	if flag&os.O_APPEND != 0 {
-		flag = flag&^os.O_WRONLY | os.O_RDWR // a lock needs a file that is read
+		flag = flag&^os.O_WRONLY | os.O_RDWR // LockFileEx needs read access
 	}
 	f, err := interp.DefaultOpenHandler()(ctx, path, flag, mode)
 	if file, ok := f.(*os.File); ok && err == nil && flag&os.O_APPEND != 0 {

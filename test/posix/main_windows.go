@@ -1,6 +1,6 @@
-// Command sh is what the tests' jobs need of a POSIX system where there is none: a
-// shell, and the programs that they call. It is each of them by the name that it is
-// called by; install makes it a folder of them.
+// Command sh provides the parts of a POSIX system that the tests' jobs need on Windows: a shell
+// and a few programs. It acts as the program by whose name it is called. The command install
+// creates a directory with all of them.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 		os.Exit(programs[name](c))
 	}
 	for _, word := range []string{"echo", "printf", "test", "[", "true", "false"} {
-		if name == word { // the shell has it built in
+		if name == word { // the interpreter has it built in
 			c.args = append([]string{"-c", word + ` "$@"`, word}, c.args...)
 			os.Exit(shell(c))
 		}
@@ -38,7 +38,7 @@ func main() {
 	os.Exit(c.failed(fmt.Errorf("%s: no such program", name)))
 }
 
-// install makes a folder with a program of each name, all of them this one.
+// install creates a directory with a copy of this program under each name.
 func install(c *call, folder string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -56,7 +56,7 @@ func install(c *call, folder string) int {
 	return 0
 }
 
-// shell is sh [-e] -c TEXT [NAME ARG…], sh [-e] FILE [ARG…], or sh with its text on
+// shell implements sh [-e] -c TEXT [NAME ARG…], sh [-e] FILE [ARG…], and sh with the script on
 // standard input.
 func shell(c *call) int {
 	text, flags, args := "", "", c.args
@@ -125,16 +125,16 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 
 // Words that forks puts before a command.
 const (
-	background = "\x00background" // start it and do not wait for it
-	subshell   = "\x00subshell"   // a shell of its own has it
-	newest     = "\x00newest"     // the pid of the one started last
-	echoing    = "\x00echo"       // which writes a line whole, not in pieces
+	background = "\x00background" // starts the command and does not wait for it
+	subshell   = "\x00subshell"   // runs the text in a separate shell
+	newest     = "\x00newest"     // prints the pid of the newest background process
+	echoing    = "\x00echo"       // writes a line in one piece
 	awaited    = "\x00wait"
 	killing    = "\x00kill"
 )
 
-// forks has processes of their own where POSIX has them and the interpreter would do
-// with goroutines: for what runs in the background, and for subshells.
+// forks rewrites a script so that background commands and subshells run in processes, as in POSIX.
+// The interpreter would run them in goroutines.
 func forks(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -158,8 +158,8 @@ func forks(file *syntax.File) {
 	})
 }
 
-// inBackground is a command that starts another and does not wait for it: one program
-// by itself, a pipe as its programs, all else as a shell.
+// inBackground returns a command that starts another one in the background. A single program runs
+// directly, a pipe as its programs, and any other command in a shell.
 func inBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:
@@ -178,7 +178,7 @@ func inBackground(cmd syntax.Command) syntax.Command {
 	return words(background, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
 }
 
-// newestPID puts a command in the place of $!, which the interpreter does not know.
+// newestPID replaces $!, which the interpreter does not support, by a command.
 func newestPID(parts []syntax.WordPart) {
 	for i, p := range parts {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
@@ -210,7 +210,7 @@ func words(list ...string) *syntax.CallExpr {
 	return c
 }
 
-// callee replaces what the interpreter has built in and cannot do here.
+// callee replaces builtins of the interpreter that do not work here.
 func callee(_ context.Context, args []string) ([]string, error) {
 	switch {
 	case args[0] == "echo":
@@ -219,7 +219,7 @@ func callee(_ context.Context, args []string) ([]string, error) {
 		args[0] = awaited
 	case args[0] == "kill":
 		args[0] = killing
-	case args[0] == "trap" && args[len(args)-1] != "EXIT": // there are no signals
+	case args[0] == "trap" && args[len(args)-1] != "EXIT": // Windows has no signals
 		return []string{"true"}, nil
 	}
 	return args, nil

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programs are those that the tests call, as far as they use them.
+// programs contains the commands that the tests call, with the features that the tests use.
 var programs map[string]func(*call) int
 
-// brief are those that end by themselves at once: the shell runs them within itself,
-// for a process takes its time to start.
+// brief lists commands that always end quickly. The shell runs them in its own process, because starting a
+// process is slow.
 var brief = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort", "tee", "touch", "tr", "wc"}
 
 func init() {
@@ -33,7 +33,7 @@ func init() {
 	}
 }
 
-// flags takes the words with a dash from the arguments.
+// flags removes the leading arguments that start with a dash and returns their letters.
 func (c *call) flags() (flags string) {
 	for len(c.args) > 0 && len(c.args[0]) > 1 && c.args[0][0] == '-' {
 		flags += c.args[0][1:]
@@ -42,7 +42,7 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
-// each does something for each argument, up to the first that fails.
+// each calls do for each argument until one call fails.
 func (c *call) each(do func(arg string) error) int {
 	for _, arg := range c.args {
 		if err := do(arg); err != nil {
@@ -52,7 +52,7 @@ func (c *call) each(do func(arg string) error) int {
 	return 0
 }
 
-// input is the files that the arguments name, or standard input.
+// input returns the content of the named files, or of stdin if none are named.
 func (c *call) input(names ...string) ([]byte, error) {
 	if len(names) == 0 {
 		return io.ReadAll(c.in)
@@ -97,7 +97,7 @@ func cat(c *call) int {
 	})
 }
 
-// dd is dd if=FILE skip=BYTES count=BYTES, with whatever else.
+// dd implements dd if=FILE skip=BYTES count=BYTES and ignores other arguments.
 func dd(c *call) int {
 	var name string
 	var skip, count int64
@@ -122,7 +122,7 @@ func dd(c *call) int {
 	return c.ended(err)
 }
 
-// head is head -N, head -n N or head -c SIZE, of standard input or one file.
+// head implements head -N, head -n N and head -c SIZE for stdin or one file.
 func head(c *call) int {
 	bytes, n := false, int64(10)
 	for len(c.args) > 0 && strings.HasPrefix(c.args[0], "-") {
@@ -181,7 +181,7 @@ func yes(c *call) int {
 	}
 }
 
-// timeout is timeout SECONDS COMMAND.
+// timeout implements timeout SECONDS COMMAND.
 func timeout(c *call) int {
 	seconds, err := strconv.ParseFloat(c.args[0], 64)
 	if err != nil {
@@ -197,7 +197,7 @@ func timeout(c *call) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// setsid starts a command out of reach of the console of this one, and is gone.
+// setsid starts a command detached from this console and does not wait for it.
 func setsid(c *call) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -213,11 +213,12 @@ func setsid(c *call) int {
 	return c.ended(cmd.Start())
 }
 
-// env is env [-i] [NAME=VALUE…] [COMMAND…].
+// env implements env [-i] [NAME=VALUE…] [COMMAND…].
 func env(c *call) int {
 	if len(c.args) > 0 && c.args[0] == "-i" {
 		c.args = c.args[1:]
-		c.env = slices.DeleteFunc(c.env, func(v string) bool { return !strings.HasPrefix(strings.ToUpper(v), "SYSTEMROOT=") }) // nothing starts without
+		// No process starts without this variable.
+		c.env = slices.DeleteFunc(c.env, func(v string) bool { return !strings.HasPrefix(strings.ToUpper(v), "SYSTEMROOT=") })
 	}
 	for len(c.args) > 0 && strings.Contains(c.args[0], "=") {
 		c.env, c.args = append(c.env, c.args[0]), c.args[1:]
@@ -233,7 +234,8 @@ func env(c *call) int {
 	return 0
 }
 
-// kill is kill -KILL PID, by whatever name: there is no other way to end a process.
+// kill implements kill -KILL PID. Any other signal also ends the process, since Windows has no other way to
+// end one.
 func kill(c *call) int {
 	c.flags()
 	return c.each(func(word string) error {
@@ -320,7 +322,7 @@ func wc(c *call) int {
 	return 0
 }
 
-// tr is tr SET1 SET2 of one character each, tr -d SET or tr -s ' '.
+// tr implements tr SET1 SET2 with one character each, tr -d SET and tr -s ' '.
 func tr(c *call) int {
 	flags := c.flags()
 	deleted := strings.Contains(flags, "d")
@@ -364,7 +366,7 @@ func sortLines(c *call) int {
 	return 0
 }
 
-// cut is cut -c FROM-TO.
+// cut implements cut -c FROM-TO.
 func cut(c *call) int {
 	raw, err := c.input(c.args[2:]...)
 	if err != nil {
@@ -380,7 +382,7 @@ func cut(c *call) int {
 	return 0
 }
 
-// grep is grep [-c] [-v] [-E] [-q] PATTERN [FILE…], the pattern in the words of Go.
+// grep implements grep [-c] [-v] [-E] [-q] PATTERN [FILE…]. PATTERN is a regular expression of Go.
 func grep(c *call) int {
 	flags := c.flags()
 	pattern, err := regexp.Compile(c.args[0])
@@ -411,7 +413,7 @@ func grep(c *call) int {
 
 var substitution = regexp.MustCompile(`^s(.)(.*)$`)
 
-// sed is sed [-i] SCRIPT [FILE], the script of s/PATTERN/TEXT/, /PATTERN/d and Nd.
+// sed implements sed [-i] SCRIPT [FILE], where SCRIPT consists of s/PATTERN/TEXT/, /PATTERN/d and Nd.
 func sed(c *call) int {
 	inPlace := strings.Contains(c.flags(), "i")
 	raw, err := c.input(c.args[1:]...)
