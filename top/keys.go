@@ -9,27 +9,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// question is what is asked in the last line.
+// question is a question in the last line of the screen.
 type question struct {
 	kind   asking
 	act    act
 	answer string
 }
 
-// asking is what a question is for.
+// asking is the kind of a question.
 type asking int
 
-// What is asked: whether it is meant, a number, or what to look for.
+// The kinds of questions: a confirmation, a number, or a text to find.
 const (
 	sure asking = iota
 	number
 	find
 )
 
-// longestAnswer is how much is typed at most, in bytes.
+// longestAnswer is the maximum length of an answer in bytes.
 const longestAnswer = 64
 
-// typed adds text to an answer.
+// typed appends text to an answer.
 func (q *question) typed(text string) {
 	text = cli.Shown(text)
 	if q.kind == find && text == "" {
@@ -40,7 +40,7 @@ func (q *question) typed(text string) {
 	}
 }
 
-// text is the question as it is asked.
+// text returns the question as it is displayed.
 func (q *question) text() string {
 	switch q.kind {
 	case find:
@@ -51,10 +51,10 @@ func (q *question) text() string {
 	return q.act.verb.name + " " + q.act.about() + "? (y/n)"
 }
 
-// cursor stands where is typed.
+// cursor marks the position where text is typed.
 const cursor = "▏"
 
-// press takes a key.
+// press handles a key.
 func (m *model) press(k key) []effect {
 	switch k.name {
 	case "ctrl+c":
@@ -80,7 +80,7 @@ func (m *model) press(k key) []effect {
 	return m.chose(k)
 }
 
-// answered takes a key of an answer.
+// answered handles a key while a question is open.
 func (m *model) answered(k key) []effect {
 	q := m.asks
 	switch {
@@ -92,7 +92,7 @@ func (m *model) answered(k key) []effect {
 	case q.kind == sure && k.name == "y":
 		m.asks = nil
 		return m.carryOut(q.act)
-	case q.kind == sure: // anything else is no answer
+	case q.kind == sure: // other keys do not answer a confirmation
 	case k.name == "enter":
 		m.asks = nil
 		if q.kind == find {
@@ -116,14 +116,14 @@ func (m *model) answered(k key) []effect {
 	return nil
 }
 
-// seek shows what is being looked for as it is typed.
+// seek filters the rows while the text to find is being typed.
 func (m *model) seek() {
 	if m.asks != nil && m.asks.kind == find {
 		m.find = m.asks.answer
 	}
 }
 
-// chose takes a key in the lists.
+// chose handles a key in the lists.
 func (m *model) chose(k key) []effect {
 	p := &m.places[m.list]
 	_, page := m.room()
@@ -168,7 +168,7 @@ func (m *model) chose(k key) []effect {
 	return nil
 }
 
-// does takes a key that does something to the chosen row, or to the service.
+// does handles a key that acts on the selected row or on the service.
 func (m *model) does(k key) []effect {
 	r := m.chosen()
 	for _, h := range m.offers() {
@@ -195,7 +195,7 @@ func (m *model) does(k key) []effect {
 	return nil
 }
 
-// move goes down by so many rows, or up.
+// move moves the selection down by a number of rows, or up if it is negative.
 func (m *model) move(by int) {
 	rows := m.table().rows
 	p := &m.places[m.list]
@@ -210,14 +210,14 @@ func (m *model) move(by int) {
 func (m *model) turnTo(l listID) []effect {
 	m.list, m.find = l, ""
 	clear(m.marked)
-	m.again = m.fetching // what comes is of the list before
+	m.again = m.fetching // the pending reply belongs to the previous list
 	return m.look()
 }
 
-// offer is a key that is offered: what it is, and what it does.
+// offer is a key that is displayed with its action.
 type offer struct{ key, also, does string }
 
-// offers are the keys that do something here, and that the user may use, the most wanted first.
+// offers returns the keys that work in the current state and that the user may use, most useful first.
 func (m *model) offers() (list []offer) {
 	r := m.chosen()
 	if r != nil && r.job != nil {
@@ -243,7 +243,7 @@ func (m *model) offers() (list []offer) {
 	return list
 }
 
-// help is a page of all keys that the user may use, here or in another list.
+// help returns a page of all keys that the user may use, in any list.
 func (m *model) help() *page {
 	rows := [][2]string{{cli.Sign("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, does string }{

@@ -11,23 +11,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// listID is one of the lists.
+// listID identifies one of the lists.
 type listID int
 
-// The lists, in their order.
+// The lists in display order.
 const (
 	runningList listID = iota
 	waitingList
 	failedList
 	queueList
 	scheduleList
-	lists // how many there are
+	lists // number of lists
 )
 
-// listing is what a list is called, and how it is made.
+// listing defines the names of a list and how it is built.
 type listing struct {
 	name, short string
-	states      []queue.State // of its jobs
+	states      []queue.State // states of its jobs; nil for lists of other things
 	build       func(*model) table
 	empty       string
 }
@@ -42,7 +42,8 @@ func listings() [lists]listing {
 	}
 }
 
-// narrowWindow is one with room for the most needed columns alone; wideWindow one for all.
+// narrowWindow is the width below which only the most important columns are shown. All columns are shown from
+// wideWindow on.
 const (
 	narrowWindow = 60
 	wideWindow   = 100
@@ -52,25 +53,25 @@ const (
 type row struct {
 	id       string
 	job      *control.Job
-	last     string // that it printed
+	last     string // last line of its output
 	queue    *control.QueueView
 	schedule *control.Schedule
 	cells    []string
 	colour   string
 }
 
-// table is a list as it is shown.
+// table is a list as it is displayed.
 type table struct {
 	head []string
 	rows []row
-	more int64  // that are not among rows, or unknown
-	all  string // where they are
+	more int64  // number of jobs that are not in rows, or unknown
+	all  string // the command that lists all of them
 }
 
-// unknown is how many more there are where that is not told.
+// unknown is the value of table.more if there are more rows, but the service does not say how many.
 const unknown = -1
 
-// counted is how many jobs a list is of.
+// counted returns the number of jobs in a list, including those that were not fetched.
 func (m *model) counted(id listID) (n int64) {
 	for _, s := range listings()[id].states {
 		n += m.got.screen.Status.Jobs[s.String()]
@@ -78,7 +79,7 @@ func (m *model) counted(id listID) (n int64) {
 	return n
 }
 
-// table is the list that was chosen, of what is looked for.
+// table returns the current list, filtered by the text to find.
 func (m *model) table() table {
 	l := listings()[m.list]
 	t := l.build(m)
@@ -89,7 +90,7 @@ func (m *model) table() table {
 	return t
 }
 
-// matches reports whether a row has a text in it.
+// matches reports whether a row contains a text.
 func (r *row) matches(text string) bool {
 	in := r.id + "\x00" + strings.Join(r.cells, "\x00")
 	if r.job != nil {
@@ -103,14 +104,16 @@ func (r *row) matches(text string) bool {
 
 func (m *model) words() cli.Look { return cli.Look{Screen: &m.got.screen, Now: m.now} }
 
-// column is a column of a list of jobs: what it is called, in which windows it stands, and what it says.
+// column is a column of a list of jobs: its heading, the windows in which it appears, and its content.
 type column struct {
-	head        string
-	from, below int // columns of the window; below 0 in all from there on
+	head string
+	// The window widths in which the column appears: from, up to but excluding below. If below is 0, it has
+	// no upper limit.
+	from, below int
 	says        func(*control.Job, *row) string
 }
 
-// jobs is a list of jobs with the columns that there is room for.
+// jobs returns a list of jobs with the columns that fit.
 func (m *model) jobs(list []row, columns []column) (t table) {
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return m.width < c.from || c.below > 0 && m.width >= c.below || c.head == "QUEUE" && !slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
@@ -131,7 +134,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 	return t
 }
 
-// The columns that several lists have.
+// Columns that several lists share.
 var (
 	idColumn      = column{head: "JOB", says: func(j *control.Job, _ *row) string { text, _ := cli.Marked(j); return text }}
 	queueColumn   = column{head: "QUEUE", from: narrowWindow, says: func(j *control.Job, _ *row) string { return j.Queue }}
@@ -139,7 +142,7 @@ var (
 	commandColumn = column{head: "COMMAND", says: func(j *control.Job, _ *row) string { return cli.Title(j) }}
 )
 
-// withFound are jobs of a list, and after them those that are called as is looked for.
+// withFound returns the jobs of a list, followed by the jobs that the service found for the search text.
 func (m *model) withFound(list []row) []row {
 	for i := range m.got.found {
 		j := &m.got.found[i]
@@ -162,7 +165,8 @@ func (m *model) running() table {
 	}
 	n := len(list)
 	worker := column{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
-	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) { // several machines have the queue
+	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
+		// Several nodes share the queue.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
 	t := m.jobs(m.withFound(list), []column{
@@ -264,7 +268,7 @@ func (m *model) schedules() table {
 	return t
 }
 
-// picked are all cells, or in a narrow window those of an index.
+// picked returns all cells or, in a narrow window, those with the given indexes.
 func (m *model) picked(cells []string, narrow ...int) (list []string) {
 	if m.width >= narrowWindow {
 		return cells
@@ -282,7 +286,7 @@ func orDash(text *string) string {
 	return *text
 }
 
-// percent is how far a job says that it is, "" if it does not.
+// percent returns a job's progress, or "" if it reports none.
 func percent(j *control.Job) string {
 	if j.Progress == nil {
 		return ""
@@ -290,13 +294,13 @@ func percent(j *control.Job) string {
 	return fmt.Sprintf("%d %%", j.Progress.Percent)
 }
 
-// runsFor is for how long a job has run, or stood still; by whom is told below.
+// runsFor returns how long a job has run or has been paused. The pane below the list shows who paused it.
 func (m *model) runsFor(j *control.Job) string {
 	text, _, _ := strings.Cut(m.words().Runs(j), " by ")
 	return text
 }
 
-// How many columns a bar of progress takes, in a window that has some to spare and in others.
+// Width of a progress bar in wide and in other windows, in columns.
 const (
 	longBar  = 10
 	shortBar = 4
@@ -309,7 +313,7 @@ func (m *model) barWidth() int {
 	return longBar
 }
 
-// bar is percent, drawn.
+// bar returns a progress bar with the percentage.
 func bar(j *control.Job, width int) string {
 	if j.Progress == nil {
 		return ""

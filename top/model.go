@@ -7,39 +7,38 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// The times of the screen.
-// See docs/decisions/0065.
+// Timing of the screen. See docs/decisions/0065.
 const (
-	fetchEvery   = time.Second      // between two looks at the service
-	longestRetry = 30 * time.Second // between two tries to reach one that is lost
+	fetchEvery   = time.Second      // interval between two fetches from the service
+	longestRetry = 30 * time.Second // maximum interval between two attempts to reach an unavailable service
 )
 
-// Messages are what happens, and all that a model learns.
+// Messages describe events. They are the only input of a model.
 type (
 	size struct{ width, height int }
 	tick struct{ now time.Time }
-	// key is one that was pressed, by name, and the text that it types, "" for none.
+	// key is a key press: the name of the key, and the text that it types, or "".
 	key    struct{ name, text string }
 	pasted struct{ text string }
-	// fetched is what a look at the service gave.
+	// fetched is the reply to a fetch.
 	fetched struct {
 		snapshot
 		err error
 	}
-	// printed is more of the output of a job.
+	// printed is further output of a followed job.
 	printed struct {
 		of    followed
 		text  []piece
 		ended bool
 		err   error
 	}
-	// explained is why a job does not run.
+	// explained is the reply to an explain: why a job does not run.
 	explained struct {
 		id  string
 		why control.Why
 		err error
 	}
-	// acted is what came of an act.
+	// acted is the result of an act.
 	acted struct {
 		act
 		result control.BulkResult
@@ -51,20 +50,21 @@ type (
 	}
 )
 
-// Effects are what a model wants done. Each is told by one message, but for those that have none
-// to tell.
+// Effects are requests of a model to the shell. The shell reports the result of each effect with one message,
+// except for effects without a result.
 type (
 	effect any
-	// fetch looks at the service.
+	// fetch reads the state of the queue from the service.
 	fetch struct {
 		rows int
 		list listID
 		find string
 		who  bool
 	}
-	// follow reads the output of a job, in place of what was read before; that of none ends it.
+	// follow starts reading the output of a job, and stops reading the previous one. An empty id only stops
+	// reading.
 	follow struct{ followed }
-	// act carries out a verb.
+	// act executes a verb.
 	act struct {
 		verb   *verb
 		ids    []string
@@ -73,59 +73,59 @@ type (
 	explain struct{ id string }
 	edit    struct{ id string }
 	suspend struct{}
-	redraw  struct{} // something else has written to the terminal
+	redraw  struct{} // another program has written to the terminal
 	quit    struct{}
 )
 
-// snapshot is what the service told at one time.
+// snapshot is the state of the queue at one time, as returned by the service.
 type snapshot struct {
-	who       *control.Whoami // nil if it was not asked
+	who       *control.Whoami // nil if it was not fetched
 	screen    control.Screen
-	list      listID // that the others are of
+	list      listID // the list to which the fields below belong
 	queues    []control.QueueView
 	schedules []control.Schedule
-	found     []control.Job // that are called as is looked for
-	more      bool          // queues or schedules
+	found     []control.Job // jobs whose ids match the search text
+	more      bool          // there are more queues or schedules
 }
 
-// model is the screen as values: what is shown follows from the messages that it got. It does
-// nothing by itself; what it wants done it returns.
+// model is the state of the screen as values. The screen depends only on the messages that the model has
+// received. The model has no side effects: update returns them as effects.
 type model struct {
 	width, height int
 	host          string
 	now           time.Time
 	who           control.Whoami
 	got           snapshot
-	heard         time.Time // when that came
+	heard         time.Time // time at which got was received
 	lost          *loss     // nil while the service answers
 	fetching      bool
-	again         bool // something has changed since what is being fetched was asked for
+	again         bool // the state has changed since the pending fetch was sent
 
 	list   listID
 	places [lists]place
-	marked map[string]bool // jobs that a verb is to be carried out on
+	marked map[string]bool // ids of rows to which the next verb applies
 	find   string
 	asks   *question
-	page   *page // on the whole screen, nil for the lists
+	page   *page // covers the whole screen; nil while the lists are shown
 	said   string
-	acts   []act // the first is being carried out, the others wait for that
+	acts   []act // the first one is being executed, the others wait
 	out    output
 }
 
-// loss is a service that does not answer.
+// loss describes a service that does not answer.
 type loss struct {
 	since, next time.Time
 	wait        time.Duration
 	why         string
 }
 
-// place is where a person stands in a list. The id counts; the index is for when that is gone.
+// place is the selection in a list. It follows the id; the index is used when the row with that id is gone.
 type place struct {
 	id            string
 	index, offset int
 }
 
-// newModel is the screen of a service that has told its first snapshot.
+// newModel returns the screen of a service that has returned its first snapshot.
 func newModel(host string, now time.Time, s snapshot) *model {
 	m := &model{host: host, now: now, heard: now, got: s, marked: map[string]bool{}}
 	if s.who != nil {
@@ -134,7 +134,7 @@ func newModel(host string, now time.Time, s snapshot) *model {
 	return m
 }
 
-// update takes a message, and returns what is to be done then.
+// update handles a message and returns the effects that it causes.
 func (m *model) update(msg any) []effect {
 	var todo []effect
 	switch msg := msg.(type) {
@@ -174,7 +174,7 @@ func (m *model) update(msg any) []effect {
 	return append(todo, m.follows()...)
 }
 
-// look asks the service, unless an answer of it is still to come.
+// look requests a fetch, unless a reply is still pending.
 func (m *model) look() []effect {
 	if m.fetching {
 		return nil
@@ -184,14 +184,14 @@ func (m *model) look() []effect {
 	return []effect{fetch{rows: min(max(m.places[m.list].offset+2*rows, leastFetched), mostFetched), list: m.list, find: m.find, who: m.lost != nil}}
 }
 
-// Jobs of each part that are asked for.
+// Minimum and maximum number of jobs of each part to fetch.
 const (
 	leastFetched = 20
 	mostFetched  = 100
 )
 
-// took takes what a look gave. A service that does not answer leaves the picture, and is asked more
-// and more seldom.
+// took handles the reply to a fetch. If the service does not answer, the old state stays on the screen, and
+// the interval between fetches grows.
 func (m *model) took(msg *fetched) []effect {
 	m.fetching = false
 	if msg.err != nil {
@@ -216,8 +216,7 @@ func (m *model) took(msg *fetched) []effect {
 	return nil
 }
 
-// settle keeps the place in the list where it was, whatever has come or gone, and forgets marks of
-// jobs that are gone.
+// settle keeps the selection on its row when rows are added or removed, and scrolls so that it is visible.
 func (m *model) settle() {
 	rows := m.table().rows
 	p := &m.places[m.list]
@@ -247,7 +246,7 @@ func (m *model) settle() {
 	}
 }
 
-// chosen is the row where a person stands, nil if the list is empty.
+// chosen returns the selected row, or nil if the list is empty.
 func (m *model) chosen() *row {
 	rows := m.table().rows
 	if p := m.places[m.list]; p.index < len(rows) {
@@ -256,7 +255,7 @@ func (m *model) chosen() *row {
 	return nil
 }
 
-// job is the newest word on a job, nil if it is in no list that was told.
+// job returns the newest state of a job, or nil if the snapshot does not contain it.
 func (m *model) job(id string) *control.Job {
 	s := &m.got.screen
 	for _, list := range [][]control.ScreenJob{s.Running, s.Dead} {
@@ -276,7 +275,7 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// may reports whether a method is allowed: on what is the user's own, or another's.
+// may reports whether the user may call a method on own objects or, if own is false, on those of other users.
 func (m *model) may(method string, own bool) bool {
 	return m.who.Right.Covers(control.Needs(method, own))
 }
@@ -299,5 +298,5 @@ func (m *model) tellWhy(msg *explained) {
 	m.page = p
 }
 
-// message is an error in one line.
+// message returns an error as one line.
 func message(err error) string { return cli.Shown(cli.Message(err)) }

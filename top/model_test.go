@@ -22,15 +22,15 @@ var update = flag.Bool("update", false, "write the screens")
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	os.Setenv("LC_ALL", "C.UTF-8") // the screens show Unicode
+	os.Setenv("LC_ALL", "C.UTF-8") // makes the screens use Unicode
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// now is when all of this happens.
+// now is the current time in all tests.
 var now = time.Date(2026, 11, 25, 14, 2, 7, 0, time.UTC)
 
-// ago is an instant before that.
+// ago returns the time d before now.
 func ago(d time.Duration) control.Time { return control.Time(queue.MillisOf(now.Add(-d))) }
 
 func job(id string, state queue.State, more func(*control.Job)) control.Job {
@@ -49,7 +49,7 @@ func job(id string, state queue.State, more func(*control.Job)) control.Job {
 	return j
 }
 
-// shown is the snapshot that most tests begin with.
+// shown returns the snapshot with which most tests start.
 func shown(right control.Right) snapshot {
 	s := snapshot{who: &control.Whoami{User: "mira", Right: right}}
 	s.screen = control.Screen{
@@ -69,7 +69,7 @@ func shown(right control.Right) snapshot {
 	return s
 }
 
-// screen is a model in a window, with what it wants done.
+// screen is a model in a window, with the effects that it returned last.
 type screen struct {
 	*testing.T
 	*model
@@ -82,7 +82,7 @@ func newScreen(t *testing.T, right control.Right, width, height int) *screen {
 	return s
 }
 
-// does gives it messages, and takes what it wants done.
+// does sends messages to the model and returns their effects.
 func (s *screen) does(messages ...any) []effect {
 	s.did = nil
 	for _, m := range messages {
@@ -91,7 +91,7 @@ func (s *screen) does(messages ...any) []effect {
 	return s.did
 }
 
-// types presses keys: names with a space between them.
+// types presses keys, given by their names separated by spaces.
 func (s *screen) types(keys string) []effect {
 	s.did = nil
 	for name := range strings.FieldsSeq(keys) {
@@ -104,7 +104,7 @@ func (s *screen) types(keys string) []effect {
 	return s.did
 }
 
-// wants are the verbs that it wants carried out, as "cancel job build,train".
+// wants returns the requested actions, such as "cancel job build,train".
 func (s *screen) wants() (list []string) {
 	for _, e := range s.did {
 		if a, ok := e.(act); ok {
@@ -116,7 +116,8 @@ func (s *screen) wants() (list []string) {
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// lines are what is seen; none is wider than the window, and there are as many as it has.
+// lines returns the displayed lines. It fails the test if there are not as many as the window has, or if one
+// is too wide.
 func (s *screen) lines() []string {
 	s.Helper()
 	lines := strings.Split(colours.ReplaceAllString(s.view(), ""), "\n")
@@ -152,7 +153,7 @@ func (s *screen) sawNot(texts ...string) {
 	}
 }
 
-// look answers what it asked.
+// look answers the model's fetch.
 func (s *screen) look(change func(*snapshot)) []effect {
 	got := shown(s.who.Right)
 	got.who, got.list = nil, s.list
@@ -162,15 +163,15 @@ func (s *screen) look(change func(*snapshot)) []effect {
 	return s.does(fetched{snapshot: got})
 }
 
-// prints has the followed job print something.
+// prints simulates output of the followed job.
 func (s *screen) prints(text string) {
 	s.does(printed{of: s.out.of, text: []piece{{stream: "stdout", at: ago(9 * time.Second), text: text}}})
 }
 
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 
-// The lists, their pages and what is asked are drawn in windows of three sizes as testdata has them, which
-// -update writes.
+// The lists, their pages and questions are drawn in windows of three sizes as in testdata. The flag -update
+// writes testdata.
 func TestScreens(t *testing.T) {
 	scenes := map[string]func(*screen){
 		"running": func(s *screen) { s.prints("one\ntwo\tthree\n\x1b[32mfour\x1b[0m \x1b[2J\n 10 %\r 20 %") },
@@ -229,8 +230,8 @@ func withSchedules(s *snapshot) {
 	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: ago(-13 * time.Hour), User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true, PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
 }
 
-// In any window of 40x10 or more each screen has its lines and no more, and in a smaller one it is said how
-// large it has to be.
+// In any window of at least 40x10, each screen has exactly as many lines as the window. A smaller window says
+// which size is needed.
 func TestAnySize(t *testing.T) {
 	for _, keys := range []string{"", "2", "3", "4", "5", "f", "?", "2 x x c", "2 P", "/"} {
 		s := newScreen(t, control.Admin, 80, 24)
@@ -258,7 +259,8 @@ func TestAnySize(t *testing.T) {
 	}
 }
 
-// Each key wants what it says, of the chosen row or of those that are marked, after what is to be asked.
+// Each key requests its action for the selected row or for the marked rows, after a confirmation if it needs
+// one.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
 		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"}, {"c enter", ""}, {"p y", "pause job build"}, {"j p y", "resume job train"},
@@ -312,7 +314,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// What is looked for among the rows is also asked of the service, which has more.
+// A search also asks the service, which has more rows than the screen.
 func TestFindAsksTheService(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.look(nil)
@@ -338,7 +340,7 @@ func TestFindAsksTheService(t *testing.T) {
 	s.sawNot("○ plan")
 }
 
-// What is pasted answers a question, and is no key.
+// Pasted text answers a question, but is not handled as key presses.
 func TestPastedTextIsNoKey(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	if s.does(pasted{"cy"}, pasted{"q"}); len(s.did) != 0 {
@@ -354,7 +356,7 @@ func TestPastedTextIsNoKey(t *testing.T) {
 	s.sawNot("next")
 }
 
-// What the user may not do is not offered, and does nothing.
+// Actions without the required right are not offered, and their keys do nothing.
 func TestOnlyWhatMayBeDoneIsOffered(t *testing.T) {
 	keys := []string{"c", "r", "p", "h", "e", "P", "+", "-"}
 	for _, list := range []string{"1", "2", "3"} {
@@ -373,7 +375,7 @@ func TestOnlyWhatMayBeDoneIsOffered(t *testing.T) {
 	s := newScreen(t, control.Submit, 200, 24)
 	s.sees("c cancel", "p pause")
 	s.sawNot("+ -")
-	s.types("j") // ada's
+	s.types("j") // a job of the user ada
 	s.sawNot("c cancel", "f follow")
 	s.sees("you may not read the output of this job")
 	s = newScreen(t, control.Operate, 200, 24)
@@ -381,7 +383,7 @@ func TestOnlyWhatMayBeDoneIsOffered(t *testing.T) {
 	s.sees("c cancel", "p resume", "f follow", "+ - workers")
 }
 
-// The chosen row stays chosen, whatever comes before it or goes.
+// The selected row stays selected when rows before it are added or removed.
 func TestChosenRowStays(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.types("2 j j")
@@ -433,7 +435,7 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	}
 }
 
-// The output of the chosen job is read, and that of no other; each is read again once its job begins anew.
+// Only the output of the selected job is read. It is read again when the job starts a new attempt.
 func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	reads := func() (list []string) {
@@ -522,8 +524,9 @@ func TestPageScrolls(t *testing.T) {
 	}
 }
 
-// There is one look at a time, and with a service that does not answer they become rare, up to 30 s; the picture
-// stays, with since when, and all goes on once it answers.
+// Only one fetch is pending at a time. If the service does not answer, the interval between fetches grows to
+// 30 s. The old state stays on the screen, with the time of the last answer. Everything resumes when the
+// service answers.
 func TestLostService(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	at := now
@@ -580,5 +583,5 @@ func TestLostService(t *testing.T) {
 	fail()
 	who := control.Whoami{User: "mira", Right: control.Read}
 	s.does(fetched{snapshot: snapshot{screen: s.got.screen, who: &who}})
-	s.sawNot("no answer", "c cancel") // the right may have been taken away meanwhile
+	s.sawNot("no answer", "c cancel") // the user may have lost the right in the meantime
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// What is kept of an output.
+// Limits of the output that is kept.
 const (
-	shortOutput = 50      // lines, below the lists
-	wholeOutput = 5000    // lines, on the whole screen
-	longestLine = 4 << 10 // bytes; the rest of a longer one is left out
+	shortOutput = 50      // lines below the lists
+	wholeOutput = 5000    // lines on a full-screen page
+	longestLine = 4 << 10 // bytes of a line; the rest of a longer line is dropped
 )
 
-// followed names an output: that of the attempt of a job which began then. It is none without an id.
+// followed identifies the output of the attempt of a job that began at since. An empty id means no output.
 type followed struct {
 	id    string
 	since control.Time
-	runs  bool // more may come
+	runs  bool // more output may follow
 	lines int
 }
 
@@ -30,28 +30,28 @@ type piece struct {
 	stream string
 	at     control.Time
 	text   string
-	tty    bool // it comes from a terminal
-	gap    bool // it replaces output that cannot be read
+	tty    bool // output from a terminal
+	gap    bool // a note that replaces output that cannot be read
 }
 
-// line is one line of an output, as it is shown.
+// line is one line of an output as it is displayed.
 type line struct {
 	at   control.Time
 	text string
 }
 
-// output is the end of the output of a job.
+// output holds the last lines of a job's output.
 type output struct {
 	of     followed
 	lines  []line
-	parts  [2]line           // of lines that are not whole, of standard output and standard error
-	tty    termtext.Renderer // of output that comes from a terminal, which is read from its last lines on
+	parts  [2]line           // unfinished lines of standard output and standard error
+	tty    termtext.Renderer // renders output from a terminal, of which only the last lines are read
 	ended  bool
-	broken bool   // the service went away meanwhile
-	why    string // there is none
+	broken bool   // the connection to the service was lost during the read
+	why    string // why the output cannot be read
 }
 
-// add adds what was printed.
+// add appends output.
 func (o *output) add(p *printed) {
 	for i := range p.text {
 		one := &p.text[i]
@@ -69,7 +69,7 @@ func (o *output) add(p *printed) {
 		case one.gap && part.text != "":
 			shown = "\n" + shown
 		case one.tty:
-			part.text = "" // which it makes again
+			part.text = "" // Write returns the unfinished line again
 			shown = o.tty.Write(shown) + o.tty.Line()
 		}
 		for text := range strings.SplitAfterSeq(shown, "\n") {
@@ -101,7 +101,7 @@ func (o *output) add(p *printed) {
 	}
 }
 
-// shown is all lines, also those that are not whole yet.
+// shown returns all lines, including unfinished ones.
 func (o *output) shown() []line {
 	list := o.lines
 	for _, part := range o.parts {
@@ -112,10 +112,10 @@ func (o *output) shown() []line {
 	return list
 }
 
-// follows begins to read the output that is shown now, if that is another one.
+// follows starts reading the output that is now displayed, if it has changed.
 func (m *model) follows() []effect {
 	if m.lost != nil {
-		return nil // what is shown stays
+		return nil // keep the displayed output
 	}
 	want := m.shownOutput()
 	if want == m.out.of {
@@ -125,11 +125,11 @@ func (m *model) follows() []effect {
 	return []effect{follow{want}}
 }
 
-// shownOutput is the output that is to be seen.
+// shownOutput returns which output is displayed.
 func (m *model) shownOutput() followed {
 	if m.page != nil {
 		if m.page.job == nil {
-			return m.out.of // it is read on behind the page
+			return m.out.of // continue reading it behind the page
 		}
 		return outputOf(m.page.job, wholeOutput)
 	}
@@ -140,7 +140,7 @@ func (m *model) shownOutput() followed {
 	return outputOf(r.job, shortOutput)
 }
 
-// outputOf is the output of a job, none before its first attempt.
+// outputOf returns the output of a job. A job without an attempt has none.
 func outputOf(j *control.Job, lines int) followed {
 	if j.StartedAt == 0 && j.Attempts == 0 {
 		return followed{}

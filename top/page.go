@@ -5,16 +5,16 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// page is text on the whole screen: that of paragraphs, or the output of a job.
+// page is text on the full screen: either paragraphs or the output of a job.
 type page struct {
 	title      string
 	paragraphs []string
 	job        *control.Job
-	top        int  // the first line that is shown
-	end        bool // the last line stays in sight
+	top        int  // index of the first visible line
+	end        bool // scroll to the end when output is added
 }
 
-// lines are the page, in a window of a width.
+// lines returns the lines of the page, wrapped to the window's width.
 func (p *page) lines(m *model) (list []string) {
 	if p.job == nil {
 		for _, text := range p.paragraphs {
@@ -31,7 +31,7 @@ func (p *page) lines(m *model) (list []string) {
 	return list
 }
 
-// settle keeps the page within its lines, and knows the job as it is now.
+// settle keeps the scroll position within the page and updates its job.
 func (p *page) settle(m *model) {
 	if p.job != nil {
 		if j := m.job(p.job.ID); j != nil {
@@ -45,10 +45,10 @@ func (p *page) settle(m *model) {
 	p.top = max(min(p.top, last), 0)
 }
 
-// pageRows is how many lines of a page are shown: all but its title and the keys.
+// pageRows returns the number of visible lines of a page: all except the title and the keys.
 func (m *model) pageRows() int { return m.height - 2 }
 
-// turn takes a key on a page.
+// turn handles a key on a page.
 func (m *model) turn(k key) []effect {
 	p := m.page
 	by := 0

@@ -1,4 +1,7 @@
-// Package top is a live screen of a queue in a terminal, from which its jobs are controlled.
+// Package top shows a live screen of a queue in a terminal, from which the user controls jobs.
+//
+// The model in model.go decides what happens and is pure. The shell in this file does what the model returns,
+// and runs on Bubble Tea. Start with Run.
 package top
 
 import (
@@ -23,48 +26,49 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Options are how the screen reaches a queue, and what is handed to it.
-// See docs/decisions/0092.
+// Options say how the screen reaches a queue and the terminal. See docs/decisions/0092.
 type Options struct {
-	// Connect makes a client of the queue; each is closed by the screen.
+	// Connect returns a client of the queue. The screen closes each client.
 	Connect func() Client
-	// Edit has a person edit a job in the terminal, which is theirs meanwhile.
+	// Edit lets the user edit a job. It has exclusive use of the terminal while it runs.
 	Edit func(ctx context.Context, id string) error
-	// Explain adds to an error what a person can do about it.
+	// Explain adds to an error what the user can do about it.
 	Explain func(error) error
-	Host    string // the machine's name
+	Host    string // the machine's host name
 	In, Out *os.File
 }
 
-// Client is a queue that is asked by one caller.
+// Client is a connection to a queue for one caller.
 type Client interface {
 	control.API
 	Close() error
 }
 
-// Bounds of calls.
+// Time limits and intervals of requests.
 const (
 	lookWithin = 10 * time.Second
-	actWithin  = 5 * time.Minute        // a job that is ended has its time to end by itself
-	restFor    = 100 * time.Millisecond // before another output is read: keys may be held down
-	printEvery = 100 * time.Millisecond // what is printed is shown
+	actWithin  = 5 * time.Minute // includes the time that a cancelled job has to end
+	// Delay before another job's output is read, since a key may be held down.
+	restFor    = 100 * time.Millisecond
+	printEvery = 100 * time.Millisecond // interval at which new output is displayed
 )
 
-// framesPerSecond is how often the terminal is written to, at most.
+// framesPerSecond is the maximum rate of writes to the terminal.
 const framesPerSecond = 20
 
-// Run shows the screen until a person leaves it, the program is told to end or ctx ends, which is no error. The
-// terminal is then as it was before, also after a panic. A service that does not answer at first is an error; one
-// that goes away later is waited for.
+// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. None of these
+// is an error. Run restores the terminal, even after a panic. If the service does not answer at first, Run
+// returns an error; if it stops answering later, Run waits for it.
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return run(ctx, o, append(terminalOptions(o.Out), tea.WithInput(o.In))...)
 }
 
-// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first screen by the size that the
-// terminal reports, before any filter sees it. A terminal that reports more than the bounds is therefore passed as a
-// plain writer of the largest size; measure notices when its size changes.
+// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first screen from
+// the size that the terminal reports, before any filter sees the size. A terminal that reports a size beyond
+// the limits is therefore passed as a plain writer of the largest allowed size. measure detects when the size
+// changes.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
 	if bounded := bound(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
@@ -76,13 +80,13 @@ func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	return []tea.ProgramOption{tea.WithOutput(terminal)}
 }
 
-// bound limits the size of a terminal to what a screen can have.
+// bound limits the size of a terminal to the maximum size of a screen.
 func bound(width, height int) tea.WindowSizeMsg {
 	width = min(width, mostWidth)
 	return tea.WindowSizeMsg{Width: width, Height: min(height, mostHeight, mostCells/max(width, 1))}
 }
 
-// boundSize limits the sizes that Bubble Tea reports, before its renderer allocates by them.
+// boundSize limits the sizes that Bubble Tea reports, before its renderer allocates memory for them.
 func boundSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
 		return bound(size.Width, size.Height)
@@ -92,7 +96,7 @@ func boundSize(_ tea.Model, msg tea.Msg) tea.Msg {
 
 func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what is asked yet is given up
+	defer cancel() // cancels pending requests
 	s := &shell{ctx: ctx, opt: o, api: o.Connect(), unfollow: func() {}}
 	defer s.api.Close()
 	first := s.fetch(fetch{rows: leastFetched, who: true})
@@ -104,32 +108,33 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler()}, more...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
-	s.editors.Wait() // one that runs yet is ended with ctx
+	s.editors.Wait() // ctx has ended any running editor
 	if errors.Is(err, tea.ErrInterrupted) || ended {
 		return nil
 	}
 	return err
 }
 
-// shell carries out what the model wants, and tells it what came of that.
+// shell executes the model's effects and sends it the results.
 type shell struct {
 	ctx      context.Context
 	opt      Options
 	api      Client
 	m        *model
-	size     tea.WindowSizeMsg // the terminal's size, within the bounds
-	reader   *reader           // of the output that is followed, nil for none
+	size     tea.WindowSizeMsg // the terminal's size, within the limits
+	reader   *reader           // reader of the followed output; nil if none is followed
 	unfollow func()
 	editors  sync.WaitGroup
 	editing  atomic.Bool
-	edited   atomic.Int64 // when an editor has ended last, in nanoseconds since 1970
+	edited   atomic.Int64 // when the last editor ended, in nanoseconds since 1970
 }
 
-// theirsFor is how long after the end of an editor a signal may still be one that a key in it has sent.
+// theirsFor is how long after the end of an editor a SIGINT is still attributed to a key pressed in the
+// editor.
 const theirsFor = time.Second
 
-// interrupted ends the program by SIGINT, but for those of Ctrl-C in an editor: they go to all that have the terminal,
-// and this program may hear of one once the editor has ended by it.
+// interrupted ends the program on SIGINT, except for a Ctrl-C in an editor. The terminal sends that signal to
+// all processes in the foreground, and this program may handle it only after the signal has ended the editor.
 func (s *shell) interrupted(ctx context.Context, end func()) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt)
@@ -146,7 +151,7 @@ func (s *shell) interrupted(ctx context.Context, end func()) {
 	}
 }
 
-// edit has a person edit a job, in the terminal.
+// edit lets the user edit a job in the terminal.
 func (s *shell) edit(id string) error {
 	s.editors.Add(1)
 	defer s.editors.Done()
@@ -158,10 +163,10 @@ func (s *shell) edit(id string) error {
 	return s.opt.Edit(s.ctx, id)
 }
 
-// Init begins the clock.
+// Init starts the clock.
 func (s *shell) Init() tea.Cmd { return s.clock() }
 
-// clock ticks as seconds begin.
+// clock sends a tick at each full second.
 func (s *shell) clock() tea.Cmd {
 	return tea.Every(time.Second, func(now time.Time) tea.Msg { return tick{now} })
 }
@@ -173,7 +178,7 @@ func (s *shell) View() tea.View {
 	return v
 }
 
-// Update gives the model what has happened.
+// Update passes a message to the model and executes its effects.
 func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var commands []tea.Cmd
 	var own any = msg
@@ -183,7 +188,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		own = size{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
 		own = key{msg.Keystroke(), msg.Text}
-		if len(msg.Text) > 0 && msg.Text != " " { // by what it types, not by how
+		if len(msg.Text) > 0 && msg.Text != " " { // identified by the typed text, not by the key combination
 			own = key{msg.Text, msg.Text}
 		}
 	case tea.PasteMsg:
@@ -203,7 +208,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, tea.Batch(commands...)
 }
 
-// measure returns the size of the terminal if it is not the one that Bubble Tea reported last.
+// measure returns the size of the terminal if it differs from the size that Bubble Tea reported last.
 func (s *shell) measure() tea.Msg {
 	if s.opt.Out == nil {
 		return nil
@@ -215,7 +220,7 @@ func (s *shell) measure() tea.Msg {
 	return nil
 }
 
-// perform is the command for what the model wants.
+// perform returns the command that executes an effect.
 func (s *shell) perform(e effect) tea.Cmd {
 	switch e := e.(type) {
 	case fetch:
@@ -238,17 +243,17 @@ func (s *shell) perform(e effect) tea.Cmd {
 	panic(fmt.Sprintf("top: unknown effect %T", e))
 }
 
-// inFront is what has the terminal for a while.
+// inFront is a function that has exclusive use of the terminal while it runs.
 type inFront func() error
 
-// Run does it. It has the terminal's streams already.
+// Run calls the function, which uses the terminal's streams directly.
 func (f inFront) Run() error { return f() }
 
 func (inFront) SetStdin(io.Reader)  {}
 func (inFront) SetStdout(io.Writer) {}
 func (inFront) SetStderr(io.Writer) {}
 
-// asked has one client of the queue for one request.
+// asked sends one request with its own client.
 func asked[R any](s *shell, within time.Duration, ask func(context.Context, Client) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, within)
 	defer cancel()
@@ -258,7 +263,7 @@ func asked[R any](s *shell, within time.Duration, ask func(context.Context, Clie
 	return r, s.explained(err)
 }
 
-// explained is an error for a person.
+// explained returns an error with advice for the user.
 func (s *shell) explained(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service does not answer")
@@ -281,7 +286,7 @@ func (s *shell) explain(e explain) explained {
 	return explained{e.id, why, err}
 }
 
-// fetch looks at the queue. A client whose answer did not come in time is not used any more.
+// fetch reads the state of the queue. After an error, such as a timeout, it closes the client's connection.
 func (s *shell) fetch(f fetch) fetched {
 	ctx, cancel := context.WithTimeout(s.ctx, lookWithin)
 	defer cancel()
@@ -322,7 +327,7 @@ func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err 
 			p.State = append(p.State, state.String())
 		}
 		page, err := api.List(ctx, p)
-		if errors.Is(err, queue.ErrInvalid) { // no id can be like that, but a command may
+		if errors.Is(err, queue.ErrInvalid) { // no id can match, but a command may
 			err = nil
 		}
 		s.found = page.Jobs
@@ -331,7 +336,7 @@ func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err 
 	return s, nil
 }
 
-// follow reads an output in place of the one that was read before.
+// follow starts reading an output and stops reading the previous one.
 func (s *shell) follow(f follow) tea.Cmd {
 	s.unfollow()
 	s.unfollow, s.reader = func() {}, nil
@@ -356,23 +361,24 @@ func (s *shell) follow(f follow) tea.Cmd {
 	})
 }
 
-// mostUnread bounds what was printed and is not shown yet, in bytes: of more, the last is shown.
+// mostUnread is the maximum number of bytes of output that wait to be displayed. If there are more, the
+// oldest are dropped.
 const mostUnread = 1 << 20
 
-// reader gathers what a job prints, so that one that prints a lot is shown now and then.
+// reader collects a job's output, so that frequent output is displayed in larger pieces.
 type reader struct {
 	of   followed
 	ctx  context.Context
-	news chan struct{} // there is something
+	news chan struct{} // wake-up: there is output, or the end
 
 	mu    sync.Mutex
 	text  []piece // guarded by mu
-	size  int     // of text, in bytes; guarded by mu
+	size  int     // bytes in text; guarded by mu
 	ended bool    // guarded by mu
 	err   error   // guarded by mu
 }
 
-// take takes a piece of the stream.
+// take adds a piece of the stream.
 func (r *reader) take(p control.Piece) error {
 	r.mu.Lock()
 	text, gap := p.String(), p.Gap()
@@ -391,7 +397,7 @@ func (r *reader) take(p control.Piece) error {
 	return nil
 }
 
-// finish notes that nothing more comes.
+// finish records the end of the stream.
 func (r *reader) finish(err error) {
 	r.mu.Lock()
 	r.ended, r.err = true, err
@@ -402,18 +408,18 @@ func (r *reader) finish(err error) {
 func (r *reader) ring() {
 	select {
 	case r.news <- struct{}{}:
-	default: // it rings already
+	default: // already signalled
 	}
 }
 
-// next waits for what is printed next.
+// next waits for output and returns it as a message.
 func (r *reader) next() tea.Msg {
 	select {
 	case <-r.news:
 	case <-r.ctx.Done():
 		return nil
 	}
-	select { // more may come at once
+	select { // more output may follow immediately
 	case <-time.After(printEvery):
 	case <-r.ctx.Done():
 		return nil

@@ -18,16 +18,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is a queue with one job that runs. What it is asked for else panics.
+// fake is a queue with one running job. Unexpected calls panic.
 type fake struct {
 	control.API
 
-	looked func(n int) error                   // the nth time
-	logs   func(context.Context, string) error // of a job
+	looked func(n int) error                   // called at the nth fetch
+	logs   func(context.Context, string) error // called for the output of a job
 	rights control.Right
 
 	looks atomic.Int64
-	open  sync.WaitGroup // clients
+	open  sync.WaitGroup // counts open clients
 }
 
 func (f *fake) connect() Client {
@@ -57,7 +57,7 @@ func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) e
 	return control.LogsEnd{}, f.logs(ctx, string(p.ID))
 }
 
-// runsOn shows a fake until it ends, and returns what was written to the terminal.
+// runsOn runs the screen with a fake until it ends, and returns the text written to the terminal.
 func runsOn(f *fake, keys io.Reader) (string, error) {
 	var out bytes.Buffer
 	o := Options{Connect: f.connect, Explain: func(err error) error { return err }}
@@ -65,10 +65,10 @@ func runsOn(f *fake, keys io.Reader) (string, error) {
 	return out.String(), err
 }
 
-// Also a panic leaves the other screen and shows the cursor again.
+// Even after a panic, the alternate screen is left and the cursor is visible again.
 func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	f := &fake{rights: control.Read, looked: func(n int) error {
-		if n > 2 { // the screen has been shown for a second
+		if n > 2 { // the screen has been displayed for a second
 			panic("a mistake")
 		}
 		return nil
@@ -85,7 +85,7 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	}
 }
 
-// A service that refuses the first look is an error, before the terminal is touched.
+// If the service rejects the first fetch, Run returns an error before it writes to the terminal.
 func TestRefusedAtFirst(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
 	f := &fake{looked: func(int) error { return refusal }}
@@ -94,7 +94,7 @@ func TestRefusedAtFirst(t *testing.T) {
 	}
 }
 
-// The output of one job is read at a time, and each connection is closed.
+// Only one job's output is read at a time, and each connection is closed.
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
@@ -128,14 +128,14 @@ func TestOneOutputIsRead(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	f.open.Wait() // or the test lasts too long
+	f.open.Wait() // otherwise the test times out
 	first, second := event{"begins", "build"}, event{"begins", "train"}
 	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) || got[3] != (event{"ends", "train"}) {
 		t.Errorf("it read %v", got)
 	}
 }
 
-// Of what is printed faster than it is shown the end is kept.
+// If output arrives faster than it is displayed, the newest part is kept.
 func TestFloodIsBounded(t *testing.T) {
 	r := &reader{ctx: t.Context(), news: make(chan struct{}, 1)}
 	for range 100 {

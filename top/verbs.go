@@ -13,19 +13,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// verb is what a key does to rows, or to the service.
+// verb is the action of a key on rows or on the service.
 type verb struct {
 	key, name string
-	of        string // what it is done to
-	done      string // what is said of that then
-	method    string // whose right it needs
+	of        string // kind of object that it acts on
+	done      string // word for the result
+	method    string // API method whose right is required
 	takes     func(*row) bool
-	asks      bool // before it is done
-	number    bool // which it asks for
+	asks      bool // it must be confirmed first
+	number    bool // it asks for a number first
 	do        func(context.Context, control.API, *act) (control.BulkResult, error)
 }
 
-// verbs is the table of them. Of those with one key the first is meant that takes the row.
+// verbs returns the table of actions on rows. If several have the same key, the first that applies to the row
+// is used.
 func verbs() []verb {
 	return []verb{
 		{key: "r", name: "retry", of: "job", done: "pending again", method: "retry", takes: inStates(queue.VerbRetry.Takes()...), asks: true,
@@ -73,7 +74,7 @@ func verbs() []verb {
 	}
 }
 
-// scaling are the verbs on workers, which need no row.
+// scaling returns the actions on workers, which need no row.
 func scaling() []verb {
 	return []verb{
 		{key: "+", name: "add a worker", method: "worker.start",
@@ -83,7 +84,8 @@ func scaling() []verb {
 			}},
 		{key: "-", name: "remove a worker", method: "worker.scale",
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
-				st, err := api.Status(ctx, control.Nothing{}) // the picture may be older than the last key
+				// The displayed number may be older than the last key.
+				st, err := api.Status(ctx, control.Nothing{})
 				if err == nil {
 					_, err = api.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
 				}
@@ -98,7 +100,7 @@ func inStates(states ...queue.State) func(*row) bool {
 	}
 }
 
-// runs takes jobs that run: those that stand still, or the others.
+// runs returns a filter for running jobs that are paused, or for those that are not.
 func runs(paused bool) func(*row) bool {
 	return func(r *row) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
@@ -111,7 +113,7 @@ func onJobs(method func(control.API, context.Context, control.Selection) (contro
 	}
 }
 
-// onNames carries something out on one after the other, until it is refused.
+// onNames returns an action that calls a method for each name in turn, and stops at the first error.
 func onNames(method func(context.Context, control.API, string) error) func(context.Context, control.API, *act) (control.BulkResult, error) {
 	return func(ctx context.Context, api control.API, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
@@ -126,7 +128,7 @@ func onNames(method func(context.Context, control.API, string) error) func(conte
 
 func (a *act) selection() control.Selection { return control.Selection{IDs: a.ids} }
 
-// about names what an act is about: how many, and the first of them.
+// about describes the objects of an action: their number, and the first few names.
 func (a *act) about() string {
 	switch n := len(a.ids); n {
 	case 0:
@@ -142,10 +144,10 @@ func (a *act) about() string {
 	}
 }
 
-// namedMost is how many of several are named.
+// namedMost is the maximum number of names in such a description.
 const namedMost = 3
 
-// text is what came of an act: the first refusal, or else what was done.
+// text returns the result of an action: the first rejected object, or else what was done.
 func (a *acted) text() string {
 	done := act{verb: a.verb, ids: a.result.Done}
 	switch {
@@ -167,7 +169,7 @@ func (a *acted) text() string {
 	return a.verb.name
 }
 
-// offered is the verb that a key means here, if the user may.
+// offered returns the action of a key in the current state, or nil if the user may not use any.
 func (m *model) offered(name string) *verb {
 	if r := m.chosen(); r != nil {
 		for _, v := range verbs() {
@@ -194,8 +196,8 @@ func (m *model) ownsRow(r *row) bool {
 	return true
 }
 
-// begin carries a verb out on the marked rows of the list, or on the chosen one, after it has asked for what
-// is not clear yet.
+// begin starts an action on the marked rows or, if none is marked, on the selected row. It first asks for a
+// confirmation or a number if the action needs that.
 func (m *model) begin(v *verb) []effect {
 	a := act{verb: v}
 	if v.takes != nil {
@@ -219,10 +221,10 @@ func (m *model) begin(v *verb) []effect {
 	return m.carryOut(a)
 }
 
-// mostActs is how many acts are under way or wait for that: a key may be held down.
+// mostActs is the maximum number of running and waiting actions. A key may be held down.
 const mostActs = 8
 
-// carryOut carries an act out after those that were asked for before, one at a time.
+// carryOut queues an action. Actions are executed one at a time.
 func (m *model) carryOut(a act) []effect {
 	if len(m.acts) == mostActs {
 		m.said = "too many actions pending; wait until the service has answered"
@@ -235,7 +237,7 @@ func (m *model) carryOut(a act) []effect {
 	return m.nextAct()
 }
 
-// nextAct begins the first of the acts, if there is one.
+// nextAct returns the first queued action as an effect, if there is one.
 func (m *model) nextAct() []effect {
 	if len(m.acts) == 0 {
 		return nil
@@ -243,7 +245,8 @@ func (m *model) nextAct() []effect {
 	return []effect{m.acts[0]}
 }
 
-// ended notes what came of an act, and begins the next one. The picture is old now.
+// ended handles the result of an action and starts the next one. It also requests a fetch, since the
+// displayed state is outdated.
 func (m *model) ended(msg *acted) []effect {
 	m.acts, m.said = m.acts[1:], msg.text()
 	todo := m.nextAct()
@@ -251,7 +254,7 @@ func (m *model) ended(msg *acted) []effect {
 	return append(todo, m.look()...)
 }
 
-// isAway reports whether an error is that of a service that does not answer.
+// isAway reports whether an error means that the service does not answer.
 func isAway(err error) bool {
 	return errors.Is(err, queue.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }

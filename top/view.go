@@ -11,24 +11,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Sizes of windows.
+// Sizes of windows, in columns and lines.
 const (
 	leastWidth  = 40 // smaller windows show only a message
 	leastHeight = 10
-	lowWindow   = 16   // height below which empty lines, heads and output are left out
-	mostWidth   = 1000 // the screen takes memory in proportion to the size, so a larger one is not believed
+	lowWindow   = 16   // height below which empty lines, headings and output are left out
+	mostWidth   = 1000 // the screen uses memory in proportion to its size, so larger sizes are reduced
 	mostHeight  = 500
-	mostCells   = 1 << 17 // width times height; such a screen takes about 40 MiB
+	mostCells   = 1 << 17 // width times height; a screen of that size uses about 40 MiB
 )
 
-// How texts are painted: parameters of a colour, or of what is no colour.
+// SGR parameters of the colours and styles.
 const (
 	bold  = "1"
 	faint = "2"
 	amber = "33"
 )
 
-// uncoloured finds what painted has added.
+// uncoloured matches the escape sequences that painted adds.
 var uncoloured = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func painted(text, as string) string {
@@ -38,26 +38,26 @@ func painted(text, as string) string {
 	return "\x1b[" + as + "m" + text + "\x1b[0m"
 }
 
-// tooSmall reports whether the window has no room for the screen.
+// tooSmall reports whether the window is too small for the screen.
 func (m *model) tooSmall() bool { return m.width < leastWidth || m.height < leastHeight }
 
-// heights are how many lines the list has, its head and the line of what is missing among them, and the output
-// below, its title among them.
+// heights returns the heights of the list and of the output pane below. The list includes its heading and the
+// line about rows that are not shown. The pane includes its title.
 func (m *model) heights() (list, output int) {
 	foot := len(m.foot())
 	if m.height < lowWindow {
-		return max(m.height-2-foot, 1), 0 // two lines above
+		return max(m.height-2-foot, 1), 0 // two lines are above the list
 	}
-	body := m.height - aboveLists - 1 - foot // the one names the lists
+	body := m.height - aboveLists - 1 - foot // one line names the lists
 	output = max(body/3, leastOutput)
 	return body - output, output
 }
 
-// leastOutput is how many lines the output has, where it is shown: an empty one, its title, and its end.
+// leastOutput is the minimum height of the output pane: an empty line, the title and two lines of output.
 const leastOutput = 4
 
-// room is whether the list has a head, and how many rows it shows. One line more tells of those that are not
-// shown.
+// room reports whether the list has a heading, and how many rows it shows. One more line says how many rows
+// are not shown.
 func (m *model) room() (head bool, rows int) {
 	list, output := m.heights()
 	if head = output > 0; head {
@@ -66,10 +66,10 @@ func (m *model) room() (head bool, rows int) {
 	return head, max(list-1, 1)
 }
 
-// view is the whole screen: as many lines as the window has, none of them wider.
+// view returns the whole screen. It has exactly as many lines as the window, and no line is wider.
 func (m *model) view() string {
 	if m.width == 0 {
-		return "" // it is not known yet
+		return "" // the size is not known yet
 	}
 	if m.tooSmall() {
 		return strings.Join(cli.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", leastWidth, leastHeight, m.width, m.height)), "\n")
@@ -94,7 +94,7 @@ func (m *model) view() string {
 	return strings.Join(append(lines, foot...), "\n")
 }
 
-// lossLine says that the service does not answer, and since when.
+// lossLine returns the line that says since when the service has not answered.
 func (m *model) lossLine() string {
 	again := "retrying now"
 	if wait := m.lost.next.Sub(m.now); wait > 0 && !m.fetching {
@@ -103,7 +103,8 @@ func (m *model) lossLine() string {
 	return cli.Cut("no answer since "+m.lost.since.Format("15:04:05")+", "+again+": "+m.lost.why, m.width)
 }
 
-// between puts a text at the left of a line and another one at its right; the left one is cut.
+// between returns a line with one text at the left and one at the right. The left text is shortened if
+// needed.
 func (m *model) between(left, right string) string {
 	left = cli.Cut(left, m.width-cli.Room(right)-1)
 	return left + strings.Repeat(" ", m.width-cli.Room(left)-cli.Room(right)) + right
@@ -125,12 +126,12 @@ func (m *model) listView() []string {
 	return lines
 }
 
-// aboveLists is how many lines stand above the lists, where there is room: the verdict, and how many jobs
-// are in each state.
+// aboveLists is the number of lines above the lists in windows that are high enough: the verdict and the
+// number of jobs in each state.
 const aboveLists = 3
 
-// verdict returns the lines above the lists: the status line and, if whole is set, the counts. The clock is at the right
-// end of the first line that has room for it.
+// verdict returns the lines above the lists: the status line and, if whole is set, the counts. The clock is
+// at the right end of the first line that has room for it.
 func (m *model) verdict(whole bool) []string {
 	words := m.words()
 	level, text, colour := words.Verdict()
@@ -148,7 +149,7 @@ func (m *model) verdict(whole bool) []string {
 	return lines
 }
 
-// tabs names the lists, the chosen one in brackets, with how many jobs they are of.
+// tabs returns the names of the lists, with the current one in brackets, and their numbers of jobs.
 func (m *model) tabs() string {
 	var b strings.Builder
 	for id, l := range listings() {
@@ -168,7 +169,7 @@ func (m *model) tabs() string {
 	return cli.Cut(strings.TrimRight(b.String(), " "), m.width)
 }
 
-// tableView is the chosen list, and a line that tells what is not shown of it.
+// tableView returns the lines of the current list, and a line about the rows that are not shown.
 func (m *model) tableView(head bool, most int) (lines []string) {
 	t := m.table()
 	p := m.places[m.list]
@@ -184,7 +185,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		empty := listings()[m.list].empty
 		if m.find != "" {
 			empty = "no match for " + cli.Shown(m.find)
-			if t.more != 0 { // rows that were not fetched
+			if t.more != 0 { // some rows were not fetched
 				empty = "no match for " + cli.Shown(m.find) + " in the rows shown; all: " + t.all
 			}
 		}
@@ -215,7 +216,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	return lines
 }
 
-// moreText tells what is not shown of a list.
+// moreText describes the rows of a list that are not shown.
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.find != "" {
@@ -238,7 +239,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	return strings.Join(parts, ", ")
 }
 
-// outputView is what the chosen row is about: a job with the end of its output.
+// outputView returns the pane about the selected job, with the last lines of its output.
 func (m *model) outputView(height int) []string {
 	r := m.chosen()
 	if r == nil || r.job == nil {
@@ -252,7 +253,7 @@ func (m *model) outputView(height int) []string {
 	case m.out.why != "" && m.out.of.id == r.job.ID:
 		return append(lines, cli.Cut("  "+m.out.why, m.width))
 	}
-	if m.out.of.id != r.job.ID { // that of a job which was chosen before the service was lost
+	if m.out.of.id != r.job.ID { // the output of a job that was selected before the connection was lost
 		return lines
 	}
 	list := m.out.shown()
@@ -262,7 +263,7 @@ func (m *model) outputView(height int) []string {
 	return lines
 }
 
-// timed is a line of output, after its time where there is room for that.
+// timed returns a line of output, preceded by its time in wide windows.
 func (m *model) timed(l line) string {
 	if m.width < narrowWindow || l.at == 0 {
 		return l.text
@@ -270,7 +271,7 @@ func (m *model) timed(l line) string {
 	return painted(queue.Millis(l.at).Time().In(m.now.Location()).Format("15:04:05"), faint) + " " + l.text
 }
 
-// jobLine is one job in a line: how it is, and how far.
+// jobLine describes a job's state and progress in one line.
 func (m *model) jobLine(j *control.Job) string {
 	mark, colour := cli.Marked(j)
 	text := cli.Shown(cli.Standing(j))
@@ -292,7 +293,7 @@ func (m *model) jobLine(j *control.Job) string {
 	return painted(cli.Shown(mark), colour) + " " + text + "  " + painted(cli.Shown(cli.Title(j)), faint)
 }
 
-// pageView is the page that is on the whole screen.
+// pageView returns the lines of a full-screen page.
 func (m *model) pageView() []string {
 	p := m.page
 	title := painted(cli.Cut(p.title, m.width), bold)
@@ -303,10 +304,10 @@ func (m *model) pageView() []string {
 	return append([]string{title}, lines[min(p.top, len(lines)):min(p.top+m.pageRows(), len(lines))]...)
 }
 
-// mostFoot is how many lines a question, or what came of a key, has at most.
+// mostFoot is the maximum number of lines of a question or message at the bottom.
 const mostFoot = 3
 
-// foot are the last lines: a question, what came of the last key, or the keys.
+// foot returns the last lines of the screen: a question, a message about the last key, or the keys.
 func (m *model) foot() []string {
 	text, as := "", ""
 	switch {
@@ -331,7 +332,7 @@ func (m *model) foot() []string {
 	return lines
 }
 
-// keys are the keys that are offered, as many as there is room for before the last ones.
+// keys returns a line with the keys. The last keys are always shown, others only if there is room.
 func (m *model) keys(list []offer, last ...offer) string {
 	const gap = "  "
 	texts := func(list []offer) (texts []string) {
