@@ -18,14 +18,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sender posts spans as OTLP over HTTP has them (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). The library's
-// own one brings gRPC along.
+// sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP).
+// The library's own sender depends on gRPC.
 // See docs/decisions/0087.
 type sender struct {
 	to     string
 	header http.Header
 	http   http.Client
-	over   context.Context // nothing more is sent
+	over   context.Context // ends when no more spans may be sent
 	end    context.CancelFunc
 }
 
@@ -38,14 +38,16 @@ func newSender(endpoint string) (*sender, error) {
 		u.Path = "/v1/traces" // section "OTLP/HTTP Request"
 	}
 	s := &sender{to: u.String(), header: headers(), http: http.Client{
-		Timeout:       sendWithin,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // they would take the headers along
+		Timeout: sendWithin,
+		// A redirect would send the headers, which may contain secrets, to another server.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	s.over, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// headers are those of the environment, as OpenTelemetry names them: NAME=VALUE,NAME=VALUE, percent-encoded.
+// headers returns the headers from the environment variables of OpenTelemetry:
+// NAME=VALUE,NAME=VALUE, percent-encoded.
 func headers() http.Header {
 	h := http.Header{}
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
@@ -64,15 +66,17 @@ func headers() http.Header {
 // Start implements otlptrace.Client.
 func (s *sender) Start(context.Context) error { return nil }
 
-// Stop implements otlptrace.Client: what is under way is given up.
+// Stop implements otlptrace.Client. It aborts requests in progress.
 func (s *sender) Stop(context.Context) error {
 	s.end()
 	return nil
 }
 
-// UploadTraces implements otlptrace.Client. A collector that is not there, or asks for it, is asked again until ctx ends.
+// UploadTraces implements otlptrace.Client. If the collector is unavailable or requests a retry, it
+// tries again until ctx ends.
 func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans) error {
-	body, err := proto.Marshal(&trace.TracesData{ResourceSpans: spans}) // the same on the wire as an ExportTraceServiceRequest
+	// A TracesData has the same encoding as an ExportTraceServiceRequest.
+	body, err := proto.Marshal(&trace.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
 	}
@@ -92,12 +96,14 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// barred reports whether an error says that this process has no network to the collector, which waiting does not mend.
+// barred reports whether an error means that this process has no network access to the collector.
+// Retrying does not help then.
 func barred(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends a request, and says whether another one is worth it, and after what time at least.
+// post sends one request. again reports whether to retry, and after is the minimum delay before
+// that.
 func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.to, bytes.NewReader(body))
 	if err != nil {
@@ -109,11 +115,13 @@ func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.
 		return !barred(err), 0, err
 	}
 	defer got.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorText)) // which also frees the connection
+	// Reading the body also lets the connection be reused.
+	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorText))
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return false, 0, nil
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout: // section "Failures"
+	// These codes permit a retry; see the section "Failures".
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		again = true
 		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {
 			after = min(time.Duration(seconds)*time.Second, giveUpAfter)

@@ -1,6 +1,6 @@
-// Package traces tells an OpenTelemetry collector of attempts, by OTLP over HTTP: a span each, which goes on with the
-// trace that the submitter's environment named, as W3C Trace Context has it. Nothing waits for a collector: what it
-// does not take soon is given up.
+// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt is a
+// span. It belongs to the trace in the environment of the job, in the format of W3C Trace Context.
+// Nothing waits for the collector: spans that it does not accept soon are discarded.
 package traces
 
 import (
@@ -27,31 +27,34 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of what waits for a collector, and for how long.
+// Limits for spans that wait for the collector, and for the time that they wait.
 // See docs/decisions/0087.
 const (
-	maxQueued    = 8192 // spans; what is beyond is given up
-	sendEvery    = time.Second
-	sendWithin   = 10 * time.Second
-	giveUpAfter  = 30 * time.Second // limit of one export with all its retries
-	closeWithin  = 500 * time.Millisecond
-	tellEvery    = time.Minute // least time between two log lines about the same failure
-	maxState     = 512         // bytes of TRACESTATE; a longer one is left out, as W3C Trace Context, section 3.3.1.5, lets
-	maxErrorText = 500         // bytes of a failure in the log
+	maxQueued   = 8192 // spans that may wait; further ones are discarded
+	sendEvery   = time.Second
+	sendWithin  = 10 * time.Second
+	giveUpAfter = 30 * time.Second // limit of one export with all its retries
+	closeWithin = 500 * time.Millisecond
+	tellEvery   = time.Minute // minimum time between two log lines about failures
+	// maxState is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
+	// Context, section 3.3.1.5, allows.
+	maxState     = 512
+	maxErrorText = 500 // bytes of an error in the log
 )
 
-// Exporter tells a collector of attempts. It is off until Set. Its methods are safe for concurrent use.
+// Exporter sends attempts to a collector. It is off until Set. Its methods are safe for concurrent
+// use.
 type Exporter struct {
 	log     *slog.Logger
 	version string
 	node    string
 
-	mu     sync.Mutex // of Set and Close
+	mu     sync.Mutex // held by Set and Close
 	to     atomic.Pointer[pipeline]
 	warned atomic.Int64 // when the last failure was logged, in nanoseconds
 }
 
-// pipeline is the way to one collector.
+// pipeline is the connection to one collector.
 type pipeline struct {
 	endpoint string
 	exporter *counted
@@ -59,14 +62,15 @@ type pipeline struct {
 	tracer   trace.Tracer
 }
 
-// New makes an exporter of a service's version and node. What fails is in the log, once a minute at most.
+// New returns an exporter for a service with this version and node. It logs failures at most once a
+// minute.
 func New(version, node string, log *slog.Logger) *Exporter {
 	e := &Exporter{log: log, version: version, node: node}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.failed))
 	return e
 }
 
-// failed says that spans were not taken.
+// failed logs that the collector did not accept spans.
 func (e *Exporter) failed(err error) {
 	now := time.Now().UnixNano()
 	if last := e.warned.Load(); now-last < int64(tellEvery) || !e.warned.CompareAndSwap(last, now) {
@@ -79,9 +83,9 @@ func (e *Exporter) failed(err error) {
 	e.log.Warn("the trace collector did not accept spans, so the service discards the spans", attrs...)
 }
 
-// Set makes the exporter send spans to the collector at a URL like http://127.0.0.1:4318, or to none with "". Spans that
-// wait for a previous collector are still sent, for half a second at most. Headers are those of the environment of the
-// process, OTEL_EXPORTER_OTLP_HEADERS.
+// Set makes the exporter send spans to the collector at a URL like http://127.0.0.1:4318. "" turns
+// it off. Spans that wait for the previous collector are still sent, for at most half a second. The
+// headers are those in the environment variable OTEL_EXPORTER_OTLP_HEADERS of the process.
 func (e *Exporter) Set(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +105,7 @@ func (e *Exporter) Set(endpoint string) error {
 	return nil
 }
 
-// Close sends what waits, for half a second at most.
+// Close sends the waiting spans, for at most half a second.
 func (e *Exporter) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,16 +118,16 @@ func (p *pipeline) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	p.provider.Shutdown(ctx) // what is not taken by then is given up
+	p.provider.Shutdown(ctx) // spans that are not accepted by then are discarded
 	p.exporter.left.Store(true)
-	p.exporter.Shutdown(ctx) // for good: the provider still sends in the background
+	p.exporter.Shutdown(ctx) // stop for good, since the provider continues to send in the background
 }
 
-// counted is an exporter that knows how many spans wait for it.
+// counted is an exporter that counts the spans that wait for it.
 type counted struct {
 	sdk.SpanExporter
 	waiting atomic.Int64
-	left    atomic.Bool // nothing more is sent
+	left    atomic.Bool // no more spans may be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
@@ -135,10 +139,10 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	return c.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// errFull says that a collector is too slow.
+// errFull means that the collector is too slow.
 var errFull = fmt.Errorf("%d spans are already waiting to be sent, the maximum", maxQueued)
 
-// open makes the way to a collector; nothing is sent yet.
+// open prepares sending to a collector. It does not connect yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	to, err := newSender(endpoint)
 	if err != nil {
@@ -157,12 +161,13 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// spanOf is the span of an attempt, and the one that it belongs to, which is not valid if its submitter named none. Both
-// follow from the job and its lease alone, so that a service which takes over a running attempt knows them.
+// spanOf returns the span of an attempt and its parent, which is invalid if the job's environment
+// names none. Both depend only on the job and the lease, so a service that takes over a running
+// attempt computes the same span.
 func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
-		// A span keeps what it is given until it is sent, so of the environment it gets a bounded copy.
+		// A span keeps its state until it is sent, so it gets a bounded copy from the environment.
 		if name, value, _ := strings.Cut(e, "="); len(value) <= maxState && (name == queue.Traceparent || name == queue.Tracestate) {
 			carrier[strings.ToLower(name)] = strings.Clone(value)
 		}
@@ -179,7 +184,8 @@ func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	return trace.NewSpanContext(c), parent
 }
 
-// Parent is the TRACEPARENT of the attempt that is about to start, "" if the job's own is to stay.
+// Parent returns the TRACEPARENT for an attempt that is about to start. It returns "" if the
+// environment of the job should stay unchanged.
 func (e *Exporter) Parent(j *queue.Job) string {
 	if e.to.Load() == nil {
 		return ""
@@ -190,10 +196,10 @@ func (e *Exporter) Parent(j *queue.Job) string {
 	return carrier["traceparent"]
 }
 
-// idsKey is the key of a context for the numbers of the span that is to be made.
+// idsKey is the key for the ids of the new span in a context.
 type idsKey struct{}
 
-// fixedIDs gives a span the numbers that its context has.
+// fixedIDs gives a new span the ids in its context.
 type fixedIDs struct{}
 
 // NewIDs implements sdk.IDGenerator.
@@ -207,8 +213,9 @@ func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return ctx.Value(idsKey{}).(trace.SpanContext).SpanID()
 }
 
-// Ended tells of an attempt of a job that has ended and been recorded, unless its submitter's trace is not sampled. It
-// waits for nothing. The span has the job's id, queue and owner, never its command.
+// Ended sends the span of an attempt that has ended and been recorded, unless the submitter's trace
+// is not sampled. It does not block. The span has the job's id, queue and owner, but never its
+// command.
 func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
 	to := e.to.Load()
 	if to == nil {
@@ -227,7 +234,8 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	attrs := []attribute.KeyValue{ // names of OpenTelemetry's semantic conventions for messaging and processes
+	// The names follow OpenTelemetry's semantic conventions for messaging and processes.
+	attrs := []attribute.KeyValue{
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
 		attribute.Int("queuectl.attempt", j.Runs+1), attribute.String("queuectl.state", d.State.String()), attribute.Int("queuectl.uid", j.UID),
@@ -248,18 +256,19 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 	ended := a.EndedAt
 	began := min(a.StartedAt, ended)
 	if began == 0 {
-		began = ended // it is not known when
+		began = ended // the start time is unknown
 	}
 	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
 	if d.State == queue.Failed || d.State == queue.Dead {
-		span.SetStatus(codes.Error, string(d.Reason)) // the whole error may contain the command
+		span.SetStatus(codes.Error, string(d.Reason)) // the error message may contain the command
 		span.SetAttributes(attribute.String("error.type", errorType(a, d)))
 	}
 	span.End(trace.WithTimestamp(ended.Time()))
 }
 
-// errorType returns the value of error.type for a failed attempt, as OpenTelemetry's conventions define it: the class
-// of the error, one of few. It is the reason or, as for a status code in HTTP, the exit code.
+// errorType returns the value of error.type for a failed attempt. OpenTelemetry's conventions
+// define it as one of a small number of error classes. It is the reason or, like a status code of
+// HTTP, the exit code.
 func errorType(a *queue.Attempt, d *queue.Decision) string {
 	switch {
 	case d.Reason != "":
@@ -267,5 +276,5 @@ func errorType(a *queue.Attempt, d *queue.Decision) string {
 	case a.ExitCode > 0:
 		return strconv.FormatInt(a.ExitCode, 10)
 	}
-	return "_OTHER" // the value for an unknown class
+	return "_OTHER" // the conventional value for an unknown class
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// attempt is one that has ended, of a job with this in its environment.
+// attempt returns an ended attempt of a job with the given environment.
 func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.Decision) {
 	j := &queue.Job{Seq: int64(i), ID: fmt.Sprint(i), Queue: "default"}
 	j.Env = env
 	return j, queue.Lease{Seq: int64(i), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2}, &queue.Decision{State: queue.Completed}
 }
 
-// within fails the test if something takes longer, for which nobody may wait.
+// within fails the test if f takes longer than limit.
 func within(t *testing.T, limit time.Duration, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -36,9 +36,10 @@ func within(t *testing.T, limit time.Duration, what string, f func()) {
 	}
 }
 
-// A collector that takes nothing holds nobody up: what is too much is given up, and so is what waits at the end.
+// A collector that accepts nothing blocks no caller. Spans beyond the limit are discarded, and so
+// are spans that are still waiting at the end.
 func TestASilentCollector(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // which nobody accepts from
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,8 @@ func TestASilentCollector(t *testing.T) {
 	within(t, 10*time.Second, "the end", e.Close)
 }
 
-// A collector that is changed for another one is not asked any more, whatever it had not taken.
+// After the exporter was set to another collector, or turned off, it sends nothing more to the
+// previous one.
 func TestACollectorThatWasLeft(t *testing.T) {
 	asked := make(chan struct{}, 1<<16)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -87,7 +89,7 @@ func TestACollectorThatWasLeft(t *testing.T) {
 	for quiet := false; !quiet; {
 		select {
 		case <-asked:
-			if late++; late > 1 { // one may have been under way
+			if late++; late > 1 { // one request may have been in progress
 				t.Fatal("it is asked again and again")
 			}
 		case <-time.After(3 * time.Second):
@@ -96,8 +98,8 @@ func TestACollectorThatWasLeft(t *testing.T) {
 	}
 }
 
-// A collector that asks for it, or is not there yet, is asked again; headers are those of the environment, and go nowhere
-// else.
+// The exporter retries if the collector is unavailable or requests a retry. Headers come from the
+// environment and are not sent to another server.
 func TestACollectorThatComesBack(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")
 	asked := make(chan *http.Request, 16)
@@ -124,7 +126,7 @@ func TestACollectorThatComesBack(t *testing.T) {
 	}
 	defer e.Close()
 	e.Ended(attempt(1))
-	if l, err = net.Listen("tcp", at); err != nil { // before it is asked for the second time
+	if l, err = net.Listen("tcp", at); err != nil { // before the first retry
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: handler}
@@ -148,7 +150,8 @@ func TestACollectorThatComesBack(t *testing.T) {
 	}
 }
 
-// What a submitter names as the trace costs a bounded time and memory, whatever it is.
+// The trace context that a submitter provides costs only limited time and memory, whatever it
+// contains.
 func TestHostileTraces(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000), strings.Repeat("a", 1<<17), "a=\x00\xff"} {
@@ -182,7 +185,7 @@ func TestHostileTraces(t *testing.T) {
 	}
 }
 
-// A span is the same whoever tells of it, and another one for each lease.
+// The span of an attempt is always the same, and differs for each lease.
 func TestSpansFollowFromTheLease(t *testing.T) {
 	j, lease, _, _ := attempt(1)
 	one, _ := spanOf(j, lease)
@@ -194,7 +197,7 @@ func TestSpansFollowFromTheLease(t *testing.T) {
 	}
 }
 
-// A failed attempt has a class of error: its reason or its exit code.
+// A failed attempt has an error type: its reason or its exit code.
 func TestErrorTypeOfAFailedAttempt(t *testing.T) {
 	for _, c := range []struct {
 		attempt  queue.Attempt
