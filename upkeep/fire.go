@@ -13,34 +13,35 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// late is how late an instant of a schedule may be and still be carried out.
+// late is the maximum delay after which an occurrence still creates a job.
 const late = time.Minute
 
-// fireStep is how many schedules are read at a time: each may have a large job.
+// fireStep is how many schedules are read at a time. It is small because each may have a large job.
 const fireStep = 16
 
-// Schedules is what upkeep needs of a store for recurring jobs.
+// Schedules is the part of the store that upkeep needs for recurring jobs.
 type Schedules interface {
 	PauseSchedule(ctx context.Context, p store.Pausing) error
 	DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error)
 	Fire(ctx context.Context, f store.Firing) (store.Fired, error)
 }
 
-// Recurring is what upkeep needs to know of recurring jobs.
+// Recurring holds what upkeep needs for recurring jobs, apart from the store.
 type Recurring struct {
-	Boot string // of the machine, "" if it cannot be told
-	// Limits are the name that a user has now, how many jobs may wait, in all and of one user, and how many
-	// bytes the jobs of one user may hold.
+	Boot string // boot id of the machine; "" if unknown
+	// Limits returns a user's current name and three limits: waiting jobs in total, waiting jobs of
+	// this user, and bytes that the jobs of one user may hold.
 	Limits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
-	// MakeRoom removes inputs and outputs of a user's ended jobs for a job that was refused, if that makes enough room. It
-	// reports whether there is room now. It may be nil.
+	// MakeRoom removes outputs, and inputs of ended jobs, of a user to make room for a job that was
+	// refused. It removes nothing if that would not suffice. It reports whether there is room now.
+	// It may be nil.
 	MakeRoom func(ctx context.Context, uid int, full *store.QuotaError) bool
-	// End ends a job that is leased, on behalf of a user, and waits for that.
+	// End ends a leased job on behalf of a user, and waits for that.
 	End func(ctx context.Context, seq int64, uid int) error
 }
 
-// Plan says what is to become of a schedule that is due, now and on this boot. An error means that
-// the schedule cannot be understood.
+// Plan decides which occurrences of a schedule are due now, on this boot, and which of them create
+// jobs. An error means that the schedule is invalid.
 func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error) {
 	f := store.Firing{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, LastAt: s.LastAt, NextBoot: s.Boot,
@@ -63,7 +64,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 		return queue.MillisOf(at.Add(schedule.Jitter(s.Name, at, s.Jitter)))
 	}
 	var instants []queue.Millis
-	inTime := false // the newest is
+	inTime := false // the newest occurrence is not too late
 	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, in, store.MaxFired) {
 		if when := due(at); when <= now {
 			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(late)
@@ -86,23 +87,24 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 	return f, nil
 }
 
-// firer has recurring jobs run that are due.
+// firer creates the jobs of schedules that are due.
 type firer struct {
 	s         Store
 	r         Recurring
 	log       *slog.Logger
 	replacing sync.WaitGroup
-	replaced  chan struct{} // a hint that one of those has ended
+	replaced  chan struct{} // receives a value when a replacement is done
 
 	mu   sync.Mutex
-	busy map[string]bool // schedules whose jobs are being ended, for others replace them; guarded by mu
+	busy map[string]bool // schedules whose running jobs are being replaced
 }
 
 func newFirer(s Store, r Recurring, log *slog.Logger) *firer {
 	return &firer{s: s, r: r, log: log, replaced: make(chan struct{}, 1), busy: map[string]bool{}}
 }
 
-// due has the schedules that are due run, a bounded number, and says how long until others are.
+// due creates the jobs of schedules that are due, at most fireStep of them. It returns the time
+// until the next one is due.
 func (f *firer) due(ctx context.Context) (next time.Duration, err error) {
 	f.mu.Lock()
 	busy := len(f.busy)
@@ -122,13 +124,13 @@ func (f *firer) due(ctx context.Context) (next time.Duration, err error) {
 		if errors.Is(one, queue.ErrOutcomeUnknown) {
 			return 0, one
 		}
-		err = errors.Join(err, one) // the others are due all the same
+		err = errors.Join(err, one) // continue with the other schedules
 		next = 0
 	}
 	return next, err
 }
 
-// one has a schedule run that is due.
+// one creates the jobs of one schedule that is due.
 func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 	plan, err := Plan(s, f.r.Boot, f.s.Now())
 	if s.Damaged && err == nil {
@@ -151,8 +153,8 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 	return nil
 }
 
-// fire carries out a firing. If too little of its user's byte quota is left, it makes room first: for all runs if
-// possible, otherwise for one.
+// fire stores a firing. If its user's byte quota has too little room, it makes room first: for all
+// its jobs if possible, otherwise for one.
 func (f *firer) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
 	fired, err := f.s.Fire(ctx, plan)
@@ -169,7 +171,7 @@ func (f *firer) fire(ctx context.Context, uid int, plan store.Firing) (store.Fir
 	return f.s.Fire(ctx, plan)
 }
 
-// gone is an error unless it says that the schedule is not there any more, or another one.
+// gone returns err, or nil if err means that the schedule was removed or replaced.
 func gone(err error) error {
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrChanged) {
 		return nil
@@ -177,12 +179,12 @@ func gone(err error) error {
 	return err
 }
 
-// replaceAgain is the wait after a job that is to be replaced was met between the store and its
-// pool, or could not be ended.
+// replaceAgain is the delay before another attempt to replace a job. The job could not be ended, or
+// the store had just given it to the pool.
 const replaceAgain = 50 * time.Millisecond
 
-// replace ends the jobs of a schedule that run, and has another one take their place. What was due
-// in time is carried out however long that takes.
+// replace ends the running jobs of a schedule and creates the next one. An occurrence that was due
+// in time creates its job however long this takes.
 func (f *firer) replace(ctx context.Context, uid int, plan store.Firing, leased []int64) {
 	for {
 		var failed error

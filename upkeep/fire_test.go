@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// at is an instant of a day in March.
+// at returns a time of a day in March.
 func at(text string) queue.Millis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
@@ -28,7 +28,7 @@ func at(text string) queue.Millis {
 	return queue.MillisOf(t.AddDate(2026, 2, 0))
 }
 
-// instants are instants as at takes them.
+// instants formats times in the format of at.
 func instants(list []queue.Millis) string {
 	var texts []string
 	for _, m := range list {
@@ -37,8 +37,8 @@ func instants(list []queue.Millis) string {
 	return strings.Join(texts, ", ")
 }
 
-// What is due runs until it is a minute late, of several the newest; what is later was missed,
-// and is caught up as the schedule says.
+// Occurrences create jobs until they are a minute late; of several, only the newest does. Later
+// ones are missed and treated as the catch-up setting says.
 func TestPlan(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
@@ -71,7 +71,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Of a time in which far more was due only the newest hundred is looked at, with catch-up and without.
+// If far more occurrences were due, Plan considers only the newest hundred, with and without
+// catch-up.
 func TestPlanIsBounded(t *testing.T) {
 	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99}, store.CatchUpAll: {100, 0}} {
 		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp, LastAt: at("1 12:00:00.000")}
@@ -82,7 +83,8 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-// With jitter an instant is due later, by the same each time, and late from then on.
+// Jitter delays an occurrence by the same amount each time. It is late relative to the delayed
+// time.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: at("1 12:00:00.000")}
 	f, err := Plan(&s, "", s.LastAt)
@@ -97,7 +99,7 @@ func TestPlanWithJitter(t *testing.T) {
 	}
 }
 
-// What cannot be understood is an error, not a guess.
+// Plan returns an error for an invalid schedule.
 func TestPlanOfNonsense(t *testing.T) {
 	for _, s := range []store.Schedule{{Cron: "61 * * * *", Zone: "UTC"}, {Cron: "* * * * *", Zone: "Mars/Olympus"}} {
 		if _, err := Plan(&s, "", 1); err == nil {
@@ -106,7 +108,7 @@ func TestPlanOfNonsense(t *testing.T) {
 	}
 }
 
-// plan is a schedule that runs true, due from now on.
+// planned stores a schedule that runs "true" and is due from now on.
 func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, UID: 1, Cron: cron, Zone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
 	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
@@ -127,12 +129,12 @@ func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.
 	return one
 }
 
-// recurring is what upkeep is told in these tests.
+// recurring returns the Recurring of these tests.
 func recurring(boot string, end func(context.Context, int64, int) error) Recurring {
 	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }
 
-// keeping runs upkeep over a store, and again after each end with an error, until ctx ends.
+// keeping runs Run with a store until ctx ends, and restarts it after each error.
 func keeping(ctx context.Context, s Store, r Recurring) {
 	for ctx.Err() == nil {
 		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, nil, slog.New(slog.DiscardHandler))
@@ -142,7 +144,7 @@ func keeping(ctx context.Context, s Store, r Recurring) {
 	}
 }
 
-// outcomes are those of a schedule, the oldest first.
+// outcomes returns the outcomes of a schedule, oldest first.
 func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	t.Helper()
 	_, runs, err := s.Schedule(t.Context(), name)
@@ -155,7 +157,7 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	return list
 }
 
-// world is a store of its own under upkeep in fake time, from midnight on.
+// world runs a function with a new store and upkeep, in fake time that starts at midnight.
 func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +171,7 @@ func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 	})
 }
 
-// Schedules run when they are due, each at its own time, also one that is added later.
+// Schedules create jobs when they are due, each at its own time, including one that is added later.
 func TestSchedulesRun(t *testing.T) {
 	world(t, recurring("", nil), func(s *memstore.Store) {
 		planned(s, "slow", "@every 90s", nil)
@@ -186,8 +188,8 @@ func TestSchedulesRun(t *testing.T) {
 	})
 }
 
-// Whatever fails, or is cut off, before a call of the store or after it: each instant has one job,
-// and none is forgotten.
+// Each occurrence creates exactly one job, whichever calls of the store fail or are cut off, before
+// or after their effect.
 func TestEachInstantOnceWhateverFails(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
@@ -202,7 +204,7 @@ func TestEachInstantOnceWhateverFails(t *testing.T) {
 					return nil
 				}
 				if c.After {
-					return queue.ErrOutcomeUnknown // as when it was killed
+					return queue.ErrOutcomeUnknown // like a process that was killed
 				}
 				return queue.ErrNoSpace
 			})
@@ -228,7 +230,8 @@ func TestEachInstantOnceWhateverFails(t *testing.T) {
 	}
 }
 
-// While nobody looks instants are missed, and recorded; a pause misses none.
+// Occurrences that pass while upkeep does not run are missed and recorded. A paused schedule misses
+// none.
 func TestMissedIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
@@ -253,7 +256,7 @@ func TestMissedIsRecorded(t *testing.T) {
 	})
 }
 
-// A job that runs is ended before another one takes its place, however long that takes, and no other
+// A running job is ended before the next one replaces it, however long that takes. No other
 // schedule waits for that.
 func TestReplacingEndsWhatRuns(t *testing.T) {
 	var s *memstore.Store
@@ -304,7 +307,7 @@ func TestReplacingEndsWhatRuns(t *testing.T) {
 	})
 }
 
-// A schedule of each boot runs once a boot.
+// A schedule with @reboot creates one job per boot.
 func TestOnceABoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
@@ -326,7 +329,7 @@ func TestOnceABoot(t *testing.T) {
 	})
 }
 
-// A schedule that cannot be understood any more is paused, says why, and holds up no other.
+// An invalid schedule is paused with the reason, and delays no other schedule.
 func TestNonsenseIsPaused(t *testing.T) {
 	world(t, recurring("", nil), func(s *memstore.Store) {
 		planned(s, "fine", "* * * * *", nil)
@@ -350,7 +353,7 @@ func TestNonsenseIsPaused(t *testing.T) {
 	})
 }
 
-// A run that is due makes room for its job, as a request does.
+// An occurrence that is due makes room for its job, like a request does.
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // set after s, and read before it

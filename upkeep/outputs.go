@@ -12,27 +12,28 @@ import (
 )
 
 const (
-	// seekEvery is the time between two looks for output files that nobody needs: a
-	// runner that dies, or was given up, between its file and its result leaves one.
+	// seekEvery is the time between two searches for output files that belong to no attempt. A
+	// runner that dies between writing its output file and its result leaves such a file.
 	seekEvery = 6 * time.Hour
-	// seekStep is how many names are looked up at a time, and seekPause the time between
-	// two steps: a million files take less than four minutes, and nobody feels it.
+	// seekStep is how many names the store checks at a time, and seekPause is the delay between two
+	// steps. A million files take less than four minutes and cause no noticeable load.
 	seekStep, seekPause = 500, 100 * time.Millisecond
-	// seekMost is how many files of one directory a search finds at most: an account that can write to the directory
-	// can create any number.
+	// seekMost limits the files that one search finds in a directory. An account that can write to
+	// the directory can create any number of files.
 	seekMost = 10_000
 )
 
-// Unowner is what Seek needs of a store.
+// Unowner is the part of the store that Seek needs.
 // See docs/decisions/0061.
 type Unowner interface {
 	Unowned(ctx context.Context, refs []string) ([]string, error)
 }
 
-// Seek searches for output files that belong to no attempt, immediately and every six hours, until ctx ends. It marks
-// them as garbage, which Run deletes. dirs lists the directories that may contain output files; one that does not exist
-// contains none. Seek leaves files alone that were last written before since: they may belong to another store, which
-// used the directories earlier and may use them again.
+// Seek searches for output files that belong to no attempt, immediately and then every six hours,
+// until ctx ends. It marks them as garbage, which Run deletes. dirs returns the directories that
+// may contain output files; a missing directory contains none. Seek ignores files that were last
+// written before since: they may belong to another store that used the directories earlier and may
+// use them again.
 func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
@@ -50,7 +51,7 @@ func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time,
 	}
 }
 
-// seek looks through one directory, and returns how many of its files belong to no attempt.
+// seek searches one directory and returns how many of its files belong to no attempt.
 func seek(ctx context.Context, s Unowner, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -82,7 +83,7 @@ func seek(ctx context.Context, s Unowner, dir string, since time.Time) (found in
 	}
 }
 
-// paused waits for a while, and reports whether ctx goes on.
+// paused waits for a while. It reports false if ctx ends first.
 func paused(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -94,8 +95,8 @@ func paused(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writtenSince returns the names of the files that were last written at since or later. A file that cannot be examined
-// is not one of them.
+// writtenSince returns the names of the files that were last written at since or later. It leaves
+// out files that cannot be examined.
 func writtenSince(dir string, names []string, since time.Time) []string {
 	if since.IsZero() {
 		return names

@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// owners is a store that owns the files whose names it does not find.
+// owners is a store in which all files have an owner except those whose names begin with 7.
 type owners struct {
-	mu sync.Mutex // guards all below
+	mu sync.Mutex // guards the fields below
 
 	asked, failing int
 	found          []string
@@ -41,15 +41,15 @@ func (o *owners) Unowned(_ context.Context, refs []string) (unowned []string, er
 	return unowned, nil
 }
 
-// told is what was found, in steps of how many.
+// told returns the files that Unowned has found and the sizes of its steps.
 func (o *owners) told() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.found), slices.Clone(o.steps)
 }
 
-// All folders are looked through in steps, at once and every six hours; one that is not
-// there yet, and a store that refuses, keep nothing else from it.
+// All directories are searched in steps, immediately and every six hours. A missing directory or an
+// error of the store does not stop the search of the others.
 func TestOutputsOfNothingAreSought(t *testing.T) {
 	some, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	file := func(name string) {
@@ -85,7 +85,7 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 	})
 }
 
-// Files of a store that used the directory earlier are not garbage of this one.
+// Files of a store that used the directory earlier are not garbage.
 func TestOlderOutputsAreLeftAlone(t *testing.T) {
 	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
 	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since, "7-3": since.Add(time.Second)} {

@@ -8,24 +8,27 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Retention is how long what has ended is kept. A duration of 0 is for ever.
+// Retention holds how long ended jobs, events and outputs are kept. A duration of 0 means for ever.
 type Retention struct {
 	States    map[queue.State]time.Duration
-	MaxJobs   int64 // completed and cancelled ones, the newest; 0 is any number
+	MaxJobs   int64 // how many completed and cancelled jobs are kept, newest first; 0 means unlimited
 	Events    time.Duration
 	MaxEvents int64
-	Outputs   int64 // bytes of all outputs; 0 is any number
-	UserBytes int64 // that the jobs of one user may hold before inputs and outputs of the ended ones are removed; 0 means unlimited
-	// Of is that of a queue of which there are jobs that ended while it had one of its own: as it is now.
+	Outputs   int64 // bytes of all outputs; 0 means unlimited
+	// UserBytes is how many bytes the jobs of one user may hold. Above that, outputs and the inputs
+	// of ended jobs are removed. 0 means unlimited.
+	UserBytes int64
+	// Of returns the current retention of a queue. It is called for queues with jobs that ended
+	// while the queue had its own retention.
 	Of func(queue string) store.Retention
 }
 
-// retainStep is how many jobs are removed in one transaction: few enough that nobody
-// who waits for the disk feels it.
+// retainStep is how many jobs are removed in one transaction. It is small enough not to delay other
+// operations noticeably.
 const retainStep = 100
 
-// retain removes one step of each kind of thing that is kept too long, and reports whether there is more. What a step
-// reads does not depend on how much is stored.
+// retain removes one step of each kind of object that was kept too long. It reports whether there
+// is more to remove. The amount that one step reads does not depend on how much is stored.
 func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	now := s.Now()
 	for state, age := range r.States {
@@ -65,8 +68,8 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	return more || trimmed || smaller, err
 }
 
-// retainUsers removes a step of the inputs and outputs of the ended jobs of each user whose jobs hold more than most
-// bytes.
+// retainUsers removes one step of outputs, and of inputs of ended jobs, of each user whose jobs
+// hold more than most bytes.
 func retainUsers(ctx context.Context, s Store, most int64) (more bool, err error) {
 	if most == 0 {
 		return false, nil
@@ -80,10 +83,11 @@ func retainUsers(ctx context.Context, s Store, most int64) (more bool, err error
 	return more, err
 }
 
-// others names no queue: the jobs of all queues that ended while their queue had no retention setting.
+// others selects the jobs that ended while their queue had no retention setting, in all queues.
 var others = ""
 
-// retainQueues removes jobs that ended while their queue had its own retention, as that retention says now.
+// retainQueues removes jobs that ended while their queue had its own retention, as its current
+// retention requires.
 func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err error) {
 	if r.Of == nil {
 		return false, nil
@@ -97,7 +101,7 @@ func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err er
 	return more, err
 }
 
-// retainQueue does that for one queue.
+// retainQueue does the same for one queue.
 func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retention) (more bool, err error) {
 	own := r.Of(q.Name)
 	for _, state := range store.BoundedStates {

@@ -1,4 +1,6 @@
-// Package upkeep does the periodic duties, each of which may be repeated.
+// Package upkeep performs the periodic duties of a queue. Each duty can safely be repeated.
+//
+// Start with Run. Plan in fire.go decides which occurrences of a schedule create jobs.
 package upkeep
 
 import (
@@ -12,22 +14,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// look is the longest time between two looks at what is due. It bounds what a
-// clock that was stepped, or a machine that slept, can delay.
+// look is the maximum time between two passes of Run. It limits the delay after a clock step or
+// after the machine has slept.
 const look = 30 * time.Second
 
-// retainAgain is the shortest time between two runs of retention, unless a run left something to remove: upkeep may run
-// many times a second.
+// retainAgain is the minimum time between two runs of retention, unless a run left something to
+// remove. Run may make many passes a second.
 const retainAgain = 5 * time.Second
 
-// changesAgain is the longest time until upkeep looks again once jobs were enqueued, have ended or were removed: their
-// outputs may exceed a limit, or their files may be removed.
+// changesAgain is the maximum time until Run makes a pass after jobs were enqueued, have ended or
+// were removed. Their outputs may exceed a limit, or their files may have to be removed.
 const changesAgain = retainAgain
 
 // sweepStep is how many files are deleted at a time.
 const sweepStep = 100
 
-// Store is what upkeep needs of one.
+// Store is the part of the store that upkeep needs.
 type Store interface {
 	store.Upkeep
 	Schedules
@@ -35,16 +37,21 @@ type Store interface {
 	Counts() store.Counts
 }
 
-// Run makes due jobs runnable, ranks jobs anew whose order has changed, cancels expired
-// ones, forgets old keys, removes what
-// is kept too long, deletes the output of removed jobs, and has recurring jobs run, each when it
-// is due, until ctx ends. retention is asked at each look. It returns an error only when the
-// store is of no more use. A value of wake means that retention or the order has changed. looked is called after a look, unless it was
-// within the last 30 s, or is nil.
+// Run performs all duties, each when it is due, until ctx ends:
+// - make due jobs runnable
+// - compute ranks again after the order was changed
+// - cancel expired jobs and remove old request keys
+// - remove jobs and events that were kept for their retention time
+// - delete the outputs of removed jobs
+// - create the jobs of schedules
+//
+// Run calls retention in each pass that removes old data. A value from wake means that the
+// retention or the order has changed. If looked is not nil, Run calls it after a pass, at most once
+// in 30 s. Run returns an error only if the store cannot be used any more.
 func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, looked func(), log *slog.Logger) error {
 	fire := newFirer(s, recurring, log)
 	defer fire.replacing.Wait()
-	var retained time.Time // no more was found then
+	var retained time.Time // when retention last found nothing more to remove
 	last := time.Now()
 	for {
 		counts := s.Counts()
@@ -65,7 +72,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 				retained = time.Now()
 			}
 		}
-		if err == nil || isFull(err) { // files are removed before anything is written
+		if err == nil || isFull(err) { // files are deleted even if the disk is full
 			more, failed := sweep(ctx, s, purge)
 			if err = cmp.Or(err, failed); more {
 				wait = 0
@@ -98,8 +105,9 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 	}
 }
 
-// pause waits for at most a duration, or until there is something to do: jobs have changed since counts were taken,
-// something is due sooner, a job was replaced, or a value of wake came, which it reports.
+// pause waits until a pass is due, at most for the time wait. A pass is due if jobs have changed
+// since counts were taken, the store signals something due sooner, a job was replaced, or wake has
+// a value. It reports whether wake had a value.
 func pause(ctx context.Context, s Store, counts store.Counts, wait time.Duration, wake, replaced <-chan struct{}) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -125,17 +133,17 @@ func pause(ctx context.Context, s Store, counts store.Counts, wait time.Duration
 	}
 }
 
-// isFull reports whether an error says that the disk is full.
+// isFull reports whether an error means that the disk is full.
 func isFull(err error) bool {
 	var e *queue.Error
 	return errors.As(err, &e) && e.Code == queue.CodeNoSpace
 }
 
-// Purge deletes output files, what is gone already too, and reports whether that was done.
+// Purge deletes output files, ignores missing ones, and reports whether it succeeded.
 type Purge func(ctx context.Context, refs []string) bool
 
-// sweep deletes some of what nobody needs and forgets it, and says whether there may be
-// more; what could not be deleted now is kept for the next look.
+// sweep deletes a limited number of unneeded output files and removes their records. It reports
+// whether there may be more. Files that cannot be deleted now are tried again in the next pass.
 func sweep(ctx context.Context, s Store, purge Purge) (more bool, err error) {
 	refs, err := s.DeletableOutputs(ctx, sweepStep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {

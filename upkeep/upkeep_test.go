@@ -15,23 +15,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// keeper is a store that notes when it is asked.
+// keeper is a store that records the calls of Run.
 type keeper struct {
 	store.Upkeep
 	Schedules
-	next   time.Duration // what Promote answers
+	next   time.Duration // result of Promote
 	err    error
-	asked  []time.Duration // since the beginning
+	asked  []time.Duration // times of the calls of Promote, since the start
 	begun  time.Time
 	alarm  chan struct{}
 	refs   []string
-	away   int // so many purges fail first
+	away   int // number of purges that fail before one succeeds
 	looked int
 
 	enqueued atomic.Int64
 
 	ended   [queue.Cancelled + 1]int64
-	expels  []string // what was expelled
+	expels  []string // removals, as text
 	trimmed []string
 	keeps   []store.KeepingQueue
 }
@@ -98,8 +98,8 @@ func (k *keeper) DueSchedules(context.Context, string, int) ([]store.Schedule, t
 	return nil, time.Hour, nil
 }
 
-// upkeep runs for a while over a store and says what it was asked, what was purged,
-// and how it ended.
+// upkeep runs Run with a store during a function. It returns how many files were deleted and the
+// error of Run.
 func upkeep(t *testing.T, k *keeper, during func()) (purged int, err error) {
 	return upkeepWith(t, k, Retention{}, during)
 }
@@ -127,8 +127,8 @@ func upkeepWith(t *testing.T, k *keeper, r Retention, during func()) (purged int
 	return purged, err
 }
 
-// However far the next thing is, the clock is read again after 30 s at most: one
-// that was stepped, or stood still while the machine slept, delays nothing longer.
+// A pass takes place at least every 30 s, however far away the next due time is. So a clock step or
+// a sleeping machine causes no longer delay.
 func TestTheClockIsReadEvery30Seconds(t *testing.T) {
 	k := &keeper{next: time.Hour}
 	if _, err := upkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
@@ -139,8 +139,8 @@ func TestTheClockIsReadEvery30Seconds(t *testing.T) {
 	}
 }
 
-// Once jobs were enqueued, have ended or were removed, upkeep looks again within 5 s: a user may exceed a limit, and
-// files may be removed.
+// After jobs were enqueued, have ended or were removed, the next pass takes place within 5 s: a
+// user may exceed a limit, and files may have to be removed.
 func TestChangesAreNoticedWithin5Seconds(t *testing.T) {
 	k := &keeper{next: time.Hour}
 	_, err := upkeep(t, k, func() {
@@ -153,7 +153,7 @@ func TestChangesAreNoticedWithin5Seconds(t *testing.T) {
 	}
 }
 
-// On a full disk the files of removed jobs are deleted, though nothing can be written.
+// The files of removed jobs are deleted even if the disk is full and nothing can be written.
 func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
 	k := &keeper{next: time.Hour, err: queue.ErrNoSpace, refs: make([]string, 7)}
 	if purged, err := upkeep(t, k, func() {}); err != nil || purged != 7 {
@@ -161,7 +161,7 @@ func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
 	}
 }
 
-// What is due sooner is done then, and at once when the store calls.
+// A pass takes place when something is due, and immediately when the store signals it.
 func TestWhatIsDueIsDoneThen(t *testing.T) {
 	k := &keeper{next: 2 * time.Second}
 	_, err := upkeep(t, k, func() {
@@ -173,7 +173,7 @@ func TestWhatIsDueIsDoneThen(t *testing.T) {
 	}
 }
 
-// However often something is due, what is kept too long is looked at each 5 s, and at once when the settings
+// Retention runs every 5 s, however often Run makes a pass, and immediately after the settings
 // change.
 func TestRetentionIsLookedAtEvery5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestRetentionIsLookedAtEvery5Seconds(t *testing.T) {
 	})
 }
 
-// A store that refuses is asked again after a second; one that has failed ends it.
+// After a temporary error of the store, Run retries after a second. After a permanent one it ends.
 func TestFailuresOfTheStore(t *testing.T) {
 	k := &keeper{next: time.Hour, err: queue.ErrNoSpace}
 	if _, err := upkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil || len(k.asked) != 3 {
@@ -236,8 +236,8 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	}
 }
 
-// What is kept too long goes step by step, one after another without a pause: by age,
-// by number, and events by both.
+// Objects that were kept too long are removed in steps without a pause: jobs by age and by number,
+// events by both.
 func TestWhatIsOldGoesInSteps(t *testing.T) {
 	k := &keeper{next: time.Hour}
 	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
@@ -255,7 +255,8 @@ func TestWhatIsOldGoesInSteps(t *testing.T) {
 	}
 }
 
-// Jobs of a queue with a retention of its own go by that, and where it says nothing by that of all.
+// The retention of a queue applies to its jobs. The general retention applies to what it does not
+// set.
 func TestOwnRetention(t *testing.T) {
 	k := &keeper{next: time.Hour, keeps: []store.KeepingQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
 	own := func(name string) store.Retention {
