@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// accounts makes the folder of an account's runners, and a runner of it that the store
-// knows of.
+// accounts creates the directory for runners of an account, and a runner there that the store
+// knows.
 func accounts(t *testing.T, s *hub, root string) *fakeRunner {
 	t.Helper()
 	folder := filepath.Join(root, "as-x")
@@ -25,8 +25,8 @@ func accounts(t *testing.T, s *hub, root string) *fakeRunner {
 	return f
 }
 
-// What an account's runner says ends nothing and takes no worker of runners that jobs go to:
-// neither that a newer service has met it nor that what it ran cannot be killed.
+// Reports of an account's runner neither end the pool nor occupy workers of the runner for new
+// jobs. The runner may refuse the connection or report processes that survive SIGKILL.
 func TestAnAccountsRunnerHoldsNobodyUp(t *testing.T) {
 	for name, lies := range map[string]func(f *fakeRunner){
 		"it refuses":            func(f *fakeRunner) { f.refuses = true },
@@ -52,8 +52,8 @@ func TestAnAccountsRunnerHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// A runner's folder that an account has made, and of which the store knows nothing, is left
-// alone: it can hold nothing of this queue's.
+// A runner directory that an account has created and that the store does not know is ignored: it
+// cannot hold jobs of this queue.
 func TestFoldersThatAnAccountMakesAreLeftAlone(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	accounts(t, s, root)
@@ -64,12 +64,12 @@ func TestFoldersThatAnAccountMakesAreLeftAlone(t *testing.T) {
 	}
 	planted.known.Attempts = []wire.Attempt{running(lease(1))}
 	dead := filepath.Join(root, "as-x", named(root, "dead"))
-	if err := os.Mkdir(dead, 0o700); err != nil { // of no boot, which would be damage
+	if err := os.Mkdir(dead, 0o700); err != nil { // without a boot id, which would count as damage
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
 	run(t, s, root, 1)
-	start, _ := hears[*wire.Start](t, f, 1) // the lease was given back: nobody can have begun it
+	start, _ := hears[*wire.Start](t, f, 1) // the lease was returned, because no runner can have started it
 	if start.Lease == lease(1) {
 		t.Error("the lease was kept")
 	}

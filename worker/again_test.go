@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A Cancel under way survives a broken connection: it is asked for again, and
-// answers when the job has ended.
+// A Cancel in progress survives a broken connection: the Kill is sent again, and Cancel returns
+// when the job has ended.
 func TestCancelOutlivesTheConnection(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -27,7 +27,7 @@ func TestCancelOutlivesTheConnection(t *testing.T) {
 	check(t, "killed again", len(heard[*wire.Kill](f)), 2)
 }
 
-// Whoever waits for a job is told at once after a broken connection, too.
+// A watched job stays watched after a broken connection.
 func TestWatchOutlivesTheConnection(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -38,8 +38,7 @@ func TestWatchOutlivesTheConnection(t *testing.T) {
 	check(t, "watched again", len(heard[*wire.Watch](f)), 2)
 }
 
-// A cancellation that waits to be recorded is recorded, though the connection
-// breaks meanwhile.
+// A cancellation that waits to be recorded is recorded even if the connection breaks.
 func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -58,8 +57,8 @@ func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 	s.is(1, queue.Cancelled, "")
 }
 
-// A result whose turn was refused is not acknowledged with the next claim's jobs:
-// the runner must keep it until it is stored.
+// A result that the store has refused is not acknowledged together with newly claimed jobs. The
+// runner must keep it until it is stored.
 func TestAClaimAcknowledgesNothing(t *testing.T) {
 	s, f, _ := begin(t, 2, 0)
 	s.becomes(1, queue.Processing)
@@ -83,8 +82,8 @@ func TestAClaimAcknowledgesNothing(t *testing.T) {
 	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1)})
 }
 
-// A store that has no space when a runner dies does not end the pool: what the
-// runner has left is recorded once there is some.
+// If the store has no space when a runner dies, the pool continues. It records the runner's results
+// when there is space.
 func TestADeadRunnerWaitsForSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -109,7 +108,7 @@ func TestADeadRunnerWaitsForSpace(t *testing.T) {
 	}
 }
 
-// What a runner has told that was told to end stays in its folder until it is stored.
+// Results of a dismissed runner stay in its directory until they are stored.
 func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -142,7 +141,7 @@ func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
 	})
 }
 
-// Fewer workers claim fewer jobs, also when the claim waits already.
+// Scaling down reduces the number of claimed jobs, even for a claim that already waits.
 func TestScaleDownDuringAWait(t *testing.T) {
 	s, f, p := begin(t, 4)
 	until(t, "waited", func() bool { return s.awaited() == 4 })
@@ -154,7 +153,7 @@ func TestScaleDownDuringAWait(t *testing.T) {
 	check(t, "started", f.started(), []int64{1})
 }
 
-// Two answers to two DROPs of one lease make room for one job.
+// Two answers to two Drop frames for one lease free one worker only.
 func TestTwoAnswersMakeRoomForOne(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()

@@ -11,22 +11,30 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job whose runner died may have killed it, or have been its neighbour. So it runs
-// next in a runner of its own, and only what dies there is put down to it. Jobs of a user
-// whose starts have hung, and held up everybody's, have a runner of that user's own.
+// This file starts separate runners for jobs that may harm others.
+//
+// If a runner dies, any of its jobs may have killed it. Each of them is a suspect, and its next
+// attempt runs in a separate runner. If that runner dies too, only this job can be the cause.
+//
+// If starts of a user's jobs have hung and delayed other users, all jobs of this user run in a
+// separate runner.
 
-// isolation is what Run knows of jobs that run in runners of their own.
+// isolation holds Run's state about jobs in separate runners.
 type isolation struct {
 	owners   map[int]*owner // users whose starts have hung, by uid
-	spawning bool           // a runner for a suspect is being started
-	pause    time.Duration  // after the next suspect that could not be started
-	after    time.Time      // no suspect is started before
-	putOffTo time.Time      // when the suspect that was put off last comes back
+	spawning bool           // a runner for a suspect is starting
+	// pause is how long suspects wait after the next runner that cannot be started. It doubles each
+	// time.
+	pause    time.Duration
+	after    time.Time // earliest time of the next suspect
+	putOffTo time.Time // time at which the last postponed suspect may be claimed again
 }
 
-// startAll hands claimed jobs over: suspects to runners of their own, those of users whose
-// starts have hung to their users' runners, all others to the current one. Those that may
-// not start are held.
+// startAll sends claimed jobs to runners: suspects to separate runners, jobs of users whose starts
+// have hung to their user's runner, and all others to the current runner. It holds or postpones
+// jobs that may not start on this node, and reads the results of dependencies for jobs that need
+// them. stored says that all earlier results are stored, so their acknowledgements can be sent
+// along.
 func (l *loop) startAll(jobs []queue.Job, stored bool) {
 	rest := jobs[:0]
 	var suspects []queue.Job
@@ -54,10 +62,11 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 	}
 }
 
-// ErrNotHere says that a job may start on other machines of the queue, but not on this one.
+// ErrNotHere means that a job may start on other nodes of the queue, but not on this one.
 var ErrNotHere = errors.New("the job cannot start on this node")
 
-// holdDisowned has a job held that may not start, or wait for another machine that may start it.
+// holdDisowned settles a job that may not start here. It is held, or, for ErrNotHere, waits for
+// another node.
 func (l *loop) holdDisowned(j *queue.Job, why error) {
 	end := queue.Disowned
 	if errors.Is(why, ErrNotHere) {
@@ -75,19 +84,20 @@ func (l *loop) holdDisowned(j *queue.Job, why error) {
 
 // Limits of suspects.
 const (
-	// maxAlone is how many run at once. Each has a process of 11 MB beside it, and a watchdog
-	// where that is root's. A runner with thousands of workers leaves thousands of suspects.
+	// maxAlone is how many suspects run concurrently. Each needs a process of 11 MB next to it, and
+	// a watchdog if the runner is root's. A runner with thousands of workers leaves thousands of
+	// suspects.
 	// See docs/decisions/0050.
 	maxAlone = 16
-	// aloneEvery is the time between two that come back after they were put off: no more
-	// come than could be started.
+	// aloneEvery is the minimum time between two postponed suspects that return. It limits them to
+	// as many as can be started.
 	aloneEvery = time.Second / maxAlone
-	// putOffFor is how long one is put off at least.
+	// putOffFor is the minimum time for which a job is postponed.
 	putOffFor = time.Second
 )
 
-// startAlone starts a runner for each suspect, one after the other, and puts off those for
-// which there is no room.
+// startAlone starts a runner for each suspect, one after the other. It postpones suspects beyond
+// the limit.
 func (l *loop) startAlone(suspects []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,8 +111,8 @@ func (l *loop) startAlone(suspects []queue.Job) {
 	l.spawnAlone()
 }
 
-// spawnAlone starts a runner for a suspect that waits for one, unless one is being
-// started. The caller holds mu.
+// spawnAlone starts a runner for the next waiting suspect, unless another one is starting. The
+// caller holds mu.
 func (l *loop) spawnAlone() {
 	if l.isolation.spawning {
 		return
@@ -116,8 +126,7 @@ func (l *loop) spawnAlone() {
 	}
 }
 
-// crowdedAlone says why no more suspects are started now, nil if they are. The caller
-// holds mu.
+// crowdedAlone returns why no further suspect may start now, or nil. The caller holds mu.
 func (l *loop) crowdedAlone() error {
 	if time.Now().Before(l.isolation.after) {
 		return errors.New("a separate runner for this job could not be started a moment ago; the service tries again later")
@@ -139,10 +148,10 @@ func (l *loop) crowdedAlone() error {
 	return nil
 }
 
-// spawnedAlone hands a suspect to the runner that was started for it. If none could be
-// started all suspects that wait for one are put off. Then less is claimed for a while, as
-// after any shortage, and suspects are tried again some time after that: else nobody but
-// they would ever be claimed. The caller holds mu.
+// spawnedAlone sends a suspect to the runner that was started for it. If that runner could not be
+// started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as
+// after any shortage. Suspects wait for longer than that; otherwise they would take all claims. The
+// caller holds mu.
 func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
@@ -160,8 +169,8 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 	l.spawnAlone()
 }
 
-// handOver sends a job to a runner that was started for it, unless nothing is to be
-// started any more. The caller holds mu.
+// handOver sends a job to the runner that was started for it. If jobs may not start now, it returns
+// the job to the queue. The caller holds mu.
 func (l *loop) handOver(h *leaseState, conn *runnerConn) {
 	if !l.mayStart() || len(h.asks) > 0 || h.end != nil {
 		l.giveBack(h)
@@ -171,20 +180,20 @@ func (l *loop) handOver(h *leaseState, conn *runnerConn) {
 	conn.Send(l.startFrames(nil, &h.job)...)
 }
 
-// putOff gives jobs back for a while. At their old place, the head of the queue, they
-// would be claimed again at once, and nothing else.
+// putOff returns jobs to the queue with a delay. Without it they would return to the head of the
+// queue, and the next claim would take them again and no other job.
 func (l *loop) putOff(jobs []queue.Job, why error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, l.cfg.Policy())
-		d.Reason = queue.ReasonShortage // of which others are the cause: it costs no refund
+		d.Reason = queue.ReasonShortage // caused by other jobs, so it uses none of this job's refunds
 		d.Delay = l.isolation.comeBack(time.Now())
 		l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
 	l.ring()
 }
 
-// comeBack is how long the next job is put off.
+// comeBack returns for how long the next job is postponed.
 func (i *isolation) comeBack(now time.Time) time.Duration {
 	i.putOffTo = i.putOffTo.Add(aloneEvery)
 	for _, at := range []time.Time{now.Add(putOffFor), i.after} {
@@ -195,30 +204,30 @@ func (i *isolation) comeBack(now time.Time) time.Duration {
 	return i.putOffTo.Sub(now)
 }
 
-// Limits of users whose starts hang.
+// Limits for users whose starts hang.
 const (
-	hungStarts  = 2           // after so many a user's jobs have a runner of their own
-	maxOwners   = 16          // users who have one at once
-	maxSilent   = 2           // of a user's own that do not answer: no other is started then
-	ownerMemory = time.Hour   // after the last start that hung
-	ownerIdle   = time.Minute // that such a runner stays without a job
+	hungStarts  = 2           // a user with this number of hung starts gets a separate runner
+	maxOwners   = 16          // users with a separate runner at the same time
+	maxSilent   = 2           // unresponsive separate runners of a user; no further one is started then
+	ownerMemory = time.Hour   // a user counts for this long after the last hung start
+	ownerIdle   = time.Minute // a separate runner ends after this time without a job
 )
 
-// owner is a user whose starts have hung. It is Run's, but for conn, which the pool's mu
-// guards.
+// owner is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
+// pool's mu guards.
 type owner struct {
 	uid      int
-	hung     int         // starts
-	at       time.Time   // of the last one
-	conn     *runnerConn // the user's own runner, nil if there is none
+	hung     int         // number of starts that hung
+	at       time.Time   // time of the last hung start
+	conn     *runnerConn // the user's separate runner; nil if it has none
 	spawning bool
-	used     time.Time // conn, the last time
+	used     time.Time // when conn was last used
 }
 
-// startHung notes that a start of a job has hung, and held up those of others.
+// startHung records that the start of a job has hung and delayed other jobs.
 func (l *loop) startHung(j *queue.Job) {
 	if !l.cfg.Runners.Roots() {
-		return // all jobs are one account's
+		return // all jobs run as one account
 	}
 	uid := l.cfg.Account.RunsAs(j)
 	o := l.isolation.owners[uid]
@@ -232,7 +241,7 @@ func (l *loop) startHung(j *queue.Job) {
 	o.at = time.Now()
 }
 
-// isolated is the owner of a job that does not go to everybody's runner, else nil.
+// isolated returns the owner of a job that needs its user's separate runner, or nil.
 func (l *loop) isolated(j *queue.Job) *owner {
 	if len(l.isolation.owners) == 0 {
 		return nil
@@ -250,7 +259,7 @@ func (l *loop) isolated(j *queue.Job) *owner {
 	return nil
 }
 
-// startOwned hands jobs to their user's own runner, which is started if there is none.
+// startOwned sends jobs to their user's separate runner, and starts that runner if necessary.
 func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,7 +300,8 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	}
 }
 
-// spawnedFor hands the jobs that wait for their user's own runner to it. The caller holds mu.
+// spawnedFor sends the waiting jobs of a user to the runner that was started for them. The caller
+// holds mu.
 func (l *loop) spawnedFor(o *owner, conn *runnerConn, err error) {
 	o.spawning, o.used = false, time.Now()
 	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }

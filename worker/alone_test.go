@@ -16,11 +16,11 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// maxAlone is how many jobs run alone at once, as the pool has it.
+// maxAlone is the pool's limit of suspects that run concurrently.
 const maxAlone = 16
 
-// beginAlone is begin with a command that starts the runners of one job, by this name and
-// once there is this file in their folder; tries says how often it was called.
+// beginAlone is like begin, with a command that starts separate runners. The command prints this
+// name once the file wait exists in root. tries returns how often it was called.
 func beginAlone(t *testing.T, workers int, name, wait string) (s *hub, f *fakeRunner, p *worker.Pool, root string, tries func() int) {
 	t.Helper()
 	t.Parallel()
@@ -42,7 +42,7 @@ func beginAlone(t *testing.T, workers int, name, wait string) (s *hub, f *fakeRu
 	return s, f, p, root, func() int { return lines(noted) }
 }
 
-// suspects enqueues jobs whose runner has died, ahead of all others.
+// suspects enqueues jobs whose runner has died, with the highest priority.
 func (s *hub) suspects(n int) {
 	s.t.Helper()
 	drafts := make([]queue.Job, n)
@@ -54,8 +54,8 @@ func (s *hub) suspects(n int) {
 	}
 }
 
-// Where no runner can be started for a suspect it is tried with one of them, more and
-// more seldom; claims pause after that, and then others run, whose turn it is not.
+// If no runner can be started for suspects, the pool tries with one of them and retries less and
+// less often. After each attempt it pauses claims and then runs other jobs first.
 func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
 	s, f, _, _, tries := beginAlone(t, 3, "", "")
 	s.suspects(3)
@@ -73,8 +73,8 @@ func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
 	s.becomes(4, queue.Completed)
 }
 
-// A suspect that a runner was started for runs there; so many do at once, and no more.
-// The others let jobs by that are none, and follow when one has ended.
+// Suspects run in separate runners, at most maxAlone concurrently. Other jobs overtake the rest,
+// which start as running ones end.
 func TestSoManySuspectsRunAlone(t *testing.T) {
 	const more = 3
 	s, f, _, root, tries := beginAlone(t, 2*maxAlone, "#.alone", "")
@@ -112,8 +112,8 @@ func TestSoManySuspectsRunAlone(t *testing.T) {
 	check(t, "tries", tries(), maxAlone+more)
 }
 
-// A drain that begins while a suspect's runner is being started has the suspects given
-// back; the runner ends.
+// If a drain begins while a suspect's runner is starting, the suspects return to the queue and the
+// runner ends.
 func TestADrainGivesSuspectsBack(t *testing.T) {
 	s, _, p, root, tries := beginAlone(t, 2, "2.alone", "go")
 	alone := newRunner(t, root, "2.alone")

@@ -12,14 +12,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ErrRuns refuses a change of a job whose attempt has started.
+// ErrRuns means that a job cannot be changed because its attempt has started.
 var ErrRuns = errors.New("the job is running")
 
-// ErrOtherwise says that an attempt which was to be given back came to another end.
+// ErrOtherwise means that an attempt ended before it could be returned to the queue.
 var ErrOtherwise = errors.New("the attempt ended in another way")
 
-// Cancel ends a leased job for good, on behalf of uid, and waits until that, or
-// how it ended before, is recorded. It reports whether the job was leased.
+// Cancel cancels a leased job on behalf of uid. It waits until this, or an earlier end of the
+// attempt, is recorded. It reports whether the job was leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrRuns) {
@@ -29,9 +29,9 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return leased, err
 }
 
-// Requeue ends what runs of a leased job, on behalf of uid, gives it back, and waits
-// until that, or how it ended before, which is ErrOtherwise, is recorded. It reports whether the job was
-// leased.
+// Requeue ends the attempt of a leased job on behalf of uid and returns the job to the queue. It
+// waits until this is recorded. If the attempt ended otherwise first, it returns ErrOtherwise. It
+// reports whether the job was leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	h, err := p.end(ctx, seq, queue.Stopped, uid, "requeue")
 	if h == nil || err != nil {
@@ -45,9 +45,10 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return true, err
 }
 
-// Change has a leased job that has not started given back and changed in the
-// same commit, and waits for that; one that has started is ErrRuns, unless its end is being stored, which is
-// waited for. It reports whether the job was leased and dealt with; if not, it is the store's again.
+// Change changes a leased job that has not started. The change and the job's return to the queue
+// are stored in one commit, for which Change waits. If the attempt has started, Change returns
+// ErrRuns. It reports whether it handled the job. If not, the job is not leased any more, and the
+// caller can change it in the store.
 func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -55,7 +56,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.over { // others may know of its end already
+	if h.over { // its end may already be visible in the store
 		p.mu.Unlock()
 		_, err := p.waitFor(ctx, h, nil)
 		return err != nil, err
@@ -68,10 +69,11 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
-// askFor has a lease that has not started given back, and waits for that. The caller holds mu, which it lets go.
+// askFor requests the return of a lease that has not started, and waits for it. The caller holds
+// mu; askFor unlocks it.
 func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
 	h.asks = append(h.asks, a)
-	if len(h.asks) == 1 { // else it is being asked for
+	if len(h.asks) == 1 { // otherwise a Drop was sent already
 		p.drop(h)
 	}
 	p.mu.Unlock()
@@ -84,8 +86,8 @@ func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (ans
 	return answered, err
 }
 
-// GiveBack has a job that is leased and has not started be given back, and waits for that. One that has started is ErrRuns. It
-// reports whether there was a lease.
+// GiveBack returns a leased job that has not started to the queue, and waits for that. If the
+// attempt has started, it returns ErrRuns. It reports whether the job was leased.
 func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -100,7 +102,8 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	return true, err
 }
 
-// end ends what runs of a leased job and waits until it is settled or given back. Of one that is not leased there is no lease.
+// end ends the attempt of a leased job and waits until it is settled or returned. It returns nil if
+// the job is not leased.
 func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb string) (*leaseState, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -113,7 +116,7 @@ func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb 
 	return h, later(err, "the job will be ended when the runner answers")
 }
 
-// later adds to the error about a runner that does not answer what becomes of what was asked.
+// later appends the further effect of a request to an error about a runner that does not answer.
 func later(err error, what string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, what)
@@ -121,18 +124,19 @@ func later(err error, what string) error {
 	return err
 }
 
-// endOne has a lease dropped if it has not started, or its tree ended if it has.
+// endOne ends an attempt that has started. If it has not started, endOne takes the job back.
 func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.end == nil || how == queue.Killed {
 		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
 	}
-	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" { // only its user waits for as long as the job asks
+	// The service waits for the job's full kill_after only if the job's own user ends it.
+	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" {
 		h.grace = min(h.grace, p.grace)
 	}
 	switch {
-	case h.conn == nil && !h.waiting: // it is told once its runner is connected
+	case h.conn == nil && !h.waiting: // askAgain sends the request when the runner is connected
 	case h.running || h.begun:
 		h.conn.Send(&wire.Kill{Lease: h.lease(), Cause: int64(how), Grace: h.grace})
 	default:
@@ -140,18 +144,18 @@ func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 	}
 }
 
-// drop asks for what has not started back. The caller holds mu.
+// drop requests the return of a job that has not started. The caller holds mu.
 func (p *Pool) drop(h *leaseState) {
 	h.dropSent = true
 	if h.conn == nil {
-		p.ring() // Run gives back what waits for a runner
+		p.ring() // Run returns jobs that wait for a runner
 		return
 	}
 	h.conn.Send(&wire.Drop{Lease: h.lease()})
 }
 
-// Signal sends a signal to a running job's whole tree. It reports whether the job
-// runs; an error names a runner that does not answer.
+// Signal sends a signal to all processes of a running job. It reports whether the job runs. An
+// error names a runner that does not answer.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	h := p.runningSoon(ctx, seq, startedWithin)
 	if h == nil {
@@ -165,13 +169,14 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 	return true, later(p.answers(ctx, h), "the signal will be sent when the runner answers")
 }
 
-// runningSoon is the lease of a job that runs, or is heard to within a while; nil if it does not.
+// runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to
+// within for the job's start. It returns nil if the job does not run by then.
 func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration) *leaseState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
 	if h != nil && !h.running && !h.waiting && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.lease()}) // its start is told at once then
+		h.conn.Send(&wire.Watch{Lease: h.lease()}) // makes the runner report the start immediately
 		p.mu.Unlock()
 		select {
 		case <-h.started:
@@ -187,11 +192,12 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration)
 	return h
 }
 
-// startedWithin is how long a signal waits to hear that its job runs: a start is told with
-// the next results, but at once to who asks for it.
+// startedWithin is how long a signal waits for its job to start. Runners normally report a start
+// with the next results, but immediately if the service watches the job.
 const startedWithin = 100 * time.Millisecond
 
-// Watch has the end of a job told at once, whenever it runs, until stop.
+// Watch makes the runner of a job report the job's end immediately. It applies to current and later
+// attempts until the caller calls stop.
 func (p *Pool) Watch(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,11 +214,10 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 	}
 }
 
-// Read reads output of a running job after a cursor; wait waits for some, as long as the
-// lease lasts. ok is false when the job does not run here: its output is in the store, or
-// will be, or another lease has it run again; or its runner is not connected now. Without
-// wait, a runner that does not answer is an error that names it.
-// The chunk is as wire.Chunk says.
+// Read reads output of a running job after a cursor. With wait, it waits for output until the lease
+// ends. ok is false if the job does not run here: its output is in the store or will be, or the job
+// runs again under another lease. ok is also false if its runner is not connected. Without wait, an
+// error names a runner that does not answer. See wire.Chunk for the result.
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -233,7 +238,7 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	chunk, err = conn.Read(within, h.lease(), cursor, until)
 	switch {
 	case errors.Is(err, runner.ErrGone):
-		return nil, false, nil // Connected tells of the next connection, the store of what becomes of the job
+		return nil, false, nil // Connected announces the next connection; the store has the job's state
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.silence(conn.Reply.PID, h)
 	case err != nil || chunk.Gone:
@@ -242,7 +247,7 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	return chunk, true, nil
 }
 
-// Running is which attempt of a job is held here, by number; 0 is none.
+// Running returns the number of the leased attempt of a job, or 0 if the job is not leased here.
 func (p *Pool) Running(seq int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// verdict is what Cancel answered.
+// verdict is the result of Cancel and similar calls.
 type verdict struct {
 	leased bool
 	err    error
 }
 
-// cancels has a person cancel a job.
+// cancels cancels a job in the background on behalf of uid 7.
 func cancels(p *worker.Pool, seq int64) <-chan verdict {
 	answer := make(chan verdict, 1)
 	go func() {
@@ -41,14 +41,12 @@ func waits(t *testing.T, answer <-chan verdict, when string) {
 	}
 }
 
-// A job that waits in the runner is cancelled by taking it back; Cancel answers
-// once that is stored.
+// Cancel takes back a job that waits in the runner, and returns after the cancellation is stored.
 func TestCancelTakesBackWhatHasNotStarted(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
 	s.put(0)
-	// It is asked back anyway; the answer to that is kept open, so that it comes
-	// after the Cancel.
+	// The pool recalls the job anyway. The test answers only after the Cancel.
 	hears[*wire.Drop](t, f, 1)
 	answer := cancels(p, 1)
 	drop, _ := hears[*wire.Drop](t, f, 2)
@@ -62,8 +60,7 @@ func TestCancelTakesBackWhatHasNotStarted(t *testing.T) {
 	check(t, "killed", len(heard[*wire.Kill](f)), 0)
 }
 
-// A job that runs is killed, with its own grace; Cancel answers once its end is
-// stored, not before.
+// Cancel kills a running job with the job's own grace, and returns only after its end is stored.
 func TestCancelEndsWhatRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -83,7 +80,7 @@ func TestCancelEndsWhatRuns(t *testing.T) {
 	check(t, "dropped", len(heard[*wire.Drop](f)), 0)
 }
 
-// A job that starts while it is being taken back is killed then.
+// A job that starts while Cancel takes it back is then killed.
 func TestCancelKillsWhatStartsMeanwhile(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -102,9 +99,8 @@ func TestCancelKillsWhatStartsMeanwhile(t *testing.T) {
 	s.is(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Cancel answers too when the job ends by itself first: it has ended as it did.
-// Whoever gives up waiting is told so, and a job that nobody holds is nothing to
-// wait for.
+// Cancel also returns if the job ends by itself first; the job keeps that end. A caller whose
+// context ends gets the context's error. Cancelling a job that is not leased returns immediately.
 func TestCancelAnswersHoweverTheJobEnds(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -120,8 +116,7 @@ func TestCancelAnswersHoweverTheJobEnds(t *testing.T) {
 	check(t, "answer of a job that is not leased", from(t, "an answer", cancels(p, 1)), verdict{false, nil})
 }
 
-// Whose end is waited for is watched, whether it runs already or is started
-// later, until nobody waits.
+// A watched job is watched whether it already runs or starts later, until the watch is stopped.
 func TestAWatchedJobIsWatchedWheneverItRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0, 0)
 	s.becomes(1, queue.Processing)
@@ -139,8 +134,8 @@ func TestAWatchedJobIsWatchedWheneverItRuns(t *testing.T) {
 	check(t, "watched", len(heard[*wire.Watch](f)), 2)
 }
 
-// A read that waits for a job's output ends with the lease, whether that is given back or
-// the job has ended, though the runner never answers the read.
+// A read that waits for output ends with the lease, even if the runner never answers it. The lease
+// may end because the job returns to the queue or because the attempt ends.
 func TestAReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.Dropped{Lease: lease(1), Dropped: true},
@@ -153,7 +148,7 @@ func TestAReadEndsWithItsLease(t *testing.T) {
 			s.put(0)
 			hears[*wire.Drop](t, f, 1)
 			answer := make(chan verdict, 1)
-			go func() { // ends with the lease, or the test
+			go func() { // ends with the lease or the test
 				_, ok, err := p.Read(t.Context(), 1, [2]int64{}, true)
 				answer <- verdict{ok, err}
 			}()
@@ -165,8 +160,8 @@ func TestAReadEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// With more running than are wanted, the youngest are ended at the deadline and
-// given back; the oldest go on.
+// If more jobs run than workers are wanted, Settle ends the youngest at the deadline and returns
+// them to the queue. The oldest continue.
 func TestSettleEndsTheYoungest(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -190,7 +185,7 @@ func TestSettleEndsTheYoungest(t *testing.T) {
 	check(t, "killed", len(heard[*wire.Kill](f)), 1)
 }
 
-// waited is a context that tells when it is waited for.
+// waited is a context that reports when a caller waits for it.
 type waited struct {
 	context.Context
 	begun chan struct{}
@@ -202,7 +197,7 @@ func (w waited) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// Workers that are started while others end keep their jobs.
+// If the number of workers is raised during Settle, the jobs keep running.
 func TestSettleSparesWhoIsWantedAgain(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -220,8 +215,8 @@ func TestSettleSparesWhoIsWantedAgain(t *testing.T) {
 	f.settled()
 }
 
-// What is asked of a job that waits in the runner is stored with its return; one
-// that has started meanwhile is left alone and said to run.
+// Change of a job that waits in the runner is stored together with its return. If the job has
+// started in the meantime, it is left alone and Change returns ErrRuns.
 func TestChangeTakesBackWhatHasNotStarted(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -261,7 +256,8 @@ func TestChangeTakesBackWhatHasNotStarted(t *testing.T) {
 	check(t, "leased", len(s.leased()), 0)
 }
 
-// A job whose end is being stored does not run any more: a change waits for that, and is the store's.
+// If the end of a job is being stored, Change waits for that and reports that the job is not
+// leased.
 func TestChangeWaitsForAnEnd(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -281,8 +277,7 @@ func TestChangeWaitsForAnEnd(t *testing.T) {
 	s.is(1, queue.Completed, "")
 }
 
-// A change that the store refuses is refused to whoever asked, and the job goes
-// back to the queue.
+// If the store refuses a change, the caller gets the error and the job returns to the queue.
 func TestChangeIsRefusedToWhoAsked(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -301,7 +296,7 @@ func TestChangeIsRefusedToWhoAsked(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 }
 
-// One that ends by itself before it is stopped was not given back.
+// If the attempt ends by itself first, Requeue returns ErrOtherwise.
 func TestRequeueOfWhatEndsByItself(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -315,7 +310,7 @@ func TestRequeueOfWhatEndsByItself(t *testing.T) {
 	check(t, "answer", from(t, "an answer", answer), verdict{true, worker.ErrOtherwise})
 }
 
-// A job that runs is ended and given back; what it used is not counted.
+// Requeue ends a running job and returns it to the queue. The attempt does not count.
 func TestRequeueGivesBackWhatRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -343,8 +338,8 @@ func TestRequeueGivesBackWhatRuns(t *testing.T) {
 	s.endedBy(1, 7, "requeue")
 }
 
-// Of several who ask of one job each gets an answer, however the first one's ends:
-// what has started meanwhile is ended for who cancels it.
+// Each of several callers that request something of one job gets an answer. If the job has started
+// in the meantime, Change returns ErrRuns and Cancel ends the job.
 func TestEveryAskerIsAnswered(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -371,7 +366,7 @@ func TestEveryAskerIsAnswered(t *testing.T) {
 }
 
 // Outputs that only runners can delete are deleted once one of each folder has said so:
-// not where none is connected, or none answers.
+// Purge fails if no runner of some directory answers, or if no runner is connected.
 func TestPurgeIsAnswered(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -388,7 +383,7 @@ func TestPurgeIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
-	other.known.Attempts = []wire.Attempt{running(lease(1))} // else it is told to end
+	other.known.Attempts = []wire.Attempt{running(lease(1))} // otherwise the pool ends it
 	if err := s.NoteRunners(t.Context(), []string{other.dir}); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +402,8 @@ func TestPurgeIsAnswered(t *testing.T) {
 	check(t, "deleted once both answer", p.Purge(t.Context(), refs), true)
 }
 
-// Whoever ends another's job waits no longer than a stop does, whatever time the job asks for.
+// A user who ends another user's job waits no longer than a stop does, even if the job sets a
+// longer kill_after.
 func TestOthersWaitNoLongerThanAStop(t *testing.T) {
 	s, f, p := begin(t, 1)
 	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
@@ -436,7 +432,7 @@ func TestPurgeByTheNewestThatAnswers(t *testing.T) {
 	}
 	old, newest := newRunner(t, root, "1"), newRunner(t, root, "2")
 	old.known.Version = "older"
-	old.known.Attempts = []wire.Attempt{running(lease(1))} // else it is told to end
+	old.known.Attempts = []wire.Attempt{running(lease(1))} // otherwise the pool ends it
 	p, _ := runWith(t, s, foreign, 1)
 	refs := []string{"1-1"}
 	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)

@@ -17,52 +17,55 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A runner is a contact from the moment its folder is known until it is connected, or
-// known to be dead and recovered. Each contact has a goroutine that tries again and
-// again: a runner that hangs holds up what it runs and nothing else.
+// This file connects the service to its runners. A runner whose directory is known is a contact
+// until it is connected, or is found dead and recovered. Each contact has a goroutine that retries,
+// so a runner that hangs delays only its own jobs.
 
-// Waits of contacts.
+// Delays of contacts.
 // See docs/decisions/0076.
 const (
-	// adoptWithin is how long a service that starts waits for what earlier ones have left,
-	// before it takes requests and claims; the rest is adopted while it serves.
+	// adoptWithin is how long a starting service waits for the work of earlier services, before it
+	// serves requests and claims jobs. It adopts the rest afterwards.
 	adoptWithin = time.Second
-	// againWithin is how long the runner of new jobs may be out of reach until another one
-	// takes them.
+	// againWithin is how long the runner for new jobs may be unreachable before another one
+	// replaces it.
 	againWithin  = 2 * time.Second
 	contactFirst = 10 * time.Millisecond
 	contactLast  = time.Second
 	spawnFirst   = 100 * time.Millisecond
 	spawnLast    = 30 * time.Second
-	// launcherAgain bounds the wait while no launcher starts runners: a request that fails costs little.
+	// launcherAgain is the longest retry delay while no launcher is available; a failed request
+	// costs little.
 	launcherAgain = time.Second
 )
 
-// contact is the way to a runner that is not connected.
+// contact is a runner that the pool is trying to connect to.
 type contact struct {
 	dir     string
-	current bool      // new jobs go to it once it is met: they did before
-	initial bool      // it was there when the service started
-	newest  int64     // the highest number of a job that it may have, if it is initial
-	unknown bool      // the store knows nothing of it: if it lives it may be used, and if not nothing of ours was in it
-	since   time.Time // it is tried
-	dead    bool      // it lives no more; guarded by the pool's mu
+	current bool  // it takes new jobs when connected, as it did before
+	initial bool  // its directory existed when the service started
+	newest  int64 // highest job number that the store has assigned, if initial
+	// unknown is set if the store has no record of the runner. If the runner is alive it may be
+	// used. If it is dead, it held no jobs of this queue.
+	unknown bool
+	since   time.Time // since when the pool has tried to connect
+	dead    bool      // the runner is dead; guarded by the pool's mu
 }
 
-// finding is what came of a contact.
+// finding is the outcome of a contact. Exactly one field is set.
 type finding struct {
-	client *runner.Client // it lives and was met
-	dead   *deadRunner    // it is dead and was recovered
-	err    error          // neither, and the service cannot go on
+	client *runner.Client // the runner is alive and connected
+	dead   *deadRunner    // the runner was dead and is recovered
+	err    error          // the service cannot continue
 }
 
-// ErrOlder means that a runner has a job with a number that the store has never given out: the
-// store is older than what the runner was sent.
+// ErrOlder means that a runner has a job with a number that the store has never assigned. The store
+// is older than the runner's jobs.
 // See docs/decisions/0035.
 var ErrOlder = errors.New("the runner has jobs that were never enqueued in this queue")
 
-// takeOver begins to connect the runners that live and to recover dead ones. Every lease
-// of an earlier service is held from now on, until its runner is found.
+// takeOver starts to connect living runners and to recover dead ones. From now on the pool holds
+// every lease of earlier services, until it finds the lease's runner.
 func (l *loop) takeOver() error {
 	dirs, err := l.cfg.Runners.Find()
 	if err != nil {
@@ -73,7 +76,7 @@ func (l *loop) takeOver() error {
 		return err
 	}
 	newest := left.LastSeq
-	if left.Moved { // it was put in the place of a newer one on purpose
+	if left.Moved { // the store is a copy or was restored, so runners may have newer jobs
 		newest = math.MaxInt64
 	}
 	contacts := l.contactsFor(dirs, left.Runners, newest)
@@ -98,13 +101,13 @@ func (l *loop) takeOver() error {
 	return nil
 }
 
-// maxUnknown is how many folders of an account's runners are tried of which the store
-// knows nothing: one that a service did not live to note is idle and ends by itself.
+// maxUnknown limits how many runners of an account, unknown to the store, the service contacts. A
+// runner that an earlier service started but did not record is idle and ends itself.
 const maxUnknown = 16
 
-// contactsFor are the contacts of a start. An account may put anything into its folder: of
-// one that jobs do not run as now only the runners that the store knows are tried. newest is
-// the highest number of a job that they may have.
+// contactsFor returns the contacts for a starting service. An account can put anything into the
+// directory of its runners. If jobs do not run as this account now, contactsFor includes only its
+// runners that the store knows. newest is the highest job number that the store has assigned.
 func (p *Pool) contactsFor(dirs, noted []string, newest int64) (list []*contact) {
 	unknown := 0
 	for _, dir := range dirs {
@@ -120,7 +123,8 @@ func (p *Pool) contactsFor(dirs, noted []string, newest int64) (list []*contact)
 	return list
 }
 
-// approach tries to connect to a runner, or to recover it, until that is done.
+// approach connects to a runner, or recovers it if it is dead. It retries until one of these
+// succeeds.
 func (l *loop) approach(c *contact) {
 	l.mu.Lock()
 	l.runners.contacts[c.dir] = c
@@ -137,7 +141,7 @@ func (l *loop) approach(c *contact) {
 				told = true
 				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again", "dir", c.dir, "error", err)
 			}
-			l.ring() // another runner may be needed by now
+			l.ring() // another runner may be needed now
 			if !pause(l.ctx, wait) {
 				return
 			}
@@ -145,7 +149,8 @@ func (l *loop) approach(c *contact) {
 	})
 }
 
-// look tries once. An error is worth another try.
+// look tries once to connect to a runner or to recover it. If it returns an error, the caller
+// retries.
 func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 	lives, err := runner.Lives(c.dir)
 	if err != nil {
@@ -155,13 +160,16 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 		f.dead, err = p.recover(ctx, c)
 		return f, err
 	}
-	epoch, err := p.epoch(ctx) // a new one each time: an answer that came too late took the one before
+	// Each attempt takes a new epoch, because a connection whose answer came too late has used the
+	// last one.
+	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return f, err
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
-	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir): // what an account says proves nothing
+	// Answers of an account's runner are not trusted.
+	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir):
 		return finding{err: fmt.Errorf("%s: %w", c.dir, err)}, nil
 	case err != nil:
 		return f, err
@@ -173,7 +181,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 	return finding{client: client}, nil
 }
 
-// epoch raises the service's epoch, until ctx ends.
+// epoch raises the service's epoch and returns it. It retries temporary errors until ctx ends.
 func (p *Pool) epoch(ctx context.Context) (int64, error) {
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		epoch, err := p.store.NextEpoch(ctx)
@@ -187,7 +195,7 @@ func (p *Pool) epoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// foundRunner deals with what came of a contact.
+// foundRunner handles the outcome of a contact.
 func (l *loop) foundRunner(c *contact, f finding) error {
 	if f.err != nil {
 		return f.err
@@ -199,7 +207,8 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	l.mu.Unlock()
 	if f.client != nil {
 		l.adopt(f.client, current)
-		l.settle(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}}) // what it was sent and does not know it never got
+		// Leases that were sent to the runner and that it does not know never arrived there.
+		l.settle(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
 	} else {
 		l.recovered(f.dead)
 	}
@@ -209,7 +218,7 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	return nil
 }
 
-// adopt takes over what a runner has.
+// adopt takes over the attempts of a connected runner, and those whose results it still keeps.
 func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	now := time.Now()
 	conn := &runnerConn{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
@@ -217,12 +226,12 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	for _, a := range c.Reply.Attempts {
 		h := l.leases.all[queue.Lease(a.Lease)]
 		switch {
-		case h == nil: // it was given up: nobody waits for it
+		case h == nil: // not leased any more, so the attempt has no use
 			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil:
-			continue // it is another runner's
+			continue // another runner holds it
 		}
 		h.sentTo(conn)
 		if a.PID != 0 {
@@ -247,8 +256,8 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	return conn
 }
 
-// askAgain repeats what may have been lost with another connection. The caller
-// holds mu.
+// askAgain sends requests for a lease again that may have been lost with an earlier connection. The
+// caller holds mu.
 func (l *loop) askAgain(h *leaseState) {
 	if l.leases.watched[h.job.Seq] > 0 {
 		h.conn.Send(&wire.Watch{Lease: h.lease()})
@@ -261,7 +270,8 @@ func (l *loop) askAgain(h *leaseState) {
 	}
 }
 
-// running notes that an attempt runs and has the store told. The caller holds mu.
+// running records that an attempt runs, and adds its start to the pending report. The caller holds
+// mu.
 func (l *loop) running(h *leaseState, a wire.Attempt) {
 	known := h.running
 	h.runs()
@@ -274,7 +284,7 @@ func (l *loop) running(h *leaseState, a wire.Attempt) {
 	}
 }
 
-// listen has what a runner sends delivered to Run.
+// listen passes the frames of a runner to Run until the connection ends.
 func (l *loop) listen(conn *runnerConn) {
 	deliver := func(d delivery) {
 		select {
@@ -296,8 +306,8 @@ func (l *loop) listen(conn *runnerConn) {
 	})
 }
 
-// runnerGone has a runner whose connection ended connected again, or recovered if it has
-// died.
+// runnerGone handles the end of a runner's connection. The pool reconnects to the runner, or
+// recovers it if it has died.
 func (l *loop) runnerGone(conn *runnerConn) {
 	l.mu.Lock()
 	l.runners.remove(conn)
@@ -308,19 +318,22 @@ func (l *loop) runnerGone(conn *runnerConn) {
 			h.conn, h.heard, needed = nil, conn.lived, needed || !h.over
 		}
 	}
-	over := conn.dismissed && !needed // it was told to end, and has
+	over := conn.dismissed && !needed // it ended because of a Shutdown
 	l.mu.Unlock()
 	if over {
-		l.session.then = append(l.session.then, func() { l.seeOut(l.ctx, conn.Dir) }) // once what it told is stored
+		// Its results must be stored first.
+		l.session.then = append(l.session.then, func() { l.seeOut(l.ctx, conn.Dir) })
 	} else {
 		l.approach(&contact{dir: conn.Dir, current: conn.current, since: time.Now()})
 	}
 }
 
-// seeOut removes the folder of a runner that was told to end, and was killed before it had done so
-// itself. What it told is stored by then.
+// seeOut removes the directory of a dismissed runner that was killed before it could remove the
+// directory itself. Its results are stored by then.
 func (p *Pool) seeOut(ctx context.Context, dir string) {
-	dead := 0 // times that it was found so: it may be about to remove its folder
+	// dead counts how often the runner was found dead. After the first time it may still be
+	// removing its directory.
+	dead := 0
 	for wait := contactFirst; wait <= contactLast && pause(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return
@@ -336,13 +349,13 @@ func (p *Pool) seeOut(ctx context.Context, dir string) {
 		case by != nil:
 			runner.Forget(dir, by.Client)
 		case !p.cfg.Runners.Foreign():
-			runner.Forget(dir, nil) // what cannot be removed now is at the next start
+			runner.Forget(dir, nil) // the next start retries if this fails
 		}
 		return
 	}
 }
 
-// needsRunner starts a runner for new jobs if there is none, and none is to be expected.
+// needsRunner starts a runner for new jobs if none exists and none is expected soon.
 func (l *loop) needsRunner() {
 	l.mu.Lock()
 	needed := !l.stopping && l.runners.needed()
@@ -354,15 +367,15 @@ func (l *loop) needsRunner() {
 	l.spawn(false, true, func(*runnerConn, error) { l.runners.spawning, l.runners.spawnErr = false, nil })
 }
 
-// spawn starts a runner in the background, for a suspect alone, or for new jobs: then it is
-// tried until there is one. Run adopts it and calls use, with mu held, with it or with why
-// there is none.
+// spawn starts a runner in the background. With alone, the runner is for one suspect. With forNew,
+// it is for new jobs, and spawn retries until one has started. Run adopts the runner and calls use,
+// with mu held, with the connection or the error.
 func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
 		for wait := spawnFirst; ; wait = min(2*wait, spawnLast) {
 			client, dir, err := l.trySpawn(l.ctx, alone)
-			if err != nil && dir != "" { // it has died, or hangs
+			if err != nil && dir != "" { // it has died or hangs
 				c := &contact{dir: dir, since: time.Now()}
 				l.tell(func() error { l.approach(c); return nil })
 			}
@@ -392,7 +405,7 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 	})
 }
 
-// spawned adopts a runner that was started, and has it used.
+// spawned adopts a runner that was started, and passes it to use.
 func (l *loop) spawned(client *runner.Client, forNew bool, use func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
@@ -403,7 +416,7 @@ func (l *loop) spawned(client *runner.Client, forNew bool, use func(*runnerConn,
 	use(conn, err)
 }
 
-// trySpawn starts a runner and connects to it; dir is its folder, "" if there is none.
+// trySpawn starts a runner and connects to it. dir is its directory, "" if it was not started.
 func (p *Pool) trySpawn(ctx context.Context, alone bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.epoch(ctx)
 	if err != nil {

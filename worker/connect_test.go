@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// leaseAll claims all jobs of a store, as a service did that is gone now, and
-// reports some as started.
+// leaseAll claims all jobs of a store, like an earlier service, and reports some of them as
+// started.
 func (s *hub) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -35,10 +35,10 @@ func (s *hub) leaseAll(started ...int64) {
 	}
 }
 
-// A pool adopts what an earlier service left in a living runner: what runs goes
-// on with its process, whether its start was recorded or not, what waits keeps
-// its place, what has ended is settled and acknowledged. Of what the runner does
-// not know, what was only claimed is given back and what was started is lost.
+// A pool adopts the jobs that an earlier service left in a living runner. A running job continues
+// with its process, whether or not its start was recorded. A waiting job keeps its place. A result
+// is settled and acknowledged. Of the jobs that the runner does not know, a claimed one returns to
+// the queue and a started one is lost.
 func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -50,7 +50,7 @@ func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
-	f.quiet = true // else what waits would be told to have started
+	f.quiet = true // otherwise the waiting job would be reported as started
 	f.known.Attempts = []wire.Attempt{running(lease(recorded)), running(lease(unrecorded)), {Lease: lease(waiting)}}
 	f.known.Ended = []wire.Lease{lease(ended)}
 	f.then = []wire.Frame{ran(lease(ended), long)}
@@ -64,7 +64,7 @@ func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 		check(t, "attempt that runs", p.Running(seq), 1)
 	}
 	s.is(gone, queue.Dead, queue.ReasonLost)
-	start, _ := hears[*wire.Start](t, f, 1) // of the one that was given back, in the room of the one that ended
+	start, _ := hears[*wire.Start](t, f, 1) // the returned job takes the worker of the ended job
 	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
 	s.is(waiting, queue.Pending, "")
 	f.say(&wire.Started{Attempt: running(lease(waiting))})
@@ -81,9 +81,9 @@ func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 	}
 }
 
-// A runner whose connection breaks but that lives is met again, by a higher
-// epoch: it keeps what it runs, its results come again, and of what it does not
-// know what was claimed is given back and what was started is lost.
+// A living runner whose connection breaks is connected again with a higher epoch. It keeps its
+// running jobs and repeats its results. Of the jobs that it does not know, claimed ones return to
+// the queue and started ones are lost.
 func TestALivingRunnerIsMetAgain(t *testing.T) {
 	s, f, p := begin(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
@@ -120,8 +120,8 @@ func TestALivingRunnerIsMetAgain(t *testing.T) {
 	}
 }
 
-// A runner that dies is buried: what it had started is lost, what it had only
-// been given is given back, and a new runner gets the jobs that follow.
+// If a runner dies, its started jobs are lost, its other jobs return to the queue, and a new runner
+// gets the next jobs.
 func TestADeadRunnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -143,8 +143,8 @@ func TestADeadRunnerIsReplaced(t *testing.T) {
 	s.becomes(2, queue.Completed)
 }
 
-// A dead runner's folder that cannot be removed, because a virus scanner or a backup reads a
-// file of it on Windows, ends no service.
+// A dead runner's directory that cannot be removed does not end the service. On Windows this
+// happens while a virus scanner or a backup reads a file in it.
 func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -166,8 +166,8 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 	s.becomes(2, queue.Completed)
 }
 
-// What was sent to a runner whose folder is gone is run again once that runner, which may
-// live, can begin it no more: else both would.
+// A job that was sent to a runner whose directory is gone runs again only after that runner can no
+// longer start it. The runner may be alive, so otherwise both would run it.
 func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -196,8 +196,8 @@ func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 	s.becomes(1, queue.Completed)
 }
 
-// Where it is not known yet which runner has a lease, for the service has just started, no
-// tree of it is ended with a dead runner's: it may run in another one, which is not met yet.
+// Recovery of a dead runner does not end processes of a lease whose runner is not known yet. They
+// may run in another runner, which the starting service has not connected to yet.
 func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -216,8 +216,8 @@ func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
 	check(t, "to be ended with the dead runner", from(t, "it is recovered", asked), []wire.Attempt(nil))
 }
 
-// While a runner of root's ends what a dead one has left, which may take long, it goes on
-// telling of what it runs: however much that is, the pool hears the end of it.
+// While root's runner cleans up after a dead one, which may take long, it keeps sending frames. The
+// pool receives the final answer however many frames come before it.
 func TestACleanerMayHaveMuchToTell(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -226,7 +226,7 @@ func TestACleanerMayHaveMuchToTell(t *testing.T) {
 	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
 	old.known.Version, old.known.Attempts = "older", []wire.Attempt{running(lease(1))}
 	first.onRecover = func(f *wire.Recover) {
-		for n := range int64(200) { // each is read by itself
+		for n := range int64(200) { // the pause makes the pool read each separately
 			first.say(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: nobodys + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
@@ -239,9 +239,9 @@ func TestACleanerMayHaveMuchToTell(t *testing.T) {
 	first.settled()
 }
 
-// A runner that an earlier service has sent jobs of which this store has never known says that
-// the store is older, whether it is met at once or only when others have got those numbers.
-// What it runs goes on.
+// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrOlder.
+// It does so whether it connects immediately or after other jobs got those numbers. The runner's
+// jobs continue.
 func TestARunnerTellsAnOlderStore(t *testing.T) {
 	for name, late := range map[string]bool{"at once": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestARunnerTellsAnOlderStore(t *testing.T) {
 	}
 }
 
-// The folder of a runner that was told to end, and was killed before it had removed it, goes.
+// If a dismissed runner is killed before it has removed its directory, the pool removes it.
 func TestDismissedRunnerIsKilled(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

@@ -11,22 +11,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// parent is what a job is told of one that it has waited for.
+// parent describes one dependency of a job, as the job sees it in its input.
 type parent struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
 	ExitCode *int64          `json:"exit_code"`
-	Result   json.RawMessage `json:"result"` // null if there is none, or it is another user's
+	Result   json.RawMessage `json:"result"` // null if the parent left none or belongs to another user
 }
 
-// Limits of what is told.
+// Limits for reading dependencies.
 const (
-	depsWithin = time.Second // may a read take
-	depsReads  = 2           // go on at once: what is read takes memory until the job is started
+	depsWithin = time.Second // time limit of one read
+	depsReads  = 2           // concurrent reads; their data takes memory until the jobs start
 )
 
-// readDeps reads what a claimed job is told of those that it has waited for, and has it started then. What it
-// waits for may be ten thousand jobs: nobody else waits for that. Meanwhile it is held, and counts.
+// readDeps reads the results of a claimed job's dependencies and then starts the job. A job may
+// have ten thousand dependencies, so the read runs in the background and delays no other job. The
+// lease is held during the read and counts as claimed.
 func (l *loop) readDeps(j queue.Job) {
 	l.mu.Lock()
 	h := l.leases.hold(&j)
@@ -43,12 +44,12 @@ func (l *loop) readDeps(j queue.Job) {
 		}
 		l.tell(func() error {
 			l.mu.Lock()
-			if h.over || h.dropSent || len(h.asks) > 0 { // it is given back
+			if h.over || h.dropSent || len(h.asks) > 0 { // the job is being returned to the queue
 				l.mu.Unlock()
 				return nil
 			}
 			if err == nil {
-				l.leases.forget(j.Lease()) // whoever starts it holds it anew
+				l.leases.forget(j.Lease()) // startAll adds the lease again
 				l.mu.Unlock()
 				l.startAll([]queue.Job{j}, false)
 				return nil
@@ -62,12 +63,12 @@ func (l *loop) readDeps(j queue.Job) {
 	})
 }
 
-// toldOf is what a job is told of those, as JSON: at most queue.MaxDeps bytes, but for their ids. From there
-// on their results are left out.
+// toldOf returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
+// results of the job's own user as long as the output does not exceed queue.MaxDeps bytes.
 func toldOf(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // or a result would be six times as long
+	enc.SetEscapeHTML(false) // escaped characters would take six times as many bytes
 	b.WriteByte('[')
 	room := queue.MaxDeps
 	for i := range list {
@@ -85,7 +86,7 @@ func toldOf(j *queue.Job, list []store.Parent) ([]byte, error) {
 		if err := enc.Encode(&told); err != nil {
 			return nil, err
 		}
-		b.Truncate(b.Len() - 1) // the end of its line
+		b.Truncate(b.Len() - 1) // the newline that Encode adds
 	}
 	b.WriteByte(']')
 	return b.Bytes(), nil

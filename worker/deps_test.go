@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// However many a job has waited for, and whatever they have left, the order to start it is one frame: results
-// are left out where they would be too much, and such of other users.
+// The frame that starts a job stays below the size limit, however many dependencies the job has. It
+// omits results that would be too large, and results of other users.
 func TestWhatAJobIsToldFits(t *testing.T) {
 	result, err := json.Marshal(strings.Repeat("x", queue.MaxResult-2))
 	if err != nil {

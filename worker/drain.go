@@ -9,17 +9,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A drain recalls every job that has not started. It is complete once no job can start any more: every job that was
-// sent to a runner has been dropped, has a process, or has ended.
+// A drain recalls every job that has not started. It is complete when no job can start any more:
+// every job that was sent to a runner has been dropped, has a process, or has ended.
 //
-// A runner notes an attempt in its running table, then starts the process, then notes the process. Once it has noted
-// the attempt, it no longer drops it, but it may still hang or be stopped before it starts the process. So the answer
-// that it is too late to drop a job does not complete the drain. The drain is complete for a job once the runner
-// sends Started or Result, or its table names the process. If none of these happens in time, AwaitNoStarts returns an
-// error, because only the end of that runner can prevent the job from starting.
+// A runner records an attempt in its running table, then starts the process, then records the
+// process. After it has recorded the attempt, it does not drop it any more, but it may hang or be
+// stopped before it starts the process. So the answer that it is too late to drop a job does not
+// complete the drain. The drain is complete for a job once the runner sends Started or Result, or
+// its table names the process. If none of these happens in time, AwaitNoStarts returns an error,
+// because only the end of that runner can prevent the job from starting.
 
-// Drain starts or ends a drain. During a drain no job is sent to a runner. A job that was sent before may still start
-// until AwaitNoStarts returns.
+// Drain starts or ends a drain. During a drain no job is sent to a runner. A job that was sent
+// before may still start until AwaitNoStarts returns.
 func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
 	p.draining = on
@@ -29,7 +30,8 @@ func (p *Pool) Drain(on bool) {
 	p.ring()
 }
 
-// takeBackForDrain recalls from all runners the jobs that have not started, if a drain is on. The caller holds mu.
+// takeBackForDrain recalls from all runners the jobs that have not started, if a drain is on. The
+// caller holds mu.
 func (p *Pool) takeBackForDrain() {
 	if p.draining {
 		p.recall(func(*leaseState) bool { return true })
@@ -43,17 +45,19 @@ func (p *Pool) Draining() bool {
 	return p.draining
 }
 
-// NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer. A runner starts nothing
-// that was sent to it more than startBy ago, and its notes then show which attempts it has begun.
+// NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer. A runner
+// starts nothing that was sent to it more than startBy ago, and its files then show which attempts
+// it has begun.
 const NoStartsWithin = startBy + startSpare + aliveWithin
 
-// MaxNoStartsWait is the longest time that AwaitNoStarts takes with NoStartsWithin. It ends after it has asked the
-// runners, which it does once every aliveEvery, and which takes up to aliveWithin.
+// MaxNoStartsWait is the longest time that AwaitNoStarts takes with NoStartsWithin. AwaitNoStarts
+// checks the runners once every aliveEvery, which takes up to aliveWithin, and returns after a
+// check.
 const MaxNoStartsWait = NoStartsWithin + aliveEvery + aliveWithin
 
-// AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still start after the
-// time limit within, it returns an error. The error says how many jobs can start. It also names a runner that does
-// not answer, or else a job whose start takes long.
+// AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
+// start after the time limit within, it returns an error. The error says how many jobs can start.
+// It also names a runner that does not answer, or else a job whose start takes long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 	deadline := time.Now().Add(within)
 	tick := time.NewTicker(aliveEvery)
@@ -79,8 +83,8 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 	}
 }
 
-// unconfirmed returns the error about jobs that can still start during a drain. silence is the error about a runner
-// that does not answer; nil if all runners answer.
+// unconfirmed returns the error about jobs that can still start during a drain. silence is the
+// error about a runner that does not answer; nil if all runners answer.
 func unconfirmed(list []*leaseState, silence error) error {
 	if silence == nil {
 		silence = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
@@ -92,8 +96,8 @@ func unconfirmed(list []*leaseState, silence error) error {
 	return later(silence, "the drain is on, but "+which+" may still start")
 }
 
-// answerAll checks that the runners of leases answer, each runner once and all of them at the same time. It returns
-// the error about one runner that does not answer, or nil.
+// answerAll checks concurrently that the runners of leases answer, each runner once. It returns the
+// error about one runner that does not answer, or nil.
 func (p *Pool) answerAll(ctx context.Context, list []*leaseState) error {
 	p.mu.Lock()
 	of := map[place]*leaseState{}

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// awaitStarts waits in the background until no job starts any more.
+// awaitStarts calls AwaitNoStarts in the background.
 func awaitStarts(t *testing.T, p *worker.Pool) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
@@ -29,8 +29,9 @@ func stillWaits(t *testing.T, result <-chan error, what string) {
 	}
 }
 
-// A drain is complete only when each job that the runner was sent has started, has ended, or was dropped. The answer
-// that it is too late to drop a job does not mean that the job's process was started.
+// A drain is complete only when each job that the runner received has started, ended or been
+// dropped. The answer that it is too late to drop a job does not mean that the job's process was
+// started.
 func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 	s, f, p := begin(t, 3)
 	f.keepsQuiet()
@@ -57,7 +58,7 @@ func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 	check(t, "started", f.started(), []int64{1, 2, 3})
 }
 
-// A drain takes jobs back from all runners, also from that of a suspect.
+// A drain takes jobs back from all runners, including the separate runner of a suspect.
 func TestDrainTakesBackFromEveryRunner(t *testing.T) {
 	s, _, p, root, _ := beginAlone(t, 2, "2.alone", "")
 	alone := newRunner(t, root, "2.alone")
@@ -74,7 +75,7 @@ func TestDrainTakesBackFromEveryRunner(t *testing.T) {
 	}
 }
 
-// A runner that is met during a drain gives back what it has not started.
+// A runner that connects during a drain returns the jobs that it has not started.
 func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
 	s, f, p := oneUnstarted(t)
 	dropped := len(heard[*wire.Drop](f))
@@ -91,8 +92,8 @@ func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
 	s.becomes(2, queue.Pending)
 }
 
-// If a runner does not answer and its notes cannot be read, the error names the runner, because the jobs that it was
-// sent may start.
+// If a runner does not answer and its files cannot be read, the error names the runner, because its
+// jobs may still start.
 func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	s, f, p := begin(t, 2)
 	f.keepsQuiet()
@@ -108,8 +109,8 @@ func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	}
 }
 
-// If a runner answers but a job's start hangs, the error names the job, even if the drain is repeated during the
-// wait.
+// If a runner answers but a job's start hangs, the error names the job, even if Drain is called
+// again during the wait.
 func TestDrainNamesAStartThatHangs(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -131,7 +132,7 @@ func TestDrainNamesAStartThatHangs(t *testing.T) {
 	}
 }
 
-// AwaitNoStarts returns if the drain ends meanwhile, or is over.
+// AwaitNoStarts returns if the drain ends during the wait or has already ended.
 func TestDrainThatIsOverIsNotAwaited(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()

@@ -2,17 +2,17 @@
 
 package worker
 
-// usuallyAdded is how many variables a job has beside its own.
+// usuallyAdded is how many variables the service adds to a job's own, used as a capacity.
 const usuallyAdded = 12
 
-// usual adds the variables that a job has unless it was given others: where programs are,
-// how they speak, and the account.
+// usual adds the default variables of a job: the program search path, the locale and the account. A
+// variable that the job sets itself takes precedence.
 func (p *Pool) usual(given func(name string) bool, add func(name, value string)) {
 	add("PATH", "/usr/local/bin:/usr/bin:/bin")
 	if !given("LC_ALL") {
 		add("LANG", "C.UTF-8")
 	}
-	if !p.cfg.Runners.Roots() { // else the runner knows the account
+	if !p.cfg.Runners.Roots() { // otherwise the runner adds the account's variables
 		add("HOME", p.cfg.Account.Home)
 		add("USER", p.cfg.Account.User)
 		add("LOGNAME", p.cfg.Account.User)
@@ -20,5 +20,5 @@ func (p *Pool) usual(given func(name string) bool, add func(name, value string))
 	}
 }
 
-// sameVariable reports whether two names are of the same variable of the environment.
+// sameVariable reports whether two names denote the same environment variable.
 func sameVariable(a, b string) bool { return a == b }

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// usuallyAdded is how many variables a job has beside its own.
+// usuallyAdded is how many variables the service adds to a job's own, used as a capacity.
 const usuallyAdded = 32
 
-// machine are the variables that Windows itself sets for every process, the same for all.
+// machine lists the variables that Windows sets for every process on the machine.
 var machine = []string{
 	"ALLUSERSPROFILE", "CommonProgramFiles", "CommonProgramFiles(x86)", "CommonProgramW6432", "COMPUTERNAME", "ComSpec", "NUMBER_OF_PROCESSORS", "OS", "PATHEXT",
 	"PROCESSOR_ARCHITECTURE", "ProgramData", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432", "PUBLIC", "SystemDrive", "SystemRoot", "windir",
 }
 
-// usual adds the variables that a job has unless it was given others: where programs are,
-// what the machine is, and the account.
+// usual adds the default variables of a job: the program search path, the machine and the account.
+// A variable that the job sets itself takes precedence.
 func (p *Pool) usual(_ func(name string) bool, add func(name, value string)) {
 	root := os.Getenv("SystemRoot")
 	add("PATH", strings.Join([]string{
@@ -45,15 +45,16 @@ func (p *Pool) usual(_ func(name string) bool, add func(name, value string)) {
 	add("TMP", f.temp)
 }
 
-// ownFolders are those of the account that the service runs as, and jobs with it.
+// ownFolders holds the folders of the account that the service and its jobs run as. A folder that
+// the account lacks is "".
 type ownFolders struct{ roaming, local, temp string }
 
 var folders = sync.OnceValue(func() (f ownFolders) {
-	f.roaming, _ = windows.KnownFolderPath(windows.FOLDERID_RoamingAppData, 0) // what an account has not a job has not
+	f.roaming, _ = windows.KnownFolderPath(windows.FOLDERID_RoamingAppData, 0)
 	f.local, _ = windows.KnownFolderPath(windows.FOLDERID_LocalAppData, 0)
 	if f.local != "" {
 		f.temp = filepath.Join(f.local, "Temp")
-		os.MkdirAll(f.temp, 0o700) // an account that nobody has logged on as lacks it
+		os.MkdirAll(f.temp, 0o700) // missing if the account has never logged on
 	}
 	return f
 })

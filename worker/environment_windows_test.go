@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job on Windows has where programs are, the machine and the account, whatever the
-// service itself was given; what a job was given goes before, however it is spelled.
+// A job on Windows gets the search path, the machine's and the account's variables, whatever is in
+// the service's environment. The job's own variables take precedence, in any spelling of their
+// names.
 func TestEnvironmentOnWindows(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("TEMP", `C:\elsewhere`)

@@ -25,7 +25,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Names in a runner's folder, as package runner has them.
+// Names in a runner's directory, as defined in package runner.
 const (
 	lockName = "lock"
 	bootName = "boot-id"
@@ -33,11 +33,11 @@ const (
 
 const version = "of the tests"
 
-// patience is how long a test waits for what must come before it fails. Time is
-// real here, because the socket is.
+// patience is how long a test waits for an expected event before it fails. Tests run in real time,
+// because they use real sockets.
 const patience = 20 * time.Second
 
-// until waits for a condition.
+// until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
@@ -47,7 +47,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// from waits for a value, or for the end, of a channel.
+// from receives a value from a channel, or the zero value if the channel is closed.
 func from[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -58,8 +58,8 @@ func from[T any](t *testing.T, what string, c <-chan T) (v T) {
 	return v
 }
 
-// fakeRunner is the runner's end of the wire, which runs nothing: it notes what
-// it is told, and says what a test has it say.
+// fakeRunner is the runner's end of a connection. It runs no commands: it records the frames that
+// it receives and sends those that a test requests.
 type fakeRunner struct {
 	t        *testing.T
 	dir      string
@@ -68,32 +68,32 @@ type fakeRunner struct {
 	loops    sync.WaitGroup
 
 	mu        sync.Mutex
-	known     wire.HelloReply     // the answer to HELLO
-	then      []wire.Frame        // what follows it
-	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
-	onPause   func(*wire.Pause)   // called with each PAUSE, nil if nothing is
-	left      int64               // processes that a PAUSE leaves running
-	ends      bool                // a PAUSE comes too late
-	quiet     bool                // a START is not answered with STARTED
-	mute      bool                // a HELLO is not answered
-	refuses   bool                // a HELLO is answered by a refusal
-	deaf      bool                // a READ or PURGE is not answered
-	conn      net.Conn            // the newest service's
-	epochs    []int64             // of every HELLO
-	frames    []wire.Frame        // all others, in order
-	times     []time.Time         // of the frames
-	open      map[wire.Lease]bool // started, and neither ended nor dropped
-	most      int                 // so many were open at once
-	sent      int64               // results of leases that nobody holds
+	known     wire.HelloReply     // the answer to Hello
+	then      []wire.Frame        // frames that follow the answer
+	onRecover func(*wire.Recover) // called with each Recover; may be nil
+	onPause   func(*wire.Pause)   // called with each Pause; may be nil
+	left      int64               // number of processes that still run after a Pause
+	ends      bool                // the attempt is ending when a Pause arrives
+	quiet     bool                // Start is not answered with Started
+	mute      bool                // Hello is not answered
+	refuses   bool                // Hello is answered with Refused
+	deaf      bool                // Read, Type, Pause and Purge are not answered
+	conn      net.Conn            // connection of the newest service
+	epochs    []int64             // epoch of every Hello
+	frames    []wire.Frame        // all other frames, in order
+	times     []time.Time         // arrival time of each frame
+	open      map[wire.Lease]bool // leases that are started and neither ended nor dropped
+	most      int                 // highest number of open leases so far
+	sent      int64               // number of results sent for leases that no pool holds
 }
 
-// named is the name of a runner below root, which no other test's has: the pipes of
-// Windows are the whole machine's.
+// named returns the name of a runner below root. It is unique among all tests, because named pipes
+// on Windows share one namespace.
 func named(root, name string) string {
 	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(root)), name)
 }
 
-// newRunner makes a living runner's folder below root.
+// newRunner creates the directory of a living runner below root.
 func newRunner(t *testing.T, root, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
@@ -124,15 +124,16 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	return f
 }
 
-// die ends the runner as its process would: whoever sees the connection end
-// finds the lock free.
+// die ends the runner like the end of its process: when the service sees the end of the connection,
+// the lock is free.
 func (f *fakeRunner) die() {
 	f.lock.Close()
 	f.listener.Close()
 	f.hangUp()
 }
 
-// breaks ends the connection and is met again, running these attempts.
+// breaks closes the connection and waits until the service has reconnected. The runner then reports
+// these attempts.
 func (f *fakeRunner) breaks(attempts ...wire.Attempt) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -143,7 +144,7 @@ func (f *fakeRunner) breaks(attempts ...wire.Attempt) {
 	until(f.t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) > met })
 }
 
-// hangUp ends the connection alone.
+// hangUp closes the connection and nothing else.
 func (f *fakeRunner) hangUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +157,7 @@ func (f *fakeRunner) accept() {
 	for {
 		conn, err := f.listener.Accept()
 		if err != nil {
-			return // the test has ended, or the runner
+			return // the test or the runner has ended
 		}
 		f.loops.Go(func() { f.serve(conn) })
 	}
@@ -172,7 +173,7 @@ func (f *fakeRunner) serve(conn net.Conn) {
 		for {
 			frame, took, perr := wire.Parse(rest)
 			if perr != nil {
-				break // the rest of it follows
+				break // the frame is not complete yet
 			}
 			rest = rest[took:]
 			f.take(conn, frame)
@@ -183,7 +184,7 @@ func (f *fakeRunner) serve(conn net.Conn) {
 	}
 }
 
-// take notes a frame and answers what is answered always.
+// take records a frame and sends the usual answer.
 func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,7 +213,7 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 		if !f.deaf {
 			f.write(&wire.Chunk{ID: frame.ID, Gone: true})
 		}
-	case *wire.Type: // it has room for two bytes
+	case *wire.Type: // the terminal accepts two bytes
 		if !f.deaf {
 			f.write(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
 		}
@@ -232,7 +233,7 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 			f.loops.Go(func() { f.onRecover(frame) })
 		}
 	case *wire.Shutdown:
-		f.lock.Close() // it ends, since nothing runs
+		f.lock.Close() // ends, since no attempt runs
 		f.listener.Close()
 		conn.Close()
 	}
@@ -245,7 +246,7 @@ func (f *fakeRunner) say(frames ...wire.Frame) {
 	f.write(frames...)
 }
 
-// write is say for who holds mu.
+// write sends frames. The caller holds mu.
 func (f *fakeRunner) write(frames ...wire.Frame) {
 	var out []byte
 	for _, frame := range frames {
@@ -259,10 +260,10 @@ func (f *fakeRunner) write(frames ...wire.Frame) {
 			}
 		}
 	}
-	f.conn.Write(out) // if the service is gone the test sees no answer
+	f.conn.Write(out) // ignore errors: if the service is gone, the test sees no answer
 }
 
-// heard lists what a runner was sent of one kind, in order.
+// heard returns the frames of one type that a runner has received, in order.
 func heard[F wire.Frame](f *fakeRunner) (list []F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -274,8 +275,8 @@ func heard[F wire.Frame](f *fakeRunner) (list []F) {
 	return list
 }
 
-// hears waits until a runner has been sent n frames of a kind, and returns the
-// n-th and when it came.
+// hears waits until a runner has received n frames of one type, and returns the n-th and its
+// arrival time.
 func hears[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
 	t.Helper()
 	until(t, fmt.Sprintf("%d frames %T had come", n, frame), func() bool { return len(heard[F](f)) >= n })
@@ -291,7 +292,7 @@ func hears[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.T
 	panic("it was there")
 }
 
-// started lists the seqs of all STARTs, in order.
+// started returns the job numbers of all Start frames, in order.
 func (f *fakeRunner) started() (seqs []int64) {
 	for _, s := range heard[*wire.Start](f) {
 		seqs = append(seqs, s.Seq)
@@ -299,7 +300,7 @@ func (f *fakeRunner) started() (seqs []int64) {
 	return seqs
 }
 
-// acked lists the leases of all ACKs, in order, but for those that settled asked for.
+// acked returns the leases of all Ack frames, in order, except those that settled has caused.
 func (f *fakeRunner) acked() (leases []wire.Lease) {
 	for _, a := range heard[*wire.Ack](f) {
 		for _, l := range a.Leases {
@@ -317,28 +318,26 @@ func (f *fakeRunner) mostOpen() int {
 	return f.most
 }
 
-// keepsQuiet has STARTs answered with nothing from now on: as by a runner whose
-// workers are all busy.
+// keepsQuiet stops answering Start frames, like a runner whose workers are all busy.
 func (f *fakeRunner) keepsQuiet() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.quiet = true
 }
 
-// keepsDeaf has READs answered with nothing, or answered again.
+// keepsDeaf stops answering Read, Type, Pause and Purge frames, or resumes it.
 func (f *fakeRunner) keepsDeaf(deaf bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.deaf = deaf
 }
 
-// nobodys and the seqs above it belong to no job.
+// nobodys is the first of the job numbers that belong to no job.
 const nobodys = 1 << 40
 
-// settled waits until the pool has dealt with all that it was told before and
-// has claimed what it would claim for it. It does so by results that nobody
-// waits for: each is acknowledged in a turn after those of all that came before,
-// and the second in a turn after the claims of the first.
+// settled waits until the pool has handled all earlier frames and has claimed jobs accordingly. It
+// sends two results for leases that no pool holds. The pool acknowledges the first in an exchange
+// after all earlier frames, and the second in an exchange after the claims of the first.
 func (f *fakeRunner) settled() {
 	f.t.Helper()
 	for range 2 {
@@ -353,29 +352,29 @@ func (f *fakeRunner) settled() {
 	}
 }
 
-// running is the attempt of a lease, and pid its process.
+// running returns the attempt of a lease while it runs.
 func running(l wire.Lease) wire.Attempt {
 	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAt: 1_800_000_000_000}
 }
 
 func pid(seq int64) int64 { return 1000 + seq }
 
-// ran is the result of an attempt that ran so long and went well.
+// ran returns the result of an attempt that succeeded after the time took.
 func ran(l wire.Lease, took time.Duration) *wire.Result {
 	a := running(l)
 	return &wire.Result{Attempt: a, EndedAt: a.StartedAt + took.Milliseconds()}
 }
 
-// long is a run time that makes no block worth having.
+// long is a run time that is too long for prefetching.
 const long = time.Minute
 
-// run runs a pool until the test ends, and returns it once it is ready.
+// run runs a pool until the test ends. It returns the pool when it is ready.
 func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	t.Helper()
 	var ended <-chan error
-	t.Cleanup(func() { // after the one that ends the pool
+	t.Cleanup(func() { // runs after the cleanup that ends the pool
 		if ended == nil {
-			return // it never ran
+			return // the pool never ran
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("the pool ended: got error %v, want none", err)
@@ -386,7 +385,7 @@ func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	return p
 }
 
-// runUnsure is run for a pool that may end with an error, which it tells.
+// runUnsure is like run for a pool that may end with an error. The channel receives that error.
 func runUnsure(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -394,16 +393,16 @@ func runUnsure(t *testing.T, s store.Session, root string, workers int) (*worker
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { logs.Close() })
-	// The runner that the pool spawns, if it must, is the one named second.
+	// If the pool starts a runner, it is the one named "second".
 	return runWith(t, s, runner.Home{Dir: root, Command: starter(t, named(root, "second"), "", ""), Log: logs}, workers)
 }
 
-// starterWord is the first of the words that make this program a starter.
+// starterWord is the first argument with which the test binary acts as a starter of runners.
 const starterWord = "start-a-runner"
 
-// starter is a command that starts runners. It notes in one file that it was called, waits
-// for another, and says what the runner is called: the name with the number of the call
-// for #. What is "" is left out; without a name it fails.
+// starter returns a command that starts runners. Each call adds a line to the file noted and waits
+// until the file wait exists. It then prints the runner's name, with # replaced by the number of
+// the call. An empty file name skips that step. Without a name the command fails.
 func starter(t *testing.T, name, noted, wait string) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -413,11 +412,11 @@ func starter(t *testing.T, name, noted, wait string) []string {
 	return []string{self, starterWord, name, noted, wait}
 }
 
-// TestMain is also that command, when it is told to.
+// TestMain runs the starter command if the arguments say so.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 4 && os.Args[1] == starterWord {
 		start(os.Args[2], os.Args[3], os.Args[4])
-		os.Exit(1) // it has said that it is there, or nothing
+		os.Exit(1) // start has printed the name, or the command fails
 	}
 	os.Exit(m.Run())
 }
@@ -444,13 +443,13 @@ func start(name, noted, wait string) {
 	}
 }
 
-// lines counts those of a file, which need not be there.
+// lines returns the number of lines in a file; 0 if it does not exist.
 func lines(path string) int {
-	text, _ := os.ReadFile(path) // there is none before the first
+	text, _ := os.ReadFile(path) // does not exist before the first call
 	return bytes.Count(text, []byte("\n"))
 }
 
-// config is that of a pool whose runners are at home there.
+// config returns the configuration of a pool with these runners.
 func config(home runner.Home) worker.Config {
 	return worker.Config{
 		Version: version, Node: "here",
@@ -468,7 +467,7 @@ func config(home runner.Home) worker.Config {
 	}
 }
 
-// runWith is runUnsure with these runners.
+// runWith is like runUnsure, with these runners.
 func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	p := worker.New(s, config(home), workers)
@@ -490,7 +489,8 @@ func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*wor
 	return p, ended
 }
 
-// strangers are the uids whose jobs may not start, in all tests; elsewhere is one that other machines know.
+// strangers is the first of the uids whose jobs may not start. elsewhere is a uid that only other
+// nodes know.
 const (
 	strangers = 60_000
 	elsewhere = 59_999

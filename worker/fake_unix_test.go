@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// takeLock makes a file and takes its lock, as a runner does.
+// takeLock creates a file and locks it, as a runner does.
 func takeLock(path string) (*os.File, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -18,7 +18,7 @@ func takeLock(path string) (*os.File, error) {
 	return f, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// listen makes the socket of a runner's folder.
+// listen creates the socket in a runner's directory.
 func listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, "run.sock"))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// takeLock makes a file and takes its lock, as a runner does.
+// takeLock creates a file and locks it, as a runner does.
 func takeLock(path string) (*os.File, error) {
 	f, ok, err := lockfile.Take(path, true)
 	if err == nil && !ok {
@@ -19,7 +19,7 @@ func takeLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// listen makes the socket of a runner's folder.
+// listen creates the named pipe of a runner.
 func listen(dir string) (net.Listener, error) {
 	return pipe.Listen(`\\.\pipe\queuectl-runner-`+filepath.Base(dir), pipe.OwnerOnly())
 }

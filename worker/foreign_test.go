@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// What one runner says of a lease that another one holds changes nothing, and is not
-// acknowledged: an account whose runner was used once cannot end others' jobs.
+// Frames of one runner about a lease that another one holds change nothing, and its result is not
+// acknowledged. So an account whose runner was used once cannot end jobs of others.
 func TestOnlyTheHoldersResultCounts(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.put(0, 0)
@@ -39,7 +39,7 @@ func TestOnlyTheHoldersResultCounts(t *testing.T) {
 	check(t, "recorded", fmt.Sprintf("%d %s %v", a.ExitCode, a.Output, err), "0 own <nil>")
 }
 
-// An output is its own lease's: a runner that names another's file gets none recorded.
+// A result may name the output file of its lease only; another name is ignored.
 func TestOutputOfAnotherLeaseIsNotTaken(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	f := newRunner(t, root, "first")
@@ -60,8 +60,8 @@ func TestOutputOfAnotherLeaseIsNotTaken(t *testing.T) {
 	}
 }
 
-// However many sockets stand where runners were and say nothing, the pool is ready without
-// them, and jobs run.
+// Sockets of runners that never answer do not delay the pool: it is ready without them and runs
+// jobs.
 func TestMuteSocketsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

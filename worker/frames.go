@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFrames are the order to run a job, and to tell its end at once if somebody waits for
-// it, appended to others. The caller holds mu.
+// startFrames appends the frames that start a job to frames. If a caller watches the job, they also
+// request that its result is sent immediately. The caller holds mu.
 func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
@@ -35,29 +35,29 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 		NoNewPrivileges: j.NoNewPrivileges,
 	})
-	j.Deps = nil // it is sent, and may be large
+	j.Deps = nil // no longer needed, and may be large
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}
 	return frames
 }
 
-// notAfter is when a job expires, by this machine's clock; 0 is never.
+// notAfter returns when a job expires, in milliseconds of this machine's clock; 0 means never.
 func (p *Pool) notAfter(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
 		return int64(j.ExpiresAt)
 	}
 	ahead := queue.MillisOf(time.Now()) - p.cfg.Clock()
-	if ahead > -clockSlack && ahead < clockSlack { // so far the look at them is off
+	if ahead > -clockSlack && ahead < clockSlack { // within the measurement error
 		ahead = 0
 	}
 	return int64(j.ExpiresAt + ahead)
 }
 
-// clockSlack is by how much two clocks count as one.
+// clockSlack is the difference below which two clocks count as equal.
 const clockSlack = queue.Millis(50)
 
-// environment builds a job's environment; nothing of the service's own is in it.
+// environment returns a job's environment. It contains nothing of the service's environment.
 func (p *Pool) environment(j *queue.Job) []string {
 	env := make([]string, 0, len(j.Env)+usuallyAdded)
 	given := func(name string) bool {
@@ -74,7 +74,7 @@ func (p *Pool) environment(j *queue.Job) []string {
 		}
 	})
 	if j.TTY && !given("TERM") {
-		env = append(env, "TERM=xterm-256color") // what most terminals of today obey
+		env = append(env, "TERM=xterm-256color") // a type that most current terminals support
 	}
 	env = append(env, j.Env...)
 	if parent := p.traceparent(j); parent != "" {
@@ -94,7 +94,7 @@ func (p *Pool) environment(j *queue.Job) []string {
 		"QUEUECTL_SOCKET="+p.cfg.Socket)
 }
 
-// traceparent is the trace that an attempt is told of, "" for what the job has.
+// traceparent returns the trace parent for an attempt; "" keeps the one in the job's environment.
 func (p *Pool) traceparent(j *queue.Job) string {
 	if p.cfg.Traceparent == nil {
 		return ""
@@ -102,7 +102,7 @@ func (p *Pool) traceparent(j *queue.Job) string {
 	return p.cfg.Traceparent(j)
 }
 
-// outcome is what a result says was seen.
+// outcome converts a result to the outcome that queue.Decide evaluates.
 func outcome(r *wire.Result) queue.Outcome {
 	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error, MemoryLimit: r.MemoryLimit}
 	switch {
@@ -124,8 +124,8 @@ func outcome(r *wire.Result) queue.Outcome {
 	return o
 }
 
-// settlement is what follows from a result, of the runner of a folder, for the job of the lease
-// that it belongs to.
+// settlement returns the settlement for a result. h is the lease of the result, and dir is the
+// directory of the runner that sent it.
 func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{
@@ -135,7 +135,7 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
-		a.OutputRef = "" // an output is its own lease's
+		a.OutputRef = "" // a runner may only name the output of this lease
 	}
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)

@@ -15,14 +15,15 @@ func TestOutcomeSaysThatTheMemoryLimitWasReached(t *testing.T) {
 	}
 }
 
-// What a runner ended when the leases were over is recorded as interrupted, not as a failure of the job's.
+// An attempt that its runner ended because the leases lapsed is recorded as interrupted, not as a
+// failure of the job.
 func TestEndOfALapseIsAnInterruption(t *testing.T) {
 	if got := outcome(&wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}).End; got != queue.Interrupted {
 		t.Errorf("got %v", got)
 	}
 }
 
-// A runner is told by its machine's clock when a job expires.
+// The runner gets a job's expiry in milliseconds of its machine's clock.
 func TestExpiryIsByTheMachinesClock(t *testing.T) {
 	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
 	const hour = queue.Millis(3_600_000)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Whoever wants a job given back is told at once that it has begun.
+// GiveBack returns ErrRuns as soon as the runner answers that the job has started.
 func TestGiveBackOfWhatHasBegun(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -23,11 +23,12 @@ func TestGiveBackOfWhatHasBegun(t *testing.T) {
 		answer <- verdict{held, err}
 	}()
 	hears[*wire.Drop](t, f, 2)
-	f.say(&wire.Dropped{Lease: lease(1)}) // too late, it runs
+	f.say(&wire.Dropped{Lease: lease(1)}) // too late: it runs
 	check(t, "answer", from(t, "an answer", answer), verdict{true, worker.ErrRuns})
 }
 
-// Who asks second is not told that the change of the first, who has given up, is his.
+// If the first of two callers gives up, the second one does not get the result of the first one's
+// change.
 func TestSecondChangeIsNotTheFirst(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -49,7 +50,7 @@ func TestSecondChangeIsNotTheFirst(t *testing.T) {
 	refusing := make(chan struct{}, 100)
 	s.refuses(func(store.Report) error { refusing <- struct{}{}; return queue.ErrUnavailable })
 	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
-	<-refusing // the change is in what is to be recorded
+	<-refusing // the first change is in the pending report
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestSecondChangeIsNotTheFirst(t *testing.T) {
 	}
 }
 
-// awaited is a context that says when somebody waits for it.
+// awaited is a context that reports when a caller waits for it.
 type awaited struct {
 	context.Context
 	begun chan struct{}
@@ -76,7 +77,7 @@ func (a awaited) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// While what a job depends on is read, its worker counts as taken.
+// A job counts as running on a worker while the results of its dependencies are read.
 func TestDependantsTakeWorkers(t *testing.T) {
 	s, f, _ := begin(t, 1, 0)
 	hears[*wire.Start](t, f, 1)
@@ -91,7 +92,7 @@ func TestDependantsTakeWorkers(t *testing.T) {
 	s.parents, s.reading = make(chan struct{}), make(chan struct{}, len(drafts))
 	f.say(ran(lease(1), long))
 	s.becomes(1, queue.Completed)
-	<-s.reading // of the first one's
+	<-s.reading // of the first job
 	if n := len(s.leased()); n != 1 {
 		t.Errorf("%d jobs are leased for one worker", n)
 	}

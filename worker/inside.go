@@ -9,20 +9,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The least time between two records of progress: of one attempt, and of any.
+// progressEvery is the minimum time between two records of one attempt's progress. progressGap is
+// the minimum time between two reports that contain any progress.
 const (
 	progressEvery = 450 * time.Millisecond
 	progressGap   = 200 * time.Millisecond
 )
 
-// telling is the attempts whose progress is to be recorded. The caller of its methods holds
-// the pool's mu.
+// telling collects the attempts whose progress is to be recorded. Callers of its methods hold the
+// pool's mu.
 type telling struct {
 	news map[queue.Lease]*leaseState
-	last time.Time // that some was recorded
+	last time.Time // time of the last record
 }
 
-// heard notes what a runner says of an attempt, unless that is nothing.
+// heard stores progress that a runner has sent for an attempt. Empty progress is ignored.
 func (t *telling) heard(h *leaseState, p wire.Progress) {
 	told := progressOf(p)
 	if told == nil || h.over {
@@ -35,7 +36,7 @@ func (t *telling) heard(h *leaseState, p wire.Progress) {
 	t.news[h.job.Lease()] = h
 }
 
-// due is when the next of them may be recorded, the zero time if there is none.
+// due returns when the next progress may be recorded; the zero time if none is waiting.
 func (t *telling) due() (next time.Time) {
 	for _, h := range t.news {
 		if at := h.told.Add(progressEvery); next.IsZero() || at.Before(next) {
@@ -48,7 +49,7 @@ func (t *telling) due() (next time.Time) {
 	return next
 }
 
-// take adds those that are due to what is recorded next.
+// take moves the progress that is due to a report.
 func (t *telling) take(now time.Time, to *store.Report) {
 	if len(t.news) == 0 || len(to.Progress) > 0 || now.Before(t.due()) {
 		return
@@ -56,20 +57,20 @@ func (t *telling) take(now time.Time, to *store.Report) {
 	for lease, h := range t.news {
 		switch {
 		case h.over:
-			delete(t.news, lease) // its end tells it
+			delete(t.news, lease) // its result contains the progress
 		case h.running && !now.Before(h.told.Add(progressEvery)):
 			to.Progress = append(to.Progress, store.Progress{Lease: lease, Progress: *h.progress})
 			delete(t.news, lease)
 			h.told = now
 		case !h.running:
-			h.told = now // it will be told that it runs
+			h.told = now // wait until its start is known
 		}
 	}
 	t.last = now
 }
 
-// progressOf is what an attempt says of its progress, nil if it has said nothing. A runner of
-// an account's may say anything.
+// progressOf returns the progress of an attempt, or nil if it has reported none. The values are
+// clipped and cleaned, because a runner of another account may send anything.
 func progressOf(p wire.Progress) *queue.Progress {
 	if p.At <= 0 {
 		return nil
@@ -81,12 +82,12 @@ func progressOf(p wire.Progress) *queue.Progress {
 	return &queue.Progress{Percent: int(min(max(p.Percent, 0), 100)), Text: strings.ToValidUTF8(text, ""), At: queue.Millis(p.At)}
 }
 
-// outer is about as deep as a result is in what a client is answered, which nests no deeper than
-// other JSON of the protocol.
+// outer nests a result as deeply as a reply to a client does, so that the reply does not exceed the
+// protocol's limit for nested JSON.
 var outer = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
-// valueOf is the result that an attempt has left, or why what it left is none. A runner of an
-// account's may send anything.
+// valueOf returns the result value that an attempt has left, or why that value is invalid. The
+// value is checked again, because a runner of another account may send anything.
 func valueOf(r *wire.Result) (value []byte, fault string) {
 	switch {
 	case r.ValueError != "":

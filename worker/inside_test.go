@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A runner that takes back what it has told is not listened to: what it told before stands.
+// Empty progress does not replace progress that the runner sent before.
 func TestProgressIsNotTakenBack(t *testing.T) {
 	var told telling
 	h := &leaseState{running: true}

@@ -11,9 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prolong says until when the leases are this pool's, or that they are for ever, with the zero time. What runs at that instant is ended by
-// its runner, whether this process lives or not. It is to be called before that again and again, and before Run; a pool that
-// was never told has them for ever.
+// Prolong sets when the leases of this pool lapse; the zero time means never. Without a later call
+// of Prolong, the runners end at that time all jobs that still run, even if this process is dead.
+// The caller calls it before Run and then repeatedly, each time before the leases lapse. Without
+// any call the leases never lapse.
 func (p *Pool) Prolong(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -26,21 +27,24 @@ func (p *Pool) Prolong(until time.Time) {
 	}
 }
 
-// prolong tells a runner, which may have heard of an end from an earlier service. The caller holds mu.
+// prolong sends a runner when the leases lapse, or that they never do, because the runner may know
+// an earlier time from an earlier service. The caller holds mu.
 func (p *Pool) prolong(conn *runnerConn) {
-	f := &wire.Prolong{} // for ever
+	f := &wire.Prolong{} // the leases never lapse
 	if !p.until.IsZero() {
 		f.For = max(time.Nanosecond, time.Until(p.until))
-		f.By = (runner.SinceBoot() + f.For).Milliseconds() // it may be heard late
+		f.By = (runner.SinceBoot() + f.For).Milliseconds() // the frame may arrive late
 	}
 	conn.Send(f)
 }
 
-// lapsed reports whether the leases may be others'. The caller holds mu.
+// lapsed reports whether the leases have lapsed, so that other nodes may hold them. The caller
+// holds mu.
 func (p *Pool) lapsed() bool { return !p.until.IsZero() && !time.Now().Before(p.until) }
 
-// endLeft ends what a runner that has died has left alive, of leases that may be others' soon: Run, which recovers it, may wait for the
-// store until then. A runner that lives ends it itself.
+// endLeft ends the processes that a dead runner left behind, if the leases may lapse. Run also does
+// that when it recovers the runner, but it may wait for the store until after the leases have
+// lapsed. A living runner ends its jobs itself.
 func (p *Pool) endLeft(ctx context.Context, dir string) {
 	p.mu.Lock()
 	ends := !p.until.IsZero()
@@ -48,11 +52,11 @@ func (p *Pool) endLeft(ctx context.Context, dir string) {
 	if !ends {
 		return
 	}
-	for wait := contactFirst; wait <= contactLast; wait *= 2 { // its lock may outlive its connection for a moment
+	for wait := contactFirst; wait <= contactLast; wait *= 2 { // its lock may outlive its connection
 		by, err := p.cleaner(filepath.Dir(dir))
 		if lives, unknown := runner.Lives(dir); !lives && unknown == nil && err == nil {
 			if by != nil || !p.cfg.Runners.Foreign() {
-				p.recoverBy(ctx, by, dir, nil, nil) // Run does so again, and tells of what it meets
+				p.recoverBy(ctx, by, dir, nil, nil) // Run repeats this and handles the errors
 			}
 			return
 		}
@@ -62,8 +66,8 @@ func (p *Pool) endLeft(ctx context.Context, dir string) {
 	}
 }
 
-// Lost has leases be settled that were another node's, which is gone: of one that is not known to have started nobody
-// knows whether it has. It may be called while Run runs.
+// Lost settles leases of a node that is gone. If a job is not known to have started, its attempt is
+// recorded as one that may have started. Lost may be called while Run runs.
 func (p *Pool) Lost(list []store.LostLease) {
 	p.mu.Lock()
 	p.orphaned = append(p.orphaned, list...)
@@ -71,7 +75,7 @@ func (p *Pool) Lost(list []store.LostLease) {
 	p.ring()
 }
 
-// settleLost has what Lost was told be recorded.
+// settleLost adds the settlements for the leases passed to Lost to the pending report.
 func (l *loop) settleLost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each runner is told for how long it may go on, one that is met later too; a pool whose time is over begins nothing, and goes on once
-// it is prolonged.
+// Each runner receives the time at which the leases lapse, also one that connects later. A pool
+// whose leases have lapsed starts nothing until they are prolonged.
 func TestLeasesAreProlonged(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.settled()
@@ -26,7 +26,7 @@ func TestLeasesAreProlonged(t *testing.T) {
 	f.settled()
 	p.Prolong(time.Now().Add(-time.Second))
 	told, _ = hears[*wire.Prolong](t, f, 4)
-	if told.For <= 0 || told.For > time.Millisecond { // 0 would be for ever
+	if told.For <= 0 || told.For > time.Millisecond { // 0 would mean never
 		t.Errorf("a runner whose time is over may go on for %v", told.For)
 	}
 	p.Prolong(time.Time{})
@@ -36,7 +36,8 @@ func TestLeasesAreProlonged(t *testing.T) {
 	until(t, "it runs", func() bool { return len(f.started()) == 1 })
 }
 
-// What another node has left is recorded as interrupted, with its name: what had started counts, and of what may have it is said so.
+// Leases of a lost node are recorded as interrupted, with the node's name. Attempts that had
+// started count; those that may have started do not.
 func TestLostLeasesAreSettled(t *testing.T) {
 	s, _, p := begin(t, 1)
 	var got []store.Settlement

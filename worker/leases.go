@@ -10,56 +10,72 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// leases is the set of this service's leases. The caller of its methods, and of a lease's,
-// holds the pool's mu.
+// leases holds the leases of this service. Callers of its methods, and of methods of leaseState,
+// hold the pool's mu.
 type leases struct {
 	all     map[queue.Lease]*leaseState
-	held    int64                 // leases that were added, ever
-	bySeq   map[int64]*leaseState // the same
-	watched map[int64]int         // seqs whose end somebody waits for
-	ended   chan struct{}         // closed, and made anew, when a lease comes to its end
+	held    int64                 // number of leases ever added
+	bySeq   map[int64]*leaseState // the same leases by job number
+	watched map[int64]int         // watchers by job number; results of these jobs are sent immediately
+	ended   chan struct{}         // closed and replaced when a lease ends
 }
 
-// leaseState is a lease of this service.
+// leaseState is one lease of this service. A lease passes through these steps; some may be skipped:
+//
+//  1. waiting: the job waits for a separate runner or, with reading, for its dependencies' results.
+//  2. conn is set: the job was sent to a runner, which may or may not start it. A Drop takes it back.
+//  3. begun: the runner has recorded the attempt and may have started it.
+//  4. running: the attempt is known to have started.
+//  5. over: the result, or the job's return to the queue, is in session.pending.
+//  6. done is closed: the store has recorded that, and the lease is gone.
+//
+// If the connection of the runner ends, conn is nil until the pool has reconnected to the runner or
+// recovered it.
 type leaseState struct {
 	job      queue.Job
-	number   int64       // of the leases in the order in which they were claimed
-	conn     *runnerConn // nil while its runner is not connected, or not known
-	dir      string      // the runner's folder, "" if not known
-	waiting  bool        // for a runner of its own, which is being started: it was sent to none
-	reading  bool        // waiting, but for what it is told of others
-	sent     time.Time   // to the runner
-	dropSent bool        // a DROP is under way
-	recalled bool        // the DROP is to return the job as it is
-	heard    time.Time   // its runner, last, while that is not connected
-	running  bool        // STARTED was heard, or the runner said so
-	begun    bool        // a DROP came too late: the runner has noted the attempt, and may have started it
-	launched bool        // the runner's notes name the process, or hold the result
+	number   int64       // position of the lease in the order of claims
+	conn     *runnerConn // the runner's connection; nil while not connected or not known
+	dir      string      // directory of the runner; "" if not known
+	waiting  bool        // waits for a separate runner or for reading; not sent to any runner
+	reading  bool        // waits for the results of its dependencies
+	sent     time.Time   // when the job was sent to the runner, or claimed
+	dropSent bool        // a Drop was sent and not answered yet
+	recalled bool        // the Drop is part of a recall, so it returns the job unchanged
+	heard    time.Time   // last message of the runner, while it is disconnected
+	running  bool        // the attempt is known to have started
+	// begun is set if a Drop came too late: the runner has recorded the attempt and may have
+	// started it.
+	begun    bool
+	launched bool // the runner's files name the process or hold the result
 	worker   string
 	pid      int
 	at       queue.Millis
-	progress *queue.Progress // as it was told last, nil if none was
-	told     time.Time       // when that was recorded last, or was to be
-	end      *queue.End      // why we end it, if we do
-	grace    time.Duration
-	by       *int             // who had us end it, nil if nobody did
-	verb     string           // and how
-	paused   bool             // as recorded
-	woken    bool             // it goes on though everything is paused
-	pausing  chan struct{}    // closed once whoever pauses or resumes it has; nil if nobody does
-	over     bool             // its end, or return, is in pending
-	returned bool             // it was given back as it was, or its attempt was stopped
-	asks     []*pendingChange // what is asked of it, if it has not started; the first goes first
-	carried  *pendingChange   // which of them is in pending
-	started  chan struct{}    // closed once it is known to run
-	done     chan struct{}    // closed once it is settled or given back
+	// progress is the last reported progress; nil if none was reported.
+	progress *queue.Progress
+	// told is when progress was last recorded, or skipped because the attempt was not known to run.
+	told   time.Time
+	end    *queue.End // how the service ends the attempt; nil if it does not
+	grace  time.Duration
+	by     *int   // uid of the user who ended the attempt; nil if no user did
+	verb   string // action with which it was ended, such as "cancel"
+	paused bool   // the store has recorded the job as paused
+	woken  bool   // resumed although all jobs are paused
+	// pausing is closed when the caller that pauses or resumes the job has finished; nil if no
+	// caller does.
+	pausing  chan struct{}
+	over     bool             // the end or return of the lease is in session.pending
+	returned bool             // the job was returned unchanged, or its attempt was stopped
+	asks     []*pendingChange // changes that callers wait for while the job has not started, oldest first
+	carried  *pendingChange   // the change that is in session.pending
+	started  chan struct{}    // closed when the attempt is known to have started
+	done     chan struct{}    // closed when the lease has ended and that is recorded
 }
 
-// pendingChange is a change that somebody waits for.
+// pendingChange is a change of a leased job that a caller waits for.
 type pendingChange struct {
 	store.Change
-	release bool       // it changes nothing: the lease is to be given back
-	answer  chan error // has room for one
+	release bool       // only return the lease; change nothing
+	answer  chan error // has a buffer of one
 }
 
 func newLeases() leases {
@@ -75,7 +91,7 @@ func (s *leases) hold(j *queue.Job) *leaseState {
 	return h
 }
 
-// forget drops a lease that has come to its end.
+// forget removes a lease that has ended and wakes all callers that wait for it.
 func (s *leases) forget(lease queue.Lease) {
 	h := s.all[lease]
 	if h == nil {
@@ -89,13 +105,13 @@ func (s *leases) forget(lease queue.Lease) {
 	s.wake()
 }
 
-// wake has whoever waits for ends look again.
+// wake wakes the callers that wait for leases to end.
 func (s *leases) wake() {
 	close(s.ended)
 	s.ended = make(chan struct{})
 }
 
-// open is how many are left once what is pending is recorded.
+// open returns how many leases remain after the pending events are recorded.
 func (s *leases) open() (n int) {
 	for _, h := range s.all {
 		if !h.over {
@@ -105,8 +121,8 @@ func (s *leases) open() (n int) {
 	return n
 }
 
-// startable lists the leases whose jobs may still start, in the order in which they were claimed. Those are the jobs
-// that are not known to have started or ended.
+// startable returns the leases whose jobs may still start, in the order of their claims. These are
+// the jobs that are not known to have started or ended.
 func (s *leases) startable() (list []*leaseState) {
 	for _, h := range s.all {
 		if !h.running && !h.launched && !h.over {
@@ -117,8 +133,8 @@ func (s *leases) startable() (list []*leaseState) {
 	return list
 }
 
-// byAge lists all leases, the oldest first; a clock may be too coarse to tell those of one
-// claim apart.
+// byAge returns all leases, the oldest first. The clock may be too coarse to distinguish leases of
+// one claim, so job numbers break ties.
 func (s *leases) byAge() []*leaseState {
 	list := make([]*leaseState, 0, len(s.all))
 	for _, h := range s.all {
@@ -130,7 +146,7 @@ func (s *leases) byAge() []*leaseState {
 	return list
 }
 
-// busy reports whether a runner has any lease.
+// busy reports whether a runner holds any lease.
 func (s *leases) busy(conn *runnerConn) bool {
 	for _, h := range s.all {
 		if h.conn == conn {
@@ -140,8 +156,9 @@ func (s *leases) busy(conn *runnerConn) bool {
 	return false
 }
 
-// orphans lists the leases that may be a dead runner's, and those of them that are known to
-// have been sent to it: of others a living runner may run the trees.
+// orphans returns the leases that a dead runner may hold, and those of them that are known to have
+// been sent to it. Leases in list alone may belong to a living runner, which may run their
+// processes.
 func (s *leases) orphans(dir string) (list, sent []wire.Attempt) {
 	for _, h := range s.all {
 		known := h.orphan(dir)
@@ -157,7 +174,7 @@ func (s *leases) orphans(dir string) (list, sent []wire.Attempt) {
 	return list, sent
 }
 
-// unsettled reports whether some lease may be of a runner of these folders.
+// unsettled reports whether a disconnected runner with one of these directories may hold a lease.
 func (s *leases) unsettled(dirs []string) bool {
 	for _, h := range s.all {
 		if h.conn == nil && !h.waiting && (h.dir == "" || slices.Contains(dirs, h.dir)) {
@@ -167,7 +184,8 @@ func (s *leases) unsettled(dirs []string) bool {
 	return false
 }
 
-// waiting lists the leases of jobs that wait for a runner and are not given back.
+// waiting returns the leases of jobs that wait for a separate runner and are not being returned to
+// the queue.
 func (s *leases) waiting(of func(*queue.Job) bool) (list []*leaseState) {
 	for _, h := range s.all {
 		if h.waiting && !h.reading && !h.over && of(&h.job) {
@@ -177,7 +195,7 @@ func (s *leases) waiting(of func(*queue.Job) bool) (list []*leaseState) {
 	return list
 }
 
-// notServed ends those of them whose runner could not be started, and lists their jobs.
+// notServed ends the waiting leases whose runner could not be started, and returns their jobs.
 func (s *leases) notServed(of func(*queue.Job) bool) (jobs []queue.Job) {
 	for _, h := range s.waiting(of) {
 		h.over = true
@@ -188,19 +206,19 @@ func (s *leases) notServed(of func(*queue.Job) bool) (jobs []queue.Job) {
 
 func (h *leaseState) lease() wire.Lease { return wire.Lease(h.job.Lease()) }
 
-// orphan reports whether a lease is open and its runner, of a folder, is not connected; with
-// "" nobody knows which runner has it.
+// orphan reports whether the lease is open and belongs to the disconnected runner with directory
+// dir. With dir "", it reports whether the runner of the lease is unknown.
 func (h *leaseState) orphan(dir string) bool {
 	return h.conn == nil && !h.over && !h.waiting && h.dir == dir
 }
 
-// sentTo holds a lease by a connection; what is asked of it stays asked.
+// sentTo assigns the lease to a connection. Pending requests (end, asks) are kept.
 func (h *leaseState) sentTo(conn *runnerConn) {
 	h.conn, h.dir, h.sent = conn, conn.Dir, time.Now()
 	h.dropSent, h.recalled, h.waiting = false, false, false
 }
 
-// runs notes that the attempt has begun.
+// runs records that the attempt has started.
 func (h *leaseState) runs() {
 	if !h.running {
 		h.running = true
@@ -208,7 +226,7 @@ func (h *leaseState) runs() {
 	}
 }
 
-// blame notes who had an attempt end.
+// blame records in the settlement which user ended the attempt.
 func (h *leaseState) blame(s *store.Settlement) {
 	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
 		s.By, s.Verb = h.by, h.verb

@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits is how the runner of new jobs enforces their limits. It waits for one to be there;
-// ok is false if there is none before ctx ends.
+// Limits returns how the runner for new jobs enforces limits. It waits until such a runner is
+// connected; ok is false if ctx ends first.
 func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()

@@ -13,35 +13,37 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loop is Run's part of a pool: its goroutine alone uses it, but for background, by which
-// others hand it what they have come to.
+// loop is the state of Run. Only Run's goroutine uses it, except background, through which other
+// goroutines pass their results to Run.
 type loop struct {
 	*Pool
 	background
 	session   session
 	recovery  recovery
 	isolation isolation
-	mean      time.Duration // of recent runs
-	short     shortage      // of the machine's resources
+	mean      time.Duration // mean run time of recent attempts
+	short     shortage      // recent starts that failed for lack of resources
 	telling   telling
 }
 
-// background is what goes on beside Run, until ctx ends.
+// background holds the goroutines that run concurrently with Run until ctx ends, and the channels
+// through which they reach Run.
 type background struct {
 	ctx context.Context
 	sync.WaitGroup
-	inbox chan delivery     // what runners send
-	found chan func() error // what else Run is to deal with
-	reads chan struct{}     // has room for as many reads of dependencies as go on at once
+	inbox chan delivery     // frames from runners
+	found chan func() error // functions for Run to execute
+	reads chan struct{}     // semaphore that limits concurrent reads of dependencies
 }
 
-// delivery is what a runner has sent at once.
+// delivery holds frames that arrived together from one runner.
 type delivery struct {
 	from   *runnerConn
-	frames []wire.Frame // nil: the connection has ended
+	frames []wire.Frame // nil means that the connection has ended
 }
 
-// tell has Run deal with what a goroutine has come to, unless Run ends.
+// tell passes a function to Run, which executes it in its goroutine. It does nothing if Run ends
+// first.
 func (b *background) tell(deal func() error) {
 	select {
 	case b.found <- deal:
@@ -49,7 +51,7 @@ func (b *background) tell(deal func() error) {
 	}
 }
 
-// pause waits for a while and reports whether ctx goes on.
+// pause waits for a while. It reports false if ctx ends first.
 func pause(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-time.After(wait):
@@ -59,11 +61,11 @@ func pause(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// Run adopts what runs, settles what has ended, and then claims and runs jobs
-// until ctx ends; what runs then goes on in the runner. ready is called when
-// what was left has been dealt with, or after adoptWithin: a runner that hangs is
-// adopted whenever it answers. An error means that the store or the runners
-// cannot be used any more.
+// Run connects to the runners of earlier services, settles attempts that have ended, and then
+// claims and runs jobs until ctx ends. Jobs that run at that time continue in their runner. Run
+// calls ready when the work of earlier services is adopted, but at most adoptWithin after it
+// started. A runner that hangs is adopted when it answers. An error means that the store or the
+// runners cannot be used any more.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
@@ -83,19 +85,19 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 		err = l.flush()
 	}
 	if err == nil {
-		l.dismissIdle() // those that were started for a job that never came
+		l.dismissIdle() // runners that an earlier service started for a job that it did not send
 		ready()
 	}
 	for err == nil {
 		err = l.step()
 	}
 	if ctx.Err() != nil {
-		return nil // that is why there was an error
+		return nil // the end of ctx caused the error
 	}
 	return err
 }
 
-// adoptAll waits for what was there when the service started.
+// adoptAll waits until the work of earlier services is adopted, at most for adoptWithin.
 func (l *loop) adoptAll() error {
 	within := time.After(adoptWithin)
 	for l.adopting() {
@@ -107,14 +109,15 @@ func (l *loop) adoptAll() error {
 	return nil
 }
 
-// adopting reports whether what was there at the start is not all found yet.
+// adopting reports whether some work of earlier services is not adopted yet, or no runner for new
+// jobs is ready yet.
 func (l *loop) adopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.runners.adopting() || l.recovery.seeking || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
-// next waits for something to happen and deals with it, or for the timer: then it is over.
+// next waits for one event and handles it. It reports over if the timer fired first.
 func (l *loop) next(timer <-chan time.Time) (over bool, err error) {
 	select {
 	case <-l.ctx.Done():
@@ -130,8 +133,8 @@ func (l *loop) next(timer <-chan time.Time) (over bool, err error) {
 	return false, nil
 }
 
-// step waits for something to happen and deals with it and all else that has
-// happened by then, in one turn with the store.
+// step waits for an event and handles it together with all other events that have arrived by then,
+// in one exchange with the store.
 func (l *loop) step() error {
 	_, err := l.next(time.After(l.nextTimer()))
 	for err == nil && len(l.inbox) > 0 {
@@ -153,7 +156,7 @@ func (l *loop) step() error {
 	return err
 }
 
-// nextTimer is how long nothing may happen before something is due.
+// nextTimer returns how long step may wait for an event before something is due.
 func (l *loop) nextTimer() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +171,8 @@ func (l *loop) nextTimer() time.Duration {
 			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
 		}
 	}
-	for _, c := range l.runners.contacts { // then another runner is needed
+	// When a contact has been unreachable for againWithin, needsRunner starts another runner.
+	for _, c := range l.runners.contacts {
 		if left := c.since.Add(againWithin).Sub(now); left > 0 {
 			wait = min(wait, left)
 		}
@@ -181,17 +185,19 @@ func (l *loop) nextTimer() time.Duration {
 			wait = min(wait, conn.heard.Add(l.cfg.HeardEvery()).Sub(now))
 		}
 	}
-	// Until due flush does nothing. One that has just passed it deals with.
+	// Before session.due, flush does nothing, so paused does not matter until then. If the chosen
+	// time has passed already, the next flush resets it.
 	if at := cmp.Or(l.session.due, l.paused); !at.IsZero() {
 		wait = min(wait, at.Sub(now))
 	}
 	return max(wait, time.Millisecond)
 }
 
-// dropStale recalls the jobs that a runner has not started, if one of them has waited there for staleAfter: its workers
-// are all busy, and would hold these jobs for long while others may rank higher. A job whose start hangs does not wait
-// for a worker, so it causes no recall. Jobs that a runner does not give back, because it hangs or cannot be reached,
-// return once it is too late to start them.
+// dropStale recalls all jobs that a runner has not started, if one of them has waited there for
+// staleAfter. The runner's workers are then all busy and would hold these jobs for long, while jobs
+// of a higher rank may arrive. A job whose start hangs does not wait for a worker, so it causes no
+// recall. If an unresponsive or unreachable runner does not return its jobs, dropStale takes back
+// those that it has not started before their start deadline.
 func (l *loop) dropStale() {
 	stale, late := map[*runnerConn]bool{}, map[place][]*leaseState{}
 	l.mu.Lock()
@@ -220,14 +226,16 @@ func (l *loop) dropStale() {
 	}
 }
 
-// looksAgain reports whether a drain waits for a job that an unresponsive or unreachable runner has begun. For such a
-// job, the runner's notes are read repeatedly until they name the process. The caller holds mu.
+// looksAgain reports whether a drain waits for a job that an unresponsive or unreachable runner has
+// begun. For such a job, the pool reads the runner's files repeatedly until they name the process.
+// The caller holds mu.
 func (l *loop) looksAgain(h *leaseState) bool {
 	return l.draining && h.begun && !h.launched && (h.conn == nil || h.conn.silent)
 }
 
-// dropWaiting recalls all jobs that wait in a runner. If it is the current one, jobs run for longer than was expected,
-// so fewer are claimed ahead. The caller holds mu.
+// dropWaiting recalls all jobs that wait in a runner. If it is the current runner, its jobs run for
+// longer than expected. In that case dropWaiting raises the mean run time, so fewer jobs are
+// prefetched. The caller holds mu.
 func (l *loop) dropWaiting(conn *runnerConn) {
 	take := l.dropUnstarted
 	if conn.current {
@@ -236,8 +244,8 @@ func (l *loop) dropWaiting(conn *runnerConn) {
 	take(func(h *leaseState) bool { return h.conn == conn })
 }
 
-// flush records what has happened and claims what there is room for, in one
-// commit, and then tells the runners.
+// flush records the pending events and claims jobs for the free workers in one commit. Then it
+// notifies the runners.
 func (l *loop) flush() error {
 	s := &l.session
 	if time.Now().Before(s.due) {
@@ -255,14 +263,17 @@ func (l *loop) flush() error {
 	if s.cancel == nil {
 		turn.Want = capacity
 	} else if capacity == 0 || workers < s.awaited {
-		s.cancel() // else it would claim what there is no room for
+		// The waiting claim would take more jobs than there are workers.
+		s.cancel()
 	}
 	var remarks []remark
-	if len(turn.Started)+len(turn.Progress)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
+	// If there is nothing to record, await below claims the jobs.
+	if len(turn.Started)+len(turn.Progress)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 {
 		if l.cfg.UserQuota != nil {
 			turn.MaxBytesUser = l.cfg.UserQuota()
 		}
-		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn) // it happened: a stop must not lose it
+		// These events have happened, so they must be recorded even if Run is stopped.
+		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn)
 		if err != nil {
 			return s.failed(err)
 		}
@@ -273,19 +284,20 @@ func (l *loop) flush() error {
 		l.startAll(turned.Jobs, true)
 		capacity -= len(turned.Jobs)
 	}
-	s.acknowledge() // also results that were stored by an earlier service
+	s.acknowledge() // includes results that an earlier service has stored
 	s.report(remarks)
 	for _, do := range s.then[:then] {
-		l.Go(do) // it may be large folders that go
+		l.Go(do) // may remove large directories
 	}
 	s.then = s.then[then:]
-	if capacity > 0 && s.cancel == nil && len(s.pending.Released) == 0 { // else those go first
+	// Jobs that were returned must be recorded first, so that they take part in the next claim.
+	if capacity > 0 && s.cancel == nil && len(s.pending.Released) == 0 {
 		l.await(capacity, workers, recalls)
 	}
 	return nil
 }
 
-// deliver deals with what a runner has sent.
+// deliver handles frames from a runner, or the end of its connection.
 func (l *loop) deliver(d delivery) {
 	if d.frames == nil {
 		l.runnerGone(d.from)
@@ -314,7 +326,7 @@ func (l *loop) deliver(d delivery) {
 	}
 }
 
-// result settles an attempt. It counts from the runner alone that holds the lease. The
+// result settles an attempt. Results from a runner that does not hold the lease are ignored. The
 // caller holds mu.
 func (l *loop) result(from *runnerConn, r *wire.Result) {
 	h := l.leases.all[queue.Lease(r.Lease)]
@@ -323,25 +335,27 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 	}
 	l.session.acks[from] = append(l.session.acks[from], r.Lease)
 	if h == nil {
-		l.ring() // stored already, or given up: acknowledged with the next turn
+		l.ring() // stored or given up before; the next flush acknowledges it
 		return
 	}
 	if h.over {
-		return // told again by another connection
+		return // received before, through another connection
 	}
 	h.over = true
 	if r.Cause == int64(queue.Stopped) && h.end != nil {
-		r.Cause = int64(*h.end) // somebody has cancelled it since
+		r.Cause = int64(*h.end) // cancelled after the service had asked the runner to stop it
 	}
 	h.returned = r.Cause == int64(queue.Stopped)
 	s := l.settlement(h, r, from.Dir)
 	h.blame(&s)
-	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
+	// The settlement includes the start.
+	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease })
 	l.learn(h, r)
 	l.session.settle(s)
 }
 
-// dropped gives back what was not started, or ends what was. The caller holds mu.
+// dropped handles the answer to a Drop: it returns a job that has not started, and carries out
+// pending requests to end one that has. The caller holds mu.
 func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 	h := l.leases.all[queue.Lease(f.Lease)]
 	if h == nil || h.over || h.conn != from {
@@ -352,7 +366,7 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 		l.giveBack(h)
 		return
 	}
-	h.begun = true // it is running, and will say so
+	h.begun = true // its Started or Result will follow
 	l.leases.wake()
 	if h.end != nil {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
@@ -363,8 +377,8 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 	h.asks = nil
 }
 
-// giveBack returns a lease that was never started, changed as the first that asked has
-// it. The caller holds mu.
+// giveBack returns a lease whose job has not started to the queue. If callers wait to change the
+// job, the first of their changes is stored in the same commit. The caller holds mu.
 func (l *loop) giveBack(h *leaseState) {
 	h.over = true
 	if at := slices.IndexFunc(h.asks, func(a *pendingChange) bool { return !a.release }); at >= 0 {

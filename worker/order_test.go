@@ -11,20 +11,20 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// dispatcher makes a fake runner work through what it is sent: it starts attempts on a number of workers, in the
-// order in which they were sent, and notes in which order it started them. It takes one frame at a time, as the
-// runner does, so that a worker can become free between any two.
+// dispatcher makes a fake runner process its frames. It starts attempts on a number of workers in
+// the order in which they were sent, and records the order of starts. It takes one frame at a time,
+// like the runner, so that a worker can finish between any two frames.
 type dispatcher struct {
 	f       *fakeRunner
 	workers int
-	taken   int // frames
+	taken   int // number of frames processed
 	dropped int
 	waiting []wire.Lease
-	running map[wire.Lease]time.Time // since when
-	order   []int64                  // seqs of what was started
+	running map[wire.Lease]time.Time // start times
+	order   []int64                  // job numbers in the order of their starts
 }
 
-// take deals with the next frame and reports whether there was one.
+// take handles the next frame and reports whether there was one.
 func (d *dispatcher) take() bool {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -58,7 +58,8 @@ func (d *dispatcher) fill() {
 	}
 }
 
-// finish ends the running attempts that the caller selects, each after one millisecond by its own account.
+// finish ends the running attempts that the caller selects. Each reports a run time of one
+// millisecond.
 func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -71,8 +72,8 @@ func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
 	}
 }
 
-// Jobs start in the order of the queue, though they are claimed ahead, and some of them are taken back since those
-// before them take longer than was expected.
+// Jobs start in the order of the queue although they are prefetched and some are recalled because
+// earlier jobs take longer than expected.
 func TestDispatchKeepsTheOrderOfTheQueue(t *testing.T) {
 	const jobs = 120
 	for _, by := range []queue.Order{
@@ -99,7 +100,7 @@ func TestDispatchKeepsTheOrderOfTheQueue(t *testing.T) {
 	}
 }
 
-// dispatch is a list of jobs that a pool works off.
+// dispatch describes a set of jobs that a pool runs.
 type dispatch struct {
 	s       *hub
 	root    string
@@ -108,7 +109,8 @@ type dispatch struct {
 	rng     *rand.Rand
 }
 
-// dispatched has all jobs run, some of them for longer than was expected, and returns the order in which they started.
+// dispatched runs all jobs, some of them for longer than expected, and returns the order in which
+// they started.
 func dispatched(t *testing.T, of dispatch) []int64 {
 	t.Helper()
 	f := newRunner(t, of.root, "first")
@@ -130,7 +132,7 @@ func dispatched(t *testing.T, of dispatch) []int64 {
 	return d.order
 }
 
-// Users take turns, though jobs are claimed ahead and some of them are taken back.
+// Users are served round robin although jobs are prefetched and some are recalled.
 func TestDispatchKeepsTheTurnsOfUsers(t *testing.T) {
 	for _, workers := range []int{1, 8} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
@@ -151,8 +153,8 @@ func TestDispatchKeepsTheTurnsOfUsers(t *testing.T) {
 	}
 }
 
-// ahead runs a pool of one worker whose runner is busy with job 1, after which jobs 2 to n wait there, until it is
-// asked to give these back.
+// ahead runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to n wait there
+// until the pool recalls them.
 func ahead(t *testing.T, n int) (*hub, *fakeRunner) {
 	t.Helper()
 	t.Parallel()
@@ -162,7 +164,7 @@ func ahead(t *testing.T, n int) (*hub, *fakeRunner) {
 	run(t, s, root, 1)
 	hears[*wire.Start](t, f, 1)
 	f.say(ran(lease(1), time.Millisecond))
-	hears[*wire.Start](t, f, 2) // it runs, and is long
+	hears[*wire.Start](t, f, 2) // it keeps running
 	s.becomes(2, queue.Processing)
 	f.keepsQuiet()
 	s.put(make([]int64, n-2)...)
@@ -171,7 +173,8 @@ func ahead(t *testing.T, n int) (*hub, *fakeRunner) {
 	return s, f
 }
 
-// Jobs are taken back from the last one on: what the runner starts meanwhile is the first of those that are left.
+// Jobs are recalled from the last to the first, so that the runner starts the first of the rest in
+// the meantime.
 func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
 	_, f := ahead(t, 12)
 	var seqs []int64
@@ -181,12 +184,12 @@ func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
 	check(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
 }
 
-// While jobs are being taken back nothing is claimed, or sent to the runner if it was claimed before, for it would
-// start before them. Then they are claimed again.
+// During a recall nothing is claimed, and no job that was claimed before is sent to the runner,
+// since it would start before the recalled ones. Afterwards they are claimed again.
 func TestNothingStartsBeforeWhatIsTakenBack(t *testing.T) {
 	s, f := ahead(t, 8)
 	f.say(&wire.Dropped{Lease: lease(8), Dropped: true}, ran(lease(2), time.Millisecond))
-	for seq := int64(3); seq <= 6; seq++ { // they have started, and are so short that more is claimed ahead again
+	for seq := int64(3); seq <= 6; seq++ { // they have started, and are short enough to prefetch more
 		f.say(&wire.Dropped{Lease: lease(seq)}, ran(lease(seq), time.Millisecond))
 		s.becomes(seq, queue.Completed)
 	}
@@ -197,7 +200,8 @@ func TestNothingStartsBeforeWhatIsTakenBack(t *testing.T) {
 	check(t, "started after that", f.started()[8:], []int64{7, 8})
 }
 
-// A claim that waited for a job while others were taken back brings one that ranks after these. It is given back.
+// A claim that waited during a recall may return a job that ranks after the recalled ones. That job
+// is returned to the queue.
 func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	hears[*wire.Start](t, f, 1)
@@ -208,7 +212,7 @@ func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 	until(t, "more was waited for", func() bool { return s.awaited() > 1 })
 	p.Scale(2)
-	p.Scale(1) // which takes back what waits
+	p.Scale(1) // recalls the waiting jobs
 	hears[*wire.Drop](t, f, 1)
 	s.put(0)
 	f.settled()
@@ -218,7 +222,8 @@ func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
 	check(t, "started first after that", f.started()[2], 2)
 }
 
-// A job that has started needs no other answer to its recall: jobs are claimed again.
+// A recall of a job is over when its start is reported, even before the Drop is answered. Then jobs
+// are claimed again.
 func TestStartOfAJobEndsItsRecall(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()
@@ -233,14 +238,14 @@ func TestStartOfAJobEndsItsRecall(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 }
 
-// A start that hangs may last for long. It delays only its own job: the jobs that are sent after it stay with the
-// runner, and the claims made in the meantime count.
+// A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it
+// stay with the runner, and claims made in the meantime count.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := begin(t, 2)
 	f.keepsQuiet()
 	s.put(0)
 	hears[*wire.Drop](t, f, 1)
-	f.say(&wire.Dropped{Lease: lease(1)}) // its start is under way
+	f.say(&wire.Dropped{Lease: lease(1)}) // its start is in progress
 	since := time.Now()
 	until(t, "it had hung for longer than jobs wait in a runner", func() bool { return time.Since(since) > 100*time.Millisecond })
 	f.mu.Lock()
@@ -260,7 +265,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 			again++
 		}
 	}
-	if dropped > jobs/4 || again > jobs/4 { // some may really wait for long on a busy machine
+	if dropped > jobs/4 || again > jobs/4 { // on a busy machine some may really wait for long
 		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none", jobs-1, dropped, again)
 	}
 }

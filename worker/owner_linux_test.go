@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// launcher starts runners of root's, as the socket of a machine's service does, and hands them
-// out in the order in which they were asked for.
+// launcher starts runners of root, like the socket of a system service. It sends them to the
+// channel in the order of the requests.
 func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
@@ -46,7 +46,8 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 	return socket, out
 }
 
-// isolated runs a pool of a user whose last two starts hung: the next jobs go to dedicated runners.
+// isolated runs a pool with a user whose last two starts hung: the next jobs go to separate
+// runners.
 func isolated(t *testing.T) (s *hub, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
 	t.Helper()
 	t.Parallel()
@@ -66,8 +67,8 @@ func isolated(t *testing.T) (s *hub, p *worker.Pool, ended <-chan error, started
 	return s, p, ended, started
 }
 
-// A user whose starts hang has a dedicated runner. If it dies or hangs, another one replaces it, and its jobs are
-// settled like those of any other runner.
+// A user whose starts hang has a separate runner. If it dies or hangs, another one replaces it, and
+// its jobs are settled like those of any other runner.
 func TestOwnRunnersAreReplaced(t *testing.T) {
 	s, p, ended, started := isolated(t)
 	s.put(0)
@@ -97,8 +98,8 @@ func TestOwnRunnersAreReplaced(t *testing.T) {
 	}
 }
 
-// Jobs that wait in the runner of a user whose starts hang are recalled, but they do not take part in the order of the
-// other jobs: a claim made before that recall counts.
+// Jobs that wait in a user's separate runner are recalled, but they do not take part in the order
+// of other jobs. A claim made before that recall counts.
 func TestRecallFromOwnRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := isolated(t)
 	s.put(0)

@@ -16,7 +16,8 @@ func (l *loop) mayStart() bool {
 	return !l.stopping && !l.draining && !l.frozen && !l.lapsed() && !l.leases.recalling()
 }
 
-// capacity is how many jobs may be claimed now. The caller holds mu.
+// capacity returns how many jobs may be claimed now: one for each free worker, plus a block of
+// short jobs. The caller holds mu.
 func (l *loop) capacity() int {
 	if time.Now().Before(l.paused) {
 		return 0
@@ -33,7 +34,7 @@ func (l *loop) capacity() int {
 	if l.mean > 0 {
 		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(l.mean, time.Microsecond)))
 		if block < workers {
-			block = 0 // jobs longer than the block is worth: exactly the free workers
+			block = 0 // jobs are too long for a block: claim only for the free workers
 		}
 	}
 	if failpoint.On("ahead") {
@@ -42,7 +43,8 @@ func (l *loop) capacity() int {
 	return max(0, workers+block-l.leases.open())
 }
 
-// taken is how many workers are taken by what outlives SIGKILL. The caller holds mu.
+// taken returns how many workers are occupied by processes that survive SIGKILL. The caller holds
+// mu.
 func (p *Pool) taken() (n int) {
 	for _, conn := range p.runners.clients {
 		n += p.takenBy(conn)
@@ -50,9 +52,9 @@ func (p *Pool) taken() (n int) {
 	return n
 }
 
-// takenBy is how many of them a runner has. An account may have its runner say anything: of
-// one that new jobs do not go to none counts, and of the others one worker at least is left.
-// The caller holds mu.
+// takenBy returns how many workers of one runner are occupied by such processes. An account's
+// runner may report anything. Its reports are ignored if it takes no new jobs; otherwise at least
+// one worker remains usable. The caller holds mu.
 func (p *Pool) takenBy(conn *runnerConn) int {
 	switch {
 	case !runner.OfAnAccount(conn.Dir):
@@ -63,7 +65,7 @@ func (p *Pool) takenBy(conn *runnerConn) int {
 	return min(len(conn.stuck), max(p.target-1, 0))
 }
 
-// fit is how many of the wanted workers can run jobs. The caller holds mu.
+// fit returns how many of the wanted workers can run jobs. The caller holds mu.
 func (p *Pool) fit() int {
 	least := 0
 	if p.cfg.Runners.As != "" {
@@ -72,13 +74,14 @@ func (p *Pool) fit() int {
 	return max(least, p.target-p.taken())
 }
 
-// learn draws from a result what holds for claims: whether the machine has resources,
-// how long jobs run, and whose starts hang. The caller holds mu.
+// learn updates from a result what later claims depend on: whether the machine lacks resources, how
+// long jobs run, and which users' starts hang. The caller holds mu.
 func (l *loop) learn(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		if r.Cause != int64(queue.HungStart) && l.short.met(h.job.Seq, time.Now()) { // what does not answer is not the machine
+		// A hung start is not caused by a lack of resources of the machine.
+		if r.Cause != int64(queue.HungStart) && l.short.met(h.job.Seq, time.Now()) {
 			l.slowDown(r.Error)
 		}
 	case r.Cause == int64(queue.HungStart):
@@ -89,39 +92,42 @@ func (l *loop) learn(h *leaseState, r *wire.Result) {
 	}
 }
 
-// shortage is what is known of the machine's resources. One job that cannot be started is
-// put off alone; only when several cannot is less claimed.
+// shortage tracks starts that fail for lack of resources. If one job cannot start, only this job is
+// postponed. If several jobs cannot start, the pool claims fewer jobs.
 type shortage struct {
-	seq   int64     // of the job that met one last
-	at    time.Time // when
+	seq int64     // job number of the last failed start
+	at  time.Time // time of the last failed start
+	// pause is the length of the next pause of claims.
 	pause time.Duration
 }
 
-// shortWithin is how near shortages of two jobs are to be one of the machine.
+// shortWithin is the time within which failed starts of two jobs count as a shortage of the
+// machine.
 const shortWithin = 5 * time.Second
 
-// met notes that a job could not be started, and reports whether that is the machine's
-// fault rather than the job's.
+// met records that a job could not be started. It reports whether the machine lacks resources, as
+// opposed to this job alone.
 func (s *shortage) met(seq int64, now time.Time) bool {
 	machine := s.seq != 0 && s.seq != seq && now.Sub(s.at) < shortWithin
 	s.seq, s.at = seq, now
 	return machine
 }
 
-// maxStartErr is the maximum length of an error in Paused, in bytes of JSON.
+// maxStartErr is the maximum length of the error in Paused, in bytes of JSON.
 const maxStartErr = 400
 
-// slowDown stops claims for a while because of the error with which a job did not start. The delay grows while jobs
-// cannot start. The caller holds mu.
+// slowDown pauses claims because a job failed to start with this error. The pause grows while
+// starts keep failing. The caller holds mu.
 func (l *loop) slowDown(startErr string) {
 	l.startErr = queue.ClipJSON(startErr, maxStartErr)
-	if now := time.Now(); now.After(l.paused) { // of many that meet one shortage the first counts
+	// If many starts fail in one shortage, only the first one starts a pause.
+	if now := time.Now(); now.After(l.paused) {
 		l.paused = now.Add(l.short.pause)
 		l.short.pause = min(2*l.short.pause, pauseLast)
 	}
 }
 
-// measure follows the mean of recent run times, each new one weighing a quarter.
+// measure updates the mean of recent run times. Each new run time has a weight of a quarter.
 func (l *loop) measure(r *wire.Result) {
 	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
 	run = max(run, time.Millisecond/2)
@@ -131,31 +137,32 @@ func (l *loop) measure(r *wire.Result) {
 	l.mean += (run - l.mean) / 4
 }
 
-// Throughput is how many attempts were recorded as ended in the last minute.
+// Throughput returns how many attempts were recorded as ended in the last minute.
 func (p *Pool) Throughput() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rate.sum(time.Now())
 }
 
-// Throughputs are the same of each queue in which any has.
+// Throughputs returns the same number for each queue; queues without ended attempts are omitted.
 func (p *Pool) Throughputs() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rates.sums(time.Now())
 }
 
-// queueRates are the rates of queues, by name: of those alone that have had an end in the last minute, or a
-// little longer.
+// queueRates holds a rate per queue name. Queues without an ended attempt in the last minute are
+// removed from time to time.
 type queueRates struct {
 	of    map[string]*rate
-	swept int64 // the second of the last look for those of which nothing has ended
+	swept int64 // Unix second of the last removal of idle queues
 }
 
-// ratesKept is how many queues have a rate at most, at 500 bytes each; that of others is not known.
+// ratesKept limits how many queues have a rate, which takes 500 bytes. Other queues are not
+// counted.
 const ratesKept = 4096
 
-// add counts one end.
+// add counts one ended attempt.
 func (q *queueRates) add(name string, now time.Time) {
 	r := q.of[name]
 	if r == nil {
@@ -175,7 +182,8 @@ func (q *queueRates) add(name string, now time.Time) {
 	r.add(now, 1)
 }
 
-// sums are how many have ended in the minute before now of each queue, and forgets those of which none has.
+// sums returns the number of ended attempts per queue in the minute before now. It removes queues
+// that have none.
 func (q *queueRates) sums(now time.Time) map[string]int {
 	sums := map[string]int{}
 	for name, r := range q.of {
@@ -188,10 +196,10 @@ func (q *queueRates) sums(now time.Time) map[string]int {
 	return sums
 }
 
-// rate counts what happens, for a minute.
+// rate counts events of the last minute.
 type rate struct {
-	counts [60]int // by second
-	last   int64   // the newest second
+	counts [60]int // count per second; the index is the Unix second modulo 60
+	last   int64   // newest Unix second counted
 }
 
 func (r *rate) add(now time.Time, n int) {
@@ -199,7 +207,7 @@ func (r *rate) add(now time.Time, n int) {
 	r.counts[r.last%60] += n
 }
 
-// sum is how much has happened in the minute before now.
+// sum returns the number of events in the minute before now.
 func (r *rate) sum(now time.Time) (n int) {
 	r.forget(now)
 	for _, c := range r.counts {
@@ -208,7 +216,7 @@ func (r *rate) sum(now time.Time) (n int) {
 	return n
 }
 
-// forget drops what is a minute old.
+// forget clears counts that are older than a minute.
 func (r *rate) forget(now time.Time) {
 	second := max(r.last, now.Unix())
 	for s := max(r.last, second-60) + 1; s <= second; s++ {

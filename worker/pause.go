@@ -12,23 +12,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// That a job is paused is recorded first, and then its runner is told. A runner that is met again
-// is told anew what is recorded, so whatever is lost between both holds in the end.
+// This file pauses and resumes jobs. The store records the change first, and then the runner gets
+// it. When the pool connects to a runner again, it sends the recorded state again. So the recorded
+// state takes effect in the end, even if a frame is lost.
 
-// ErrAllPaused refuses to resume a job that stands still because everything does.
+// ErrAllPaused means that a job cannot be resumed, because it is paused by the pause of all jobs.
 // See docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
-// beginsWithin is how long a pause waits to hear that its job runs: what its runner has not begun
-// is asked back long before.
+// beginsWithin is how long a pause waits for its job to start. The pool recalls a job that does not
+// start long before that.
 const beginsWithin = time.Second
 
-// pausedWithin bounds the wait for a runner that freezes a tree, or has it go on.
+// pausedWithin limits the wait for a runner that pauses or resumes a process tree.
 const pausedWithin = 5 * time.Second
 
-// Pause records that a running job is paused, on behalf of uid, or resumed, and waits until its
-// tree stands still, or goes on. It reports whether the job runs. An error names a runner that
-// does not answer, or says what still runs.
+// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the
+// runner has done so. It reports whether the job runs. An error names a runner that does not
+// answer, or says that some processes still run.
 func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	h := p.runningSoon(ctx, seq, beginsWithin)
 	if h == nil {
@@ -48,13 +49,14 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	case byAll:
 		return true, ErrAllPaused
 	}
-	for err = store.ErrLeased; errors.Is(err, store.ErrLeased); { // its start is about to be recorded
+	// The store returns ErrLeased until the job's start is recorded, which happens soon.
+	for err = store.ErrLeased; errors.Is(err, store.ErrLeased); {
 		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), On: on, UID: uid}); errors.Is(err, store.ErrLeased) {
 			pause(ctx, time.Millisecond)
 		}
 	}
 	if errors.Is(err, store.ErrMoved) {
-		return false, nil // it has ended meanwhile
+		return false, nil // the attempt has ended in the meantime
 	}
 	if err != nil {
 		return true, err
@@ -65,8 +67,8 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	return true, p.tellPause(ctx, h)
 }
 
-// Thaw has a paused job go on, on behalf of uid, for a signal that it is to handle: also where
-// everything is paused.
+// Thaw resumes a paused job on behalf of uid, so that it can handle a signal. It also works while
+// all jobs are paused.
 func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -82,9 +84,9 @@ func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 	return err
 }
 
-// PauseAll starts nothing and freezes whatever runs, or undoes that, but for jobs that are paused
-// by themselves. What it returns waits until these trees stand still, or go on, and lists the ids
-// of their jobs.
+// PauseAll pauses or resumes all jobs, except those that are paused individually. While all jobs
+// are paused, none starts. The returned function waits until the runners have done so, and returns
+// the ids of the jobs that run.
 func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +105,8 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	return func(ctx context.Context) ([]string, error) { return p.tellAll(ctx, list) }
 }
 
-// Withdraw gives back what is leased of a queue and has not begun. It lists the jobs that have, or may have,
-// and says how many of the others have not been given back yet.
+// Withdraw recalls the jobs of a queue that have not started. It returns the jobs that have or may
+// have started, and the number of other jobs that are not returned yet.
 func (p *Pool) Withdraw(name string) (begun []int64, left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +123,8 @@ func (p *Pool) Withdraw(name string) (begun []int64, left int) {
 	return begun, left
 }
 
-// tellAll has the runners of leases do what is recorded, all at once, and lists the ids of those
-// jobs that run.
+// tellAll sends the pause states of leases to their runners concurrently, and waits for them. It
+// returns the ids of the jobs that run.
 func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, err error) {
 	errs := make([]error, len(list))
 	var calls sync.WaitGroup
@@ -144,18 +146,19 @@ func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, e
 	return ids, errors.Join(errs...)
 }
 
-// Frozen reports whether everything is paused.
+// Frozen reports whether all jobs are paused.
 func (p *Pool) Frozen() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.frozen
 }
 
-// standsStill reports whether a lease's tree is to stand still. The caller holds mu.
+// standsStill reports whether the job of a lease is paused, individually or with all jobs. The
+// caller holds mu.
 func (p *Pool) standsStill(h *leaseState) bool { return h.paused || p.frozen && !h.woken }
 
-// enterPause waits until nobody else pauses or resumes a job: what is recorded last is to be what
-// its runner is told last.
+// enterPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
+// the runner the same as the order of records in the store.
 func (p *Pool) enterPause(ctx context.Context, h *leaseState) (leave func(), err error) {
 	for {
 		p.mu.Lock()
@@ -180,8 +183,8 @@ func (p *Pool) enterPause(ctx context.Context, h *leaseState) (leave func(), err
 	}
 }
 
-// tellPause has the runner of a lease do what is recorded, and waits until it has. A runner that
-// is not connected is told when it is met.
+// tellPause sends a lease's pause state to its runner and waits until the runner has applied it. A
+// disconnected runner gets the state when it connects.
 func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 	for {
 		p.mu.Lock()
@@ -198,14 +201,14 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 		left, err := conn.Pause(within, h.lease(), still)
 		cancel()
 		p.mu.Lock()
-		changed := p.standsStill(h) != still // meanwhile, so that this may have been told last
+		changed := p.standsStill(h) != still // another call may have sent its frame before this one
 		p.mu.Unlock()
 		switch {
 		case changed && ctx.Err() == nil:
 		case errors.Is(err, runner.ErrEnds) && still:
 			return errEnding
 		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
-			return nil // there is nothing to resume, or it is told when its runner is met again
+			return nil // nothing to resume, or pauseAgain sends it to the next connection
 		case err != nil && ctx.Err() == nil:
 			return later(p.silence(conn.Reply.PID, h), what)
 		case err != nil:
@@ -218,19 +221,18 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 	}
 }
 
-// errEnding refuses to pause a job whose attempt has ended, or is being ended.
+// errEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
-// pauseAgain tells a runner that was met whether a lease's tree is to stand still. The caller
-// holds mu.
+// pauseAgain sends a lease's pause state to a runner that has just connected. The caller holds mu.
 func (p *Pool) pauseAgain(h *leaseState) {
 	if h.end == nil {
 		h.conn.Send(&wire.Pause{Lease: h.lease(), On: p.standsStill(h)})
 	}
 }
 
-// heldBack reports whether what is given back of a lease is to be held: its person had it paused,
-// and has not asked for it to run anew. What a frozen queue keeps needs no hold.
+// heldBack reports whether a job that returns to the queue is held. It is if a user has paused the
+// job and has not requeued it. Jobs of a paused queue need no hold.
 func (p *Pool) heldBack(h *leaseState) bool {
 	return h.paused && h.verb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// onOff lists what the runner was told of the pauses of a job, in order.
+// onOff returns the pause states of a job that the runner has received, in order.
 func (f *fakeRunner) onOff(seq int64) (list []bool) {
 	for _, p := range heard[*wire.Pause](f) {
 		if p.Seq == seq {
@@ -21,7 +21,8 @@ func (f *fakeRunner) onOff(seq int64) (list []bool) {
 	return list
 }
 
-// A pause is recorded before the runner hears of it, and so is its end; what ends is not paused.
+// A pause or resume is recorded before the runner receives it. An attempt that is being ended is
+// not paused.
 func TestPauseIsRecordedFirst(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -51,7 +52,7 @@ func TestPauseIsRecordedFirst(t *testing.T) {
 	}
 }
 
-// What still runs of a paused job is told; it is recorded as paused all the same.
+// Pause returns an error if some processes still run, but the job is recorded as paused.
 func TestPauseTellsWhatRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -66,7 +67,7 @@ func TestPauseTellsWhatRuns(t *testing.T) {
 	}
 }
 
-// An attempt that its runner is ending, at its timeout say, is not paused any more.
+// An attempt that its runner is ending, for example at its timeout, is not paused.
 func TestPauseOfWhatEnds(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -84,8 +85,8 @@ func TestPauseOfWhatEnds(t *testing.T) {
 	}
 }
 
-// A runner that is met again is told what is recorded of each of its attempts, whatever it was
-// told before.
+// A runner that is connected again receives the recorded pause state of each of its attempts,
+// whatever it received before.
 func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
 	s, f, p := begin(t, 2, 0, 0)
 	s.becomes(1, queue.Processing)
@@ -99,8 +100,8 @@ func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
 	check(t, "told of the other", f.onOff(2), []bool{false})
 }
 
-// While everything is paused what has not begun is asked back, and stands still if it has begun by
-// then; nothing is started. The end of that has all go on but what is paused by itself.
+// While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
+// all jobs does not resume those that are paused individually.
 func TestPauseOfEverything(t *testing.T) {
 	s, f, p := begin(t, 2, 3, 2)
 	s.becomes(1, queue.Processing)
@@ -135,7 +136,7 @@ func TestPauseOfEverything(t *testing.T) {
 	}
 }
 
-// What begins while everything is being paused is told to stand still though it was asked back.
+// A job that starts while all jobs are being paused is paused too, although it was recalled.
 func TestPauseOfWhatBegins(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()

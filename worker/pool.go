@@ -1,4 +1,16 @@
-// Package worker claims jobs, has them run, and settles them.
+// Package worker claims jobs, sends them to runners, and records how they ended.
+//
+// Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The
+// other methods of Pool serve the API and may run concurrently.
+//
+// The hard parts have a file each, with an explanation at its top:
+//
+//   - recall.go: how prefetched jobs keep their order
+//   - connect.go: how runners are connected
+//   - recover.go: what happens when a runner dies
+//   - silent.go: runners that do not answer
+//   - alone.go: separate runners for some jobs
+//   - drain.go and pause.go: drains and pauses
 package worker
 
 import (
@@ -15,66 +27,86 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A block of claimed jobs holds this much work at most, by the mean of recent
-// runs. If a runner has not started a job staleAfter it was sent, the pool recalls
-// all jobs that it has not started, so that a job of higher rank waits no longer.
+// blockWork and maxBlock limit how many jobs the pool claims beyond the free workers. By the mean
+// of recent run times, these jobs take at most blockWork. If a runner has not started a job within
+// staleAfter, the pool recalls all jobs that this runner has not started. They can then delay no
+// job of a higher rank.
 const (
 	blockWork  = 20 * time.Millisecond
 	maxBlock   = 64
 	staleAfter = 50 * time.Millisecond
 )
 
-// Limits and waits of the pool.
+// Limits and delays of the pool.
 const (
-	MaxWorkers   = 4096
-	retryFirst   = 100 * time.Millisecond // after a store error that passes
-	retryLast    = 5 * time.Second
-	pauseFirst   = time.Second // after a shortage of our own
-	pauseLast    = 30 * time.Second
-	heardWithin  = 200 * time.Millisecond // a living runner answers in
-	purgedWithin = time.Second            // what upkeep waits for deletions; those that were too slow are asked for again
+	MaxWorkers = 4096
+	retryFirst = 100 * time.Millisecond // first retry delay after a temporary store error
+	// retryLast is the longest retry delay after a temporary store error.
+	retryLast = 5 * time.Second
+	// pauseFirst and pauseLast are the first and the longest pause after the machine lacked
+	// resources for a start.
+	pauseFirst = time.Second
+	pauseLast  = 30 * time.Second
+	// heardWithin is how long List waits for answers of runners.
+	heardWithin = 200 * time.Millisecond
+	// purgedWithin is how long Purge waits for one runner. Upkeep requests deletions that took
+	// longer again.
+	purgedWithin = time.Second
 
-	// startBy is how long a runner has to begin an attempt that it was sent. One that is
-	// not begun by then never is, so that a runner that hangs holds it no longer.
+	// startBy is how long after the send a runner may start an attempt. After that the runner
+	// refuses to start it, so an unresponsive runner cannot hold a job for longer.
 	startBy = 5 * time.Second
 )
 
-// Config is what a pool needs to know. Its functions are asked at each use.
+// Config holds what a pool needs to know. The pool calls the functions whenever it needs their
+// value, so changed settings take effect immediately.
 type Config struct {
 	Runners runner.Home
 	Version string
 	Node    string
-	Socket  string // the service's, told to jobs
+	Socket  string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
 	Account Account
 	Log     *slog.Logger
 
 	Policy      func() queue.Policy
-	Clock       func() queue.Millis // the store's; nil is this machine's
+	Clock       func() queue.Millis // clock of the store; nil means this machine's clock
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	// UserQuota returns how many bytes the jobs of one user may hold; 0 means unlimited. A nil function means
-	// unlimited too.
-	UserQuota   func() int64
-	Disowned    func(*queue.Job) error              // why a job may not start: a uid of it belongs to another account now; must not wait long
-	Units       func(*queue.Job) []string           // variables that name the units of resources which it holds
-	Traceparent func(*queue.Job) string             // of the attempt that begins, "" for what the job has; nil if there is none
-	Ended       func(*queue.Job, *store.Settlement) // is told of each attempt once it is recorded, and must not wait; nil tells nobody
-	Frozen      func(queue string) bool             // everything of a queue stands still, and nothing of it starts; nil if there is none
-	EndHung     func(pid int64) string              // what a person can do about a runner that hangs
-	HeardEvery  func() time.Duration                // a worker not heard for so long is asked
-	StaleAfter  func() time.Duration                // one not heard for so long is stale
+	// UserQuota returns how many bytes the jobs of one user may hold. 0, or a nil function, means
+	// unlimited.
+	UserQuota func() int64
+	// Disowned returns an error if a job may not start here: a uid of the job now belongs to
+	// another account, or, for ErrNotHere, only another node can start it. It must not block for
+	// long.
+	Disowned func(*queue.Job) error
+	// Units returns environment variables that name the units of resources that the job holds.
+	Units func(*queue.Job) []string
+	// Traceparent returns the trace parent of an attempt that is about to start; "" keeps the one
+	// in the job's environment. A nil function does the same.
+	Traceparent func(*queue.Job) string
+	// Ended is called for each attempt after it was recorded. It must not block. It may be nil.
+	Ended func(*queue.Job, *store.Settlement)
+	// Frozen reports whether a whole queue is paused. A nil function means that no queue is.
+	Frozen func(queue string) bool
+	// EndHung returns advice for a user about a runner that hangs.
+	EndHung func(pid int64) string
+	// HeardEvery returns after how long without a message the pool checks that a runner is alive.
+	HeardEvery func() time.Duration
+	// StaleAfter returns after how long without a message List reports a worker as stale.
+	StaleAfter func() time.Duration
 }
 
-// Account is whom jobs run as. With Each a runner of root's gives each job its own.
+// Account is the account that jobs run as. If Each is set, a runner of root runs each job as that
+// job's own account.
 type Account struct {
 	User, Home, Shell string
 	UID               int
 	Each              bool
 }
 
-// RunsAs is the uid that a job runs as: with Each that of whom it names, or else of who
-// enqueued it.
+// RunsAs returns the uid that a job runs as. With Each this is the uid that the job names, or else
+// the uid of the user who enqueued it.
 func (a *Account) RunsAs(j *queue.Job) int {
 	switch {
 	case !a.Each:
@@ -85,32 +117,36 @@ func (a *Account) RunsAs(j *queue.Job) int {
 	return j.UID
 }
 
-// Pool runs jobs on a number of workers. Make it with New, run it with Run; all
-// other methods may be called from any goroutine while Run runs. What is here is for
-// all of them; what is for Run's goroutine alone is in loop.
+// Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be
+// called from any goroutine while Run runs. State that only Run's goroutine uses is in loop.
 type Pool struct {
 	store store.Session
 	cfg   Config
-	kick  chan struct{} // something below changed
+	kick  chan struct{} // wakes Run after a change of the fields below
 
-	mu       sync.Mutex    // one for all that follows: a change of a lease is one of its runner as well
-	target   int           // workers wanted
-	stopping bool          // claim nothing more
-	grace    time.Duration // that commands get at most, for whoever does not wait as long as they ask
-	draining bool          // claim nothing until that is over
-	frozen   bool          // everything is paused
-	paused   time.Time     // claim nothing until then
-	startErr string        // error of the last job that set paused
-	until    time.Time     // the leases are this pool's up to then, zero for ever
-	rate     rate          // of ends
-	rates    queueRates    // the same of each queue
+	// mu guards all fields below. There is one lock because a change of a lease often changes its
+	// runner too.
+	mu       sync.Mutex
+	target   int  // number of workers wanted
+	stopping bool // Stop was called: no further job is claimed or started
+	// grace is the longest time between SIGTERM and SIGKILL, for requests that do not wait for the
+	// job's own kill_after.
+	grace    time.Duration
+	draining bool      // a drain is on: no job is sent to a runner
+	frozen   bool      // all jobs are paused
+	paused   time.Time // no job is claimed before this time; zero if claims are not paused
+	startErr string    // error of the last job whose start failed and set paused
+	// until is when the leases of this pool lapse; zero means never.
+	until    time.Time
+	rate     rate       // attempts recorded as ended
+	rates    queueRates // the same for each queue
 	leases   leases
 	recalls  int // number of recalls since the start, see recall.go
 	runners  runners
-	orphaned []store.LostLease // to be settled
+	orphaned []store.LostLease // leases of lost nodes that Run has to settle
 }
 
-// New makes a pool of workers.
+// New returns a pool with a number of workers. It starts nothing until Run is called.
 func New(s store.Session, cfg Config, workers int) *Pool {
 	p := &Pool{store: s, cfg: cfg, target: workers, grace: runner.StopGrace(), kick: make(chan struct{}, 1), leases: newLeases()}
 	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
@@ -121,19 +157,19 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 func (p *Pool) ring() {
 	select {
 	case p.kick <- struct{}{}:
-	default: // it is rung already
+	default: // a wake-up is already pending
 	}
 }
 
-// Workers is how many workers are wanted.
+// Workers returns how many workers are wanted.
 func (p *Pool) Workers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.target
 }
 
-// Scale sets how many workers are wanted: more begin at once; fewer finish what
-// they run. Once Stop has begun none are.
+// Scale sets how many workers are wanted. Additional workers start immediately; surplus workers
+// finish their jobs first. After Stop was called, the number is always 0.
 func (p *Pool) Scale(n int) {
 	p.mu.Lock()
 	if p.stopping {
@@ -149,13 +185,13 @@ func (p *Pool) Scale(n int) {
 	p.ring()
 }
 
-// takeBack recalls all jobs that wait in the current runner, or for a runner. The caller holds mu.
+// takeBack recalls all jobs that wait in the current runner or for a runner. The caller holds mu.
 func (p *Pool) takeBack() {
 	p.recall(func(h *leaseState) bool { return h.waiting || h.conn.current })
 }
 
-// Paused returns why the pool claims fewer jobs than usual, with the error of the last job that could not start. It
-// returns "" if the pool claims as many as usual.
+// Paused returns why the pool claims fewer jobs than usual, with the error of the last job whose
+// start failed. It returns "" if the pool claims as many as usual.
 func (p *Pool) Paused() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,10 +201,10 @@ func (p *Pool) Paused() string {
 	return fmt.Sprintf("jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs", p.startErr)
 }
 
-// Settle waits until no more jobs run than there are to be workers. After a while the surplus, the youngest first, is
-// ended and given back, on behalf of by unless that is nil, and Settle waits for that.
-// When ctx ends it waits no longer, and what was not ended yet is not. An error names a
-// runner that does not answer.
+// Settle waits until the number of running jobs is at most the number of wanted workers. When the
+// time within has passed, it ends the surplus jobs, the youngest first, returns them to the queue
+// and waits for that. by is the uid of the user who caused this, or nil. When ctx ends, Settle
+// returns and ends no further job. An error names a runner that does not answer.
 func (p *Pool) Settle(ctx context.Context, within time.Duration, by *int) error {
 	over := time.After(within)
 	for late := false; ; {
@@ -191,12 +227,13 @@ func (p *Pool) Settle(ctx context.Context, within time.Duration, by *int) error 
 	}
 }
 
-// endAll ends leases, gives them back, and waits for those whose runners answer.
+// endAll ends the jobs of leases, returns them to the queue and waits for those whose runners
+// answer.
 func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err error) {
 	for _, h := range list {
 		p.endOne(h, queue.Stopped, by, "worker.stop")
 	}
-	silent := map[*runnerConn]bool{} // each is waited for once
+	silent := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
 	for _, h := range list {
 		p.mu.Lock()
 		conn := h.conn
@@ -211,20 +248,22 @@ func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err err
 	return err
 }
 
-// Stopping reports whether Stop has begun: then no job is started any more.
+// Stopping reports whether Stop was called. From then on no job starts.
 func (p *Pool) Stopping() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stopping
 }
 
-// Stop claims nothing more, lets running jobs finish for a while, unless they are paused, then
-// ends them, with no more grace than this, and gives them back, and ends the runners: those that
-// do not answer with all that they run. Run is to be ended after it.
+// Stop ends the pool's work. It claims no further job and lets running jobs finish for the time
+// within. It ends paused jobs immediately, since they would not finish. It then ends the remaining
+// jobs, with at most grace between SIGTERM and SIGKILL, and returns them to the queue. Finally it
+// ends the runners. If a runner does not answer, Stop kills it with all its jobs. The caller
+// cancels the context of Run after Stop has returned.
 func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.grace = true, grace
-	var still []*leaseState // which would not finish
+	var still []*leaseState // paused jobs, which would not finish
 	for _, h := range p.leases.all {
 		if h.running && p.standsStill(h) {
 			still = append(still, h)
@@ -252,13 +291,14 @@ func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 	for _, conn := range clients {
 		select {
 		case <-conn.gone:
-		case <-limit: // it ends by itself, once nobody needs it
+		case <-limit: // the runner ends itself when its work is done
 			return
 		}
 	}
 }
 
-// Hurry has a Stop that is under way let nothing finish, and end what runs with no more grace than this.
+// Hurry makes a concurrent Stop end all running jobs now, with at most grace between SIGTERM and
+// SIGKILL.
 func (p *Pool) Hurry(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
 	p.grace = min(p.grace, grace)
@@ -266,21 +306,23 @@ func (p *Pool) Hurry(ctx context.Context, grace time.Duration) {
 	p.Settle(ctx, 0, nil)
 }
 
-// Status is one worker as of now.
+// Status describes the current state of one worker.
 type Status struct {
 	ID        string
-	Job       string // its id; "" when idle
+	Job       string // job id; "" if the worker is idle
 	Private   *int   // see queue.Job.Private
 	PID       int
-	StartedAt queue.Millis // of the job
-	Heard     time.Time    // when the worker's runner was last heard
+	StartedAt queue.Millis // start time of the job
+	Heard     time.Time    // time of the last message from the worker's runner
 	Stale     bool
-	Stuck     bool // taken by a process, PID, that outlives SIGKILL, though its job has ended
-	Leaving   bool // it ends with its job: more run than are wanted
-	Paused    bool // it stands still with its job, or with everything
+	// Stuck reports that the process PID of an ended job occupies the worker, because it survives
+	// SIGKILL.
+	Stuck   bool
+	Leaving bool // the worker ends with its job, since more jobs run than wanted
+	Paused  bool // the worker's job is paused, or all jobs are
 }
 
-// List lists the workers: those that run a job, and those that could.
+// List returns the workers: those that run a job, and the idle ones.
 func (p *Pool) List(ctx context.Context) []Status {
 	p.hear(ctx)
 	p.mu.Lock()
@@ -313,8 +355,8 @@ func (p *Pool) List(ctx context.Context) []Status {
 	return list
 }
 
-// Busy is how many workers run a job, or are taken by one that could not be killed,
-// as far as has been told.
+// Busy returns how many workers run a job or are occupied by a process that survives SIGKILL, as
+// reported by the runners so far.
 func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

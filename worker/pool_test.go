@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// begin runs a pool with a store and a living runner that has nothing yet.
+// begin runs a pool with a store and a living runner that has no jobs yet.
 func begin(t *testing.T, workers int, priorities ...int64) (*hub, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	t.Parallel()
@@ -26,11 +26,11 @@ func begin(t *testing.T, workers int, priorities ...int64) (*hub, *fakeRunner, *
 	return s, f, run(t, s, root, workers)
 }
 
-// lease is a job's first claim.
+// lease returns the lease of a job's first claim.
 func lease(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 
-// Jobs are started in the order of the queue, one for each worker, and an end
-// alone is enough for the next to be started.
+// Jobs start in the order of the queue, one per free worker. The end of a job is enough to start
+// the next one.
 func TestJobsAreStartedInOrderAsWorkersBecomeFree(t *testing.T) {
 	s, f, _ := begin(t, 2, 1, 5, 3, 5, 2)
 	want := []int64{2, 4, 3, 5, 1}
@@ -49,8 +49,8 @@ func TestJobsAreStartedInOrderAsWorkersBecomeFree(t *testing.T) {
 	check(t, "most at once", f.mostOpen(), 2)
 }
 
-// A job that may not start, for a uid of it belongs to another account now, is held; the
-// others that were claimed with it run, also suspects.
+// A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
+// The same holds for suspects.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	s, f, _ := begin(t, 4)
 	drafts := make([]queue.Job, 4)
@@ -71,7 +71,8 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	check(t, "leased", s.leased(), []int64{1, 4})
 }
 
-// A job of whom only other machines know waits for those: it costs no attempt, and is not held.
+// A job whose user only other nodes know waits for those nodes. It is not held and loses no
+// attempt.
 func TestJobsOfOtherMachinesUsersWait(t *testing.T) {
 	s, f, _ := begin(t, 1)
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: elsewhere, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
@@ -85,9 +86,8 @@ func TestJobsOfOtherMachinesUsersWait(t *testing.T) {
 	check(t, "started", len(f.started()), 0)
 }
 
-// Once it is known how long jobs run, so many are claimed ahead as run in 20 ms,
-// 64 at most; jobs so long that not each worker would get one are not claimed
-// ahead at all.
+// Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If not
+// every worker would get one of them, it prefetches none.
 func TestShortJobsAreClaimedAhead(t *testing.T) {
 	for _, c := range []struct {
 		workers int
@@ -97,7 +97,7 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 		{1, time.Millisecond, 1 + 20},
 		{1, 20 * time.Millisecond, 1 + 1},
 		{1, 21 * time.Millisecond, 1},
-		{2, 0, 2 + 64}, // less than the clock shows counts as half a millisecond
+		{2, 0, 2 + 64}, // below the clock's resolution, counts as half a millisecond
 		{2, time.Millisecond, 2 + 40},
 		{4, 20 * time.Millisecond, 4 + 4},
 		{4, 30 * time.Millisecond, 4},
@@ -117,7 +117,9 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 				f.settled()
 				started := f.started()
 				if len(heard[*wire.Drop](f)) > 0 && try < 5 {
-					continue // this machine stood still: what does not start in 50 ms is asked back, and less claimed ahead
+					// The machine was too slow: jobs that do not start in 50 ms are recalled, and
+					// fewer are prefetched.
+					continue
 				}
 				check(t, "held while no run time is known", first, c.workers)
 				check(t, "held after the first end", len(started)-1, c.leases)
@@ -130,9 +132,9 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 	}
 }
 
-// Room that comes while jobs are waited for is used when they come, without any
-// other event: the wait was for fewer. The runner says nothing of the starts, for
-// that would be such an event, as is the time at which it is asked for them.
+// Workers that are free while a smaller claim waits are used when jobs arrive, without any other
+// event. The runner does not report the starts, because a report would be such an event, as would a
+// recall.
 func TestRoomThatComesDuringAWaitIsUsed(t *testing.T) {
 	s, f, _ := begin(t, 3, 0, 0)
 	hears[*wire.Start](t, f, 2)
@@ -156,7 +158,7 @@ func TestRoomThatComesDuringAWaitIsUsed(t *testing.T) {
 	check(t, "most at once", f.mostOpen(), 3)
 }
 
-// A pool whose workers are all busy waits for nothing; once one is free it does.
+// A pool whose workers are all busy claims nothing. It claims again when a worker is free.
 func TestAFullPoolWaitsForJobsOnceAWorkerIsFree(t *testing.T) {
 	s, f, _ := begin(t, 1, 0)
 	hears[*wire.Start](t, f, 1)
@@ -168,8 +170,8 @@ func TestAFullPoolWaitsForJobsOnceAWorkerIsFree(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 }
 
-// More workers begin at once, and the runner is told of them; a pool scaled to
-// none claims nothing, even if it was waiting, until it is scaled up again.
+// Additional workers start immediately, and the runner is notified. A pool scaled to 0 claims
+// nothing, even if a claim was waiting, until it is scaled up again.
 func TestScaleActsAtOnce(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
 	hears[*wire.Start](t, f, 1)
@@ -191,7 +193,8 @@ func TestScaleActsAtOnce(t *testing.T) {
 	check(t, "workers", p.Workers(), 3)
 }
 
-// oneUnstarted begins a pool of two workers: job 1 runs, and job 2 was sent to the runner, which does not answer.
+// oneUnstarted starts a pool with two workers. Job 1 runs. Job 2 was sent to the runner, which does
+// not answer.
 func oneUnstarted(t *testing.T) (*hub, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	s, f, p := begin(t, 1, 0)
@@ -203,7 +206,7 @@ func oneUnstarted(t *testing.T) (*hub, *fakeRunner, *worker.Pool) {
 	return s, f, p
 }
 
-// Fewer workers: jobs that have not started are returned to the queue, running jobs continue.
+// With fewer workers, jobs that have not started return to the queue and running jobs continue.
 func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
 	s, f, p := oneUnstarted(t)
 	n := len(heard[*wire.Setup](f))
@@ -221,15 +224,15 @@ func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
 	check(t, "killed", len(heard[*wire.Kill](f)), 0)
 }
 
-// A result is acknowledged only after the store has it, and what takes its room
-// is claimed in the same turn. The runner may repeat it: it is settled once.
+// A result is acknowledged only after it is stored. The job that takes the free worker is claimed
+// in the same exchange. If the runner repeats the result, it is not settled again.
 func TestAResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
 	s.becomes(1, queue.Processing)
 	release := s.holdUp()
 	f.say(ran(lease(1), long))
 	until(t, "its turn had begun", s.holdsOne)
-	// What was sent before this SETUP has come before it.
+	// Frames are ordered: everything sent before this Setup has arrived before it.
 	n := len(heard[*wire.Setup](f))
 	p.Refresh()
 	hears[*wire.Setup](t, f, n+1)
@@ -254,8 +257,8 @@ func TestAResultIsStoredThenAcknowledged(t *testing.T) {
 	check(t, "runs", s.job(1).Runs, 1)
 }
 
-// A result of a lease that is not held is acknowledged, so that the runner can
-// forget it, and changes nothing.
+// A result for a lease that the pool does not hold is acknowledged, so that the runner can discard
+// it, and changes nothing.
 func TestAResultThatNobodyWaitsForChangesNothing(t *testing.T) {
 	s, f, _ := begin(t, 1, 0, 0)
 	s.becomes(1, queue.Processing)
@@ -272,8 +275,8 @@ func TestAResultThatNobodyWaitsForChangesNothing(t *testing.T) {
 	s.becomes(1, queue.Completed)
 }
 
-// What has not started in 50 ms is asked back and given back, so that a job of
-// higher rank that came meanwhile goes first.
+// A job that has not started after 50 ms is recalled and returned to the queue. A job of higher
+// rank that has arrived since then goes first.
 func TestWhatDoesNotStartMakesWay(t *testing.T) {
 	s, f, _ := begin(t, 1)
 	f.keepsQuiet()
@@ -294,7 +297,7 @@ func TestWhatDoesNotStartMakesWay(t *testing.T) {
 	check(t, "most at once", f.mostOpen(), 1)
 }
 
-// A runner that has started a job meanwhile does not drop it: it is kept.
+// A job that the runner has started before the Drop arrives is kept.
 func TestWhatIsNotDroppedIsKept(t *testing.T) {
 	s, f, _ := begin(t, 1)
 	f.keepsQuiet()
@@ -312,17 +315,16 @@ func TestWhatIsNotDroppedIsKept(t *testing.T) {
 	check(t, "released", released, 0)
 }
 
-// short is the result of an attempt that could not be started.
+// short returns the result of an attempt that could not be started.
 func short(l wire.Lease) *wire.Result {
 	return &wire.Result{Attempt: running(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
-// A shortage pauses claims for a second, and for twice as long each time it
-// goes on; many jobs that meet one shortage count once, and a success means that
-// it is over.
+// A shortage pauses claims for a second, and for twice as long each time it continues. Several jobs
+// that fail in one shortage count once. A successful start ends the shortage.
 func TestAShortagePausesClaims(t *testing.T) {
 	_, f, _ := begin(t, 2, make([]int64, 40)...)
-	begun := 0 // and dealt with
+	begun := 0 // number of starts that were handled
 	next := func() [2]wire.Lease {
 		hears[*wire.Start](t, f, begun+2)
 		list := heard[*wire.Start](f)[begun:]
@@ -346,8 +348,7 @@ func TestAShortagePausesClaims(t *testing.T) {
 	pauses(time.Second)
 }
 
-// While the store cannot record, nothing is forgotten and nothing acknowledged;
-// it is tried again.
+// While the store cannot record results, the pool keeps and does not acknowledge them, and retries.
 func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
 	for _, reason := range []error{queue.ErrNoSpace, queue.ErrUnavailable} {
 		t.Run(reason.Error(), func(t *testing.T) {
@@ -380,7 +381,7 @@ func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
 	}
 }
 
-// An error that does not pass ends Run, which says why.
+// A permanent error of the store ends Run, which returns it.
 func TestAStoreThatIsBrokenEndsRun(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -397,8 +398,8 @@ func TestAStoreThatIsBrokenEndsRun(t *testing.T) {
 	check(t, "acknowledged", f.acked(), []wire.Lease(nil))
 }
 
-// A graceful stop claims nothing more, however many workers are asked for now,
-// and lets what runs finish; then the runner may go.
+// A graceful stop claims nothing more, whatever number of workers is requested. It lets running
+// jobs finish and then ends the runner.
 func TestStopLetsJobsFinish(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
 	s.becomes(1, queue.Processing)
@@ -409,7 +410,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
 	hears[*wire.Setup](t, f, n+1)
-	p.Scale(2) // of who does not know of the stop
+	p.Scale(2) // from a caller that does not know of the stop
 	f.settled()
 	check(t, "started while stopping", f.started(), []int64{1})
 	select {
@@ -426,8 +427,8 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	check(t, "BYEs", len(heard[*wire.Shutdown](f)), 1)
 }
 
-// At the deadline of a stop what runs is ended and given back, with no more grace than the stop
-// has, and what has not started is taken back.
+// At the deadline of a stop, running jobs are ended and returned to the queue, with at most the
+// grace of the stop. Jobs that have not started are taken back.
 func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	s, f, p := oneUnstarted(t)
 	stopped := make(chan struct{})

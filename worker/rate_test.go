@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// What has happened is counted for a minute, also over a long silence and when the
-// clock steps back.
+// Events count for one minute, also after a long gap and when the clock steps back.
 func TestRateOfAMinute(t *testing.T) {
 	var r rate
 	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }
@@ -21,7 +20,7 @@ func TestRateOfAMinute(t *testing.T) {
 	}
 }
 
-// Queues have rates of their own: as many as are known at once, and those alone of which something has ended.
+// Each queue has its own rate, up to ratesKept queues. Idle queues are removed.
 func TestRatesOfQueues(t *testing.T) {
 	var q queueRates
 	now := time.Unix(1_000_000, 0)

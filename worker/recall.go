@@ -8,32 +8,37 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Jobs are claimed ahead of the workers, and yet they start in the order of their queue. The promise is: when a worker
-// becomes free, the runner starts the best-ranked job of the queue that is runnable and has no gate, except one that
-// became runnable after the last claim. Three rules keep it:
+// This file keeps prefetched jobs in the order of their queue. The promise: when a worker is free,
+// the runner starts the best-ranked job of the queue that can start and needs no gate. The only
+// exception is a job that could not start yet at the time of the last claim. Three rules keep the
+// promise:
 //
-//  1. The jobs of a queue that wait in the runner stay in the order of their places, whenever they arrive there. A place
-//     is the rank of a job or, if its user has the turn, that of the job that it goes before (store/rules/turns.go).
-//  2. Jobs are recalled from the last place on, so a job that the runner starts before it gets the last Drop is the best of those left.
-//  3. While a recall is under way, nothing is claimed, and nothing claimed before it is sent. The transaction that
-//     records the return of the jobs claims next, so these jobs take part in that claim.
+//   1. The jobs of a queue that wait in the runner are sorted by place, in whatever order they
+//      arrive. A place is the rank of a job. If fairness lets the job's user go first, it is the
+//      rank of the job that this job goes before (store/rules/turns.go).
+//   2. Jobs are recalled from the last place to the first. Any job that the runner starts before it
+//      receives the last Drop is then the best of those left.
+//   3. During a recall the pool claims nothing and sends no job that was claimed before. The
+//      transaction that records the return of the jobs claims next, so these jobs take part in that
+//      claim.
 //
-// An example: the only worker runs job 17, which turns out to be long, and jobs 18, 19 and 20 wait in the runner. After
-// staleAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the first Drop, so the runner starts job 18 and
-// answers that it dropped 20 and 19 but not 18. Without rule 2 it could have started job 19 first. Without rule 3 the
-// end of job 17 would have claimed job 21, which would have started before 19.
+// An example: the only worker runs job 17, which turns out to be long, and jobs 18, 19 and 20 wait
+// in the runner. After staleAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the
+// first Drop, so the runner starts job 18 and answers that it dropped 20 and 19 but not 18. Without
+// rule 2 it could have started job 19 first. Without rule 3 the end of job 17 would have claimed
+// job 21, which would have started before 19.
 //
-// The rules do not cover runners that are not the current one: the runner of a suspect, of a user whose starts hang, or
-// one that does not answer. Their jobs must not delay those of others.
+// The rules do not cover separate runners of suspects, of users whose starts hang, and unresponsive
+// runners. Jobs of these runners must not delay others.
 
-// recall takes back the selected jobs that runners have not started. A claim that is in progress counts as made before
-// the recall, so its jobs go back to the queue too, even if the recall finds no other job. The caller holds mu.
+// recall takes back the selected jobs that runners have not started. The jobs of a claim that is in
+// progress go back to the queue too, even if recall finds no other job. The caller holds mu.
 func (p *Pool) recall(selects func(*leaseState) bool) {
 	p.recalls++
 	p.dropUnstarted(selects)
 }
 
-// dropUnstarted asks the runners to drop those of the selected jobs that have not started. The caller holds mu.
+// dropUnstarted sends a Drop for each selected job that has not started. The caller holds mu.
 func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	var list []*leaseState
 	for _, h := range p.leases.all {
@@ -51,7 +56,7 @@ func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	for _, h := range list {
 		h.dropSent, h.recalled = true, true
 		if h.conn == nil {
-			p.ring() // Run returns the jobs that wait for a runner
+			p.ring() // Run returns jobs that wait for a runner
 			continue
 		}
 		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.lease()})
@@ -66,7 +71,7 @@ func placeOf(j *queue.Job) wire.Place {
 	return wire.Place{Rank: j.Start.Rank, Seq: j.Start.Seq, Before: j.Start.Seq != j.Seq}
 }
 
-// recalling reports whether a recall is under way: the current runner has not said of every job whether it dropped it.
+// recalling reports whether a recall is in progress: the current runner has not answered all Drops.
 func (s *leases) recalling() bool {
 	for _, h := range s.all {
 		if h.recalled && !h.over && !h.begun && !h.running && (h.waiting || h.conn != nil && h.conn.current) {
@@ -76,7 +81,7 @@ func (s *leases) recalling() bool {
 	return false
 }
 
-// giveBackClaimed returns jobs that were claimed and not sent to a runner.
+// giveBackClaimed returns claimed jobs that were not sent to a runner.
 func (l *loop) giveBackClaimed(jobs []queue.Job) {
 	for i := range jobs {
 		l.session.pending.Released = append(l.session.pending.Released, jobs[i].Lease())

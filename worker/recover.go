@@ -14,38 +14,40 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A dead runner is recovered in one go: all that it has left is ended and read once
-// (recover), what follows is decided (endings), recorded (settle) and then its folder is
-// removed (recovered).
+// This file settles the leases of dead runners, in four steps:
+//
+// - recover ends the processes that the runner left behind, and reads its files.
+// - endings decides how each of its leases ended.
+// - settle adds these decisions to the pending report.
+// - recovered removes the runner's directory after the report was stored.
 
-// deadRunner is all that is known of a runner that lives no more. One without a folder
-// stands for all those whose folders are gone.
+// deadRunner describes a dead runner. An empty dir means all runners whose directories are gone.
 // See docs/decisions/0056.
 type deadRunner struct {
 	runner.Remains
 	dir   string
-	by    *runner.Client // which living runner recovered it, nil if this process did
-	stays bool           // its folder stays: there is no runner that may remove it
+	by    *runner.Client // living runner that recovered it; nil if this process did
+	stays bool           // keep the directory: no runner exists that may remove it
 }
 
-// ending is what follows for a lease of a runner that lives no more, or does not know it.
+// ending is how a lease ended whose runner is dead or does not know it.
 type ending struct {
 	*leaseState
-	result *wire.Result  // its runner has noted how it ended
-	noted  *wire.Attempt // its runner has noted that it began
-	how    queue.End     // if there is no result; 0 is one that never began
+	result *wire.Result  // result in the runner's journal; nil if it has none
+	noted  *wire.Attempt // entry in the runner's running table; nil if it has none
+	how    queue.End     // how it ended if result is nil; 0 if it never started
 }
 
-// recovery is what Run knows of leases whose runners are not found.
+// recovery holds Run's state about leases whose runners it has not found.
 type recovery struct {
-	seeking  bool     // leases of which no runner knows are looked for
-	rebooted bool     // a dead runner was of an earlier boot
-	moved    bool     // the store is a copy
-	unsure   []string // folders that are gone or damaged, of runners that may have leases
-	missing  bool     // the folder of a runner that the store knew of was not there
+	seeking  bool     // a search for processes of leases without a runner is in progress
+	rebooted bool     // some dead runner was started before the last boot
+	moved    bool     // the store is a copy or was restored
+	unsure   []string // missing or damaged directories of runners that may hold leases
+	missing  bool     // the directory of a runner that the store knew was missing at the start
 }
 
-// recover ends what a dead runner has left alive, and reads what it noted.
+// recover ends the processes that a dead runner left behind, and reads its files.
 func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	p.mu.Lock()
 	c.dead = true
@@ -71,9 +73,10 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	return d, err
 }
 
-// cleaner is a living runner that may deal with what a dead one has left, if this
-// process may not; nil if there is none and none will come: the system has ended what the
-// dead one ran, and its folder stays. root is the folder of their folders.
+// cleaner returns the living runner that may clean up after dead runners in the directory root. It
+// returns nil if this process may do that itself. It also returns nil if no such runner exists or
+// will start: the operating system has then ended the dead runner's processes, and its directory
+// stays. It returns an error if a suitable runner may be available later.
 func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	if !p.cfg.Runners.Foreign() {
 		return nil, nil
@@ -96,8 +99,8 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverBy is runner.Recover by a runner, for as long as that answers; by nil is this
-// process.
+// recoverBy calls runner.Recover in the runner by, or in this process if by is nil. It stops
+// waiting if the runner does not answer liveness checks.
 func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased, sent []wire.Attempt) (runner.Remains, error) {
 	if by == nil {
 		return runner.Recover(ctx, dir, leased, sent, nil)
@@ -117,9 +120,9 @@ func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased
 	return runner.Recover(ctx, dir, leased, sent, by.Client)
 }
 
-// endings decides what follows for each lease that was, or may have been, a dead runner's:
-// of some its journal tells, of others that they ran; what else it was sent it never got,
-// unless its notes are damaged. It changes nothing.
+// endings decides how each lease ended that the dead runner had or may have had. Results in its
+// journal are final. Entries in its running table were lost while they ran. The runner never
+// received its other leases, unless its files are damaged. endings changes nothing.
 func (d *deadRunner) endings(held *leases) (list []ending) {
 	seen := map[*leaseState]bool{}
 	add := func(h *leaseState, result *wire.Result, noted *wire.Attempt) {
@@ -142,9 +145,9 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 	return list
 }
 
-// how is how an attempt ended of which there is no result: as somebody had asked, if that
-// was to cancel it, or if it lived until it was ended. Else nobody knows. It is 0 if the
-// attempt never began.
+// how returns how an attempt without a result ended. It ended in the requested way if it was
+// cancelled, or if recover found and ended its processes after a request. Otherwise the outcome is
+// unknown. how returns 0 if the attempt never started.
 func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
 	begun := noted != nil || h.running || h.begun
 	switch {
@@ -164,8 +167,8 @@ func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
 	return queue.PerhapsInterrupted
 }
 
-// settle records what follows for the leases of a dead runner, and counts those that have
-// results and those that were lost while they ran.
+// settle adds settlements for the leases of a dead runner to the pending report. It returns the
+// number of results and the number of attempts that were lost while they ran.
 func (l *loop) settle(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +191,8 @@ func (l *loop) settle(d *deadRunner) (results, lost int) {
 	return results, lost
 }
 
-// recovered settles what a dead runner ran. The folder goes once that is stored.
+// recovered settles the leases of a dead runner. Its directory is removed after the report is
+// stored.
 func (l *loop) recovered(d *deadRunner) {
 	results, lost := l.settle(d)
 	l.recovery.rebooted = l.recovery.rebooted || !d.SameBoot
@@ -197,7 +201,7 @@ func (l *loop) recovered(d *deadRunner) {
 	}
 	if !d.stays {
 		l.session.then = append(l.session.then, func() {
-			if err := runner.Forget(d.dir, d.by); err != nil { // on Windows whoever reads a file keeps it there
+			if err := runner.Forget(d.dir, d.by); err != nil { // on Windows, a reader of a file prevents this
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start", "dir", d.dir, "error", err)
 			}
 		})
@@ -212,8 +216,8 @@ func (l *loop) recovered(d *deadRunner) {
 	}
 }
 
-// folders are those of all runners that may have leases. One that is gone or damaged is
-// among them until what its runner may have had is settled.
+// folders returns the directories of all runners that may hold leases. A missing or damaged one is
+// included until the leases that its runner may hold are settled.
 func (l *loop) folders() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,8 +227,8 @@ func (l *loop) folders() []string {
 	return l.runners.folders(slices.Clone(l.recovery.unsure))
 }
 
-// seekStrays looks, once all folders are found, for what the leases of which no runner
-// knows have left alive: their runner's folder may be gone, and they live on.
+// seekStrays runs after all directories were found. It searches for living processes of leases that
+// no runner knows. Such a lease may belong to a runner whose directory is gone.
 func (l *loop) seekStrays() {
 	l.mu.Lock()
 	leased, _ := l.leases.orphans("")
@@ -232,7 +236,7 @@ func (l *loop) seekStrays() {
 	if len(leased) == 0 {
 		return
 	}
-	if l.recovery.moved { // they are of the queue that this one is a copy of
+	if l.recovery.moved { // they belong to the queue that this store was copied from
 		l.settleStrays(nil)
 		return
 	}
@@ -248,9 +252,9 @@ func (l *loop) seekStrays() {
 	})
 }
 
-// seek ends what strays have left alive, and lists those that had any, once a while has
-// passed: a runner whose folder is gone may live, and begin what it was sent by an earlier
-// service for as long as it has to.
+// seek ends the processes of leases without a runner, and returns the leases that had any. It waits
+// for the time after first, since a runner without a directory may be alive. Such a runner may
+// still start attempts from an earlier service until their start deadlines.
 func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) (alive []wire.Lease, found bool) {
 	for wait := contactFirst; pause(ctx, after); wait = min(2*wait, contactLast) {
 		if by, err := p.cleaner(p.cfg.Runners.Root()); err == nil {
@@ -263,8 +267,7 @@ func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Durat
 	return nil, false
 }
 
-// settleStrays settles the leases of which no runner knows: what had processes had been
-// started.
+// settleStrays settles the leases that no runner knows. Those that had processes count as started.
 func (l *loop) settleStrays(alive []wire.Lease) {
 	l.recovery.seeking = false
 	l.mu.Lock()
@@ -277,9 +280,9 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 	l.settle(&deadRunner{Remains: runner.Remains{SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.unsure) > 0}})
 }
 
-// lost is the settlement of an attempt whose runner, of a folder, has died; running is
-// nil if the runner has not noted that it began. Of one of which nobody has, it is not known
-// when it began, if it did: it has lasted no time.
+// lost returns the settlement of an attempt whose runner has died; dir is the runner's directory.
+// running is nil if the runner has not recorded a start. If the start was not recorded anywhere,
+// its time is unknown, and the attempt gets a duration of zero.
 func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
 	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.heldBack(h)}
@@ -291,7 +294,7 @@ func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir str
 		a.Worker, a.PID, a.StartedAt = h.worker, h.pid, h.at
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
-	left := runner.OutputRef(wire.Lease(j.Lease())) // of a runner that died before it could tell
+	left := runner.OutputRef(wire.Lease(j.Lease())) // may exist, though the runner did not report it
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: left}
 	h.blame(&s)
 	return s

@@ -12,34 +12,36 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// runners is the set of this service's runners: those that are connected, and the ways to
-// those that are not. The caller of its methods holds the pool's mu.
+// runners holds the runners of this service: connections and contacts. Callers of its methods hold
+// the pool's mu.
 type runners struct {
 	cfg       *Config
-	clients   []*runnerConn       // the last one takes new jobs
-	contacts  map[string]*contact // runners that are not connected, by folder
-	connected chan struct{}       // closed, and made anew, when a runner is connected
-	spawning  bool                // a runner for new jobs is being started
-	spawnErr  error               // why none could be, the last time
+	clients   []*runnerConn       // connections; the last one takes new jobs if it is current
+	contacts  map[string]*contact // runners that are not connected, by directory
+	connected chan struct{}       // closed and replaced when a runner is connected
+	spawning  bool                // a runner for new jobs is starting
+	spawnErr  error               // error of the last attempt to start one
 }
 
-// runnerConn is a runner that is connected. Its fields are guarded by the pool's mu, but for
-// gone.
+// runnerConn is a connected runner. The pool's mu guards its fields, except gone.
 type runnerConn struct {
 	*runner.Client
-	current   bool
-	heard     time.Time // last, or asked in vain: it is asked again after a while
-	lived     time.Time // heard last
-	asking    bool      // whether it lives
-	silent    bool      // it does not answer
+	current bool
+	// heard is the time of the last message or of the last failed liveness check; the next check is
+	// HeardEvery later.
+	heard  time.Time
+	lived  time.Time // time of the last message
+	asking bool      // a liveness check is in progress
+	silent bool      // the runner is unresponsive
+	// gone is closed when the connection has ended.
 	gone      chan struct{}
-	dismissed bool           // told to end, for it has run what it was for
-	owner     *owner         // whose jobs alone it runs, nil if it is for all
-	stuck     []wire.Attempt // that take its workers
-	set       wire.Setup     // what it was told last
+	dismissed bool           // a Shutdown was sent, since it has finished its jobs
+	owner     *owner         // user whose jobs it runs; nil if it is not one user's
+	stuck     []wire.Attempt // ended attempts whose processes still occupy workers
+	set       wire.Setup     // last Setup frame sent
 }
 
-// current is the runner that new jobs go to, nil if there is none.
+// current returns the runner for new jobs, or nil.
 func (r *runners) current() *runnerConn {
 	if n := len(r.clients); n > 0 && r.clients[n-1].current {
 		return r.clients[n-1]
@@ -47,7 +49,7 @@ func (r *runners) current() *runnerConn {
 	return nil
 }
 
-// add takes a connection into use, and tells those who wait for one.
+// add adds a connection and wakes the callers that wait for one.
 func (r *runners) add(conn *runnerConn) {
 	if conn.current {
 		for _, other := range r.clients {
@@ -61,20 +63,21 @@ func (r *runners) add(conn *runnerConn) {
 	r.connected = make(chan struct{})
 }
 
-// remove forgets a connection that has ended.
+// remove removes a connection that has ended.
 func (r *runners) remove(conn *runnerConn) {
 	r.clients = slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn })
 	conn.forsake()
 }
 
-// fits reports whether new jobs go to a runner that an earlier service started: it must have this version, take any
-// job, and be of the kind and have the job_tmpdir that the settings ask for. One that this service has just started
-// takes new jobs whatever its version, because the program on the disk may be newer than this one.
+// fits reports whether a runner that an earlier service started can take new jobs. It must have
+// this version, take any job, and be of the kind and have the job_tmpdir that the settings require.
+// A runner that this service has started takes new jobs whatever its version, because the program
+// on disk may be newer than this one.
 func (r *runners) fits(c *runner.Client) bool {
 	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
 }
 
-// needed reports whether there is no runner for new jobs, and none is to be expected.
+// needed reports whether no runner for new jobs exists and none is expected soon.
 func (r *runners) needed() bool {
 	for _, c := range r.contacts {
 		if (c.current || c.initial) && !c.dead && time.Since(c.since) < againWithin {
@@ -84,7 +87,8 @@ func (r *runners) needed() bool {
 	return r.current() == nil && !r.spawning
 }
 
-// adopting reports whether a runner that was there at the start is not found yet.
+// adopting reports whether some runner that existed at the start is neither connected nor
+// recovered.
 func (r *runners) adopting() bool {
 	for _, c := range r.contacts {
 		if c.initial {
@@ -94,7 +98,7 @@ func (r *runners) adopting() bool {
 	return false
 }
 
-// folders are those of the runners that may have leases, appended to others.
+// folders appends the directories of all runners that may hold leases to dirs.
 func (r *runners) folders(dirs []string) []string {
 	for _, conn := range r.clients {
 		if !conn.dismissed {
@@ -109,7 +113,8 @@ func (r *runners) folders(dirs []string) []string {
 	return dirs
 }
 
-// unreached lists the folders of runners that have been out of reach for so long.
+// unreached returns the directories of runners that have been unreachable for at least the time
+// within.
 func (r *runners) unreached(within time.Duration) (dirs []string) {
 	for dir, c := range r.contacts {
 		if !c.dead && time.Since(c.since) >= within {
@@ -119,14 +124,14 @@ func (r *runners) unreached(within time.Duration) (dirs []string) {
 	return dirs
 }
 
-// fellSilent notes that a runner does not answer: new jobs go to another one.
+// fellSilent marks a runner as unresponsive. New jobs go to another runner.
 func (r *runners) fellSilent(conn *runnerConn) {
 	select {
 	case <-conn.gone:
 		return
 	default:
 	}
-	conn.heard = time.Now() // asked again after a while
+	conn.heard = time.Now() // delays the next liveness check
 	if !conn.silent {
 		conn.silent, conn.current = true, false
 		conn.forsake()
@@ -134,7 +139,7 @@ func (r *runners) fellSilent(conn *runnerConn) {
 	}
 }
 
-// heard notes a sign of life of a runner, and reports whether it had been silent.
+// heard records that a runner is alive. It reports whether the runner was unresponsive before.
 func (r *runners) heard(conn *runnerConn) bool {
 	select {
 	case <-conn.gone:
@@ -154,7 +159,7 @@ func (r *runners) heard(conn *runnerConn) bool {
 	return was
 }
 
-// stuck notes what takes workers of a runner though its attempts have ended.
+// stuck records the ended attempts whose processes still occupy workers of a runner.
 func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
 	if len(attempts) < len(conn.stuck) {
 		r.cfg.Log.Info("processes that survived SIGKILL are gone; their worker is free", "left", len(attempts))
@@ -162,15 +167,15 @@ func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
 	conn.stuck = attempts
 }
 
-// forsake has a user's further jobs go to another runner than this one, if it is the
-// user's own.
+// forsake unlinks the runner from its user, if it is a user's separate runner. The user's next jobs
+// get another one.
 func (conn *runnerConn) forsake() {
 	if conn.owner != nil && conn.owner.conn == conn {
 		conn.owner.conn = nil
 	}
 }
 
-// Refresh passes changed settings on to the runners.
+// Refresh sends changed settings to the runners.
 func (p *Pool) Refresh() {
 	p.mu.Lock()
 	for _, conn := range p.runners.clients {
@@ -180,8 +185,8 @@ func (p *Pool) Refresh() {
 	p.setUp()
 }
 
-// setUp tells the runners how many workers each has, unless they know: those that drain
-// keep what they run, the current one gets the rest.
+// setUp sends each runner its number of workers, if that has changed. A runner that takes no new
+// jobs gets enough for its running jobs, and the current runner gets the rest.
 func (p *Pool) setUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,9 +218,8 @@ func (p *Pool) setUp() {
 	}
 }
 
-// dismissIdle ends the runners that take no new jobs once they have run what they had:
-// those of one job, or of one user, and those of another version or kind than new jobs go
-// to.
+// dismissIdle ends runners that take no new jobs and have finished theirs. These are separate
+// runners of one job or user, and runners of another version or kind than the current one.
 // See docs/decisions/0051.
 func (l *loop) dismissIdle() {
 	l.mu.Lock()
@@ -232,15 +236,15 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// Connected is closed once another runner is connected: what a lost connection kept from
-// being read may be read again.
+// Connected returns a channel that is closed when another runner is connected. A caller whose read
+// failed because a connection was lost can then try again.
 func (p *Pool) Connected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runners.connected
 }
 
-// hear asks runners that have been silent whether they live, all at once.
+// hear checks concurrently that runners are alive from which no message has arrived for a while.
 func (p *Pool) hear(ctx context.Context) {
 	p.mu.Lock()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool { return conn.silent || time.Since(conn.heard) < p.cfg.HeardEvery() })
@@ -250,7 +254,7 @@ func (p *Pool) hear(ctx context.Context) {
 	p.reachAll(ctx, clients)
 }
 
-// reachAll asks runners for a sign of life, and reports which gave one.
+// reachAll checks concurrently that runners are alive. It reports for each whether it answered.
 func (p *Pool) reachAll(ctx context.Context, clients []*runnerConn) []bool {
 	lives := make([]bool, len(clients))
 	var asks sync.WaitGroup
@@ -261,7 +265,8 @@ func (p *Pool) reachAll(ctx context.Context, clients []*runnerConn) []bool {
 	return lives
 }
 
-// reach asks a runner for a sign of life and reports whether there was one.
+// reach checks that a runner is alive, and reports whether it answered. It reads the output of a
+// lease that does not exist.
 func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
 	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {
@@ -275,8 +280,8 @@ func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
 	return true
 }
 
-// Runners asks all runners for a sign of life and lists their pids: those that gave
-// one within a while, and those that did not.
+// Runners checks that all runners are alive. It returns the pids of those that answered within the
+// given time, and of those that did not.
 func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
@@ -298,14 +303,14 @@ func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 	return live, silent
 }
 
-// Purge has output files deleted that only runners can delete: by one of each folder that
-// has any, the newest that answers. It reports whether all these have, and whether there
-// was one.
+// Purge deletes output files that only runners can delete. In each directory of runners it uses the
+// newest runner that answers. It reports whether this succeeded in all directories and at least one
+// exists.
 func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
-	purged := map[string]bool{} // by the folder that the runners share
+	purged := map[string]bool{} // by the directory that runners share
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
 		within, cancel := context.WithTimeout(ctx, purgedWithin)

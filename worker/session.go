@@ -14,28 +14,29 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// session is Run's with the store: what is to be recorded, and the claim that waits.
+// session holds Run's state towards the store: the events to record, and the waiting claim.
 type session struct {
 	store store.Session
 	log   *slog.Logger
 
-	pending store.Report                 // to be recorded
-	remarks []remark                     // about jobs that no runner knew
-	then    []func()                     // to be done once what is pending is recorded
-	acks    map[*runnerConn][]wire.Lease // to be sent once recorded
-	retry   time.Duration                // after the next error
-	due     time.Time                    // of the next try
-	noted   []string                     // the runners that the store knows of
+	pending store.Report                 // events that the next exchange records
+	remarks []remark                     // log lines to write after the next exchange
+	then    []func()                     // functions to run after the next exchange
+	acks    map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
+	retry   time.Duration                // delay after the next error
+	due     time.Time                    // time of the next try after an error; zero if no try is due
+	noted   []string                     // runner directories recorded in the store
 
-	cancel  context.CancelFunc // of the Await that is under way, nil if none is
-	awaited int                // the workers there were when it began
-	recalls int                // the recalls there had been when it began
+	cancel  context.CancelFunc // cancels the Await in progress; nil if none is
+	awaited int                // number of workers when it began
+	recalls int                // number of recalls when it began
 }
 
-// settle has an end recorded.
+// settle adds a settlement to the pending report.
 func (s *session) settle(end store.Settlement) { s.pending.Ended = append(s.pending.Ended, end) }
 
-// failed keeps what is to be recorded for a later turn, unless the store is broken.
+// failed handles an error of the store. After a temporary error the pending report is kept for a
+// later exchange, and failed returns nil.
 func (s *session) failed(err error) error {
 	if passes(err) {
 		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retry.Milliseconds())
@@ -46,13 +47,13 @@ func (s *session) failed(err error) error {
 	return fmt.Errorf("record results: %w", err)
 }
 
-// passes tells errors of the store that are worth another try.
+// passes reports whether an error of the store is temporary.
 func passes(err error) bool {
 	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
 }
 
-// note has the store know the folders of all runners that may have leases, before
-// anything is sent to one: a folder that is gone at the next start is missed then.
+// note records in the store the directories of all runners that may hold leases. This happens
+// before anything is sent to them, so the next service notices if a directory has disappeared.
 func (s *session) note(ctx context.Context, dirs []string) error {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
@@ -66,7 +67,7 @@ func (s *session) note(ctx context.Context, dirs []string) error {
 	return err
 }
 
-// acknowledge tells the runners what need not be kept any more.
+// acknowledge sends the runners the leases whose results they can discard.
 func (s *session) acknowledge() {
 	for conn, leases := range s.acks {
 		conn.Send(&wire.Ack{Leases: leases})
@@ -74,8 +75,8 @@ func (s *session) acknowledge() {
 	}
 }
 
-// await claims in the background, waiting for the first job. The caller has read the number of recalls together with
-// what it wants.
+// await claims jobs in the background and waits for the first one. The caller has read the number
+// of recalls together with the number of wanted jobs.
 func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.session.cancel, l.session.awaited, l.session.recalls = cancel, workers, recalls
@@ -85,8 +86,9 @@ func (l *loop) await(want, workers, recalls int) {
 	})
 }
 
-// granted starts what was claimed. If jobs were recalled since that claim began, they may rank before these: then
-// all take part in the next claim.
+// granted starts claimed jobs. If jobs were recalled since the claim began, they may rank before
+// the claimed ones. In that case granted returns the claimed jobs, so that all take part in the
+// next claim.
 func (l *loop) granted(jobs []queue.Job, err error) error {
 	l.session.cancel()
 	l.session.cancel = nil
@@ -104,8 +106,8 @@ func (l *loop) granted(jobs []queue.Job, err error) error {
 	return nil
 }
 
-// recorded forgets what the store has taken, says what it has refused, and hands back
-// what the log is to be told.
+// recorded removes leases whose end the store has recorded, and answers callers whose change was
+// stored or refused. It returns the lines to log.
 func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []remark {
 	l.mu.Lock()
 	remarks := append(l.session.remarks, l.remarks(turn.Ended)...)
@@ -131,7 +133,7 @@ func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 	for i := range turn.Changed {
 		lease := turn.Changed[i].Lease
 		if h := l.leases.all[lease]; h != nil && h.carried != nil {
-			h.carried.answer <- refused[lease] // the others find the job in the store
+			h.carried.answer <- refused[lease] // other waiting callers find the job in the store
 		}
 		l.leases.forget(lease)
 	}
@@ -141,8 +143,8 @@ func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 	return remarks
 }
 
-// start hands claimed jobs to the current runner; stored says that all results so
-// far are, and are to be acknowledged in the same go.
+// start sends claimed jobs to the current runner. stored says that all results so far are stored,
+// so their acknowledgements are sent along.
 func (l *loop) start(jobs []queue.Job, stored bool) {
 	if len(jobs) == 0 {
 		return
@@ -151,7 +153,7 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn := l.runners.current()
-	if conn == nil || !l.mayStart() { // the runner died, or this changed while the jobs were claimed
+	if conn == nil || !l.mayStart() { // changed during the claim, or the runner died
 		l.giveBackClaimed(jobs)
 		return
 	}
@@ -176,10 +178,9 @@ type remark struct {
 	attrs []slog.Attr
 }
 
-// remarks are the lines about attempts that have ended, as far as the log wants them:
-// what a person has to look at is a warning, what will be tried again a remark, all
-// else is for debugging. Of a job they tell the id alone: commands and output may be
-// secret. The caller holds mu.
+// remarks returns log lines about attempts that have ended. Problems that need attention are
+// warnings, attempts that will be retried are information, and all others are debug lines. A line
+// contains the job's id only, since commands and output may be secret. The caller holds mu.
 func (l *loop) remarks(ended []store.Settlement) (list []remark) {
 	for i := range ended {
 		e := &ended[i]
@@ -211,7 +212,7 @@ func (l *loop) remarks(ended []store.Settlement) (list []remark) {
 	return list
 }
 
-// remarkOn says what a decision is worth in the log.
+// remarkOn returns the level and text of the log line for a decision.
 func remarkOn(d *queue.Decision) remark {
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
@@ -226,7 +227,7 @@ func remarkOn(d *queue.Decision) remark {
 	return remark{level: slog.LevelDebug, text: "attempt ended"}
 }
 
-// report writes lines to the log. No lock is held meanwhile.
+// report writes lines to the log. The caller holds no lock, since logging may block.
 func (s *session) report(list []remark) {
 	for _, r := range list {
 		s.log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)

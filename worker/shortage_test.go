@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Jobs that could not be started because something of their own does not answer are put off,
-// and nobody else's wait for that.
+// Jobs whose start fails because a file or program of theirs does not answer are postponed, and
+// delay no other jobs.
 func TestAShortageOfTheirOwnPausesNobody(t *testing.T) {
 	s, f, _ := begin(t, 2, make([]int64, 4)...)
 	hears[*wire.Start](t, f, 2)
@@ -25,8 +25,8 @@ func TestAShortageOfTheirOwnPausesNobody(t *testing.T) {
 	}
 }
 
-// While fewer jobs are started than usual, Paused quotes the error of the last job that could not start. A long error is
-// cut.
+// While claims are paused, Paused quotes the error of the last job that could not start. A long
+// error is cut.
 func TestPausedQuotesLastError(t *testing.T) {
 	_, f, p := begin(t, 2, make([]int64, 4)...)
 	hears[*wire.Start](t, f, 2)

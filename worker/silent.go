@@ -13,24 +13,24 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A runner may hang, as any process may: stopped by a signal, or waiting for a disk.
-// Whatever asks something of it waits for a bounded time; new jobs go to another one; and
-// once it answers again all that it has goes on.
+// This file handles runners that do not answer. A runner may hang like any process: a signal has
+// stopped it, or it waits for a disk. Every request to a runner therefore has a time limit. New
+// jobs go to another runner. When the runner answers again, its jobs continue normally.
 
 const (
-	aliveWithin = 2 * time.Second // a runner answers
-	aliveEvery  = time.Second     // between two questions for somebody who waits
-	startSpare  = time.Second     // between the last moment for a start and the look whether it was begun
+	aliveWithin = 2 * time.Second // time limit for the answer to a liveness check
+	aliveEvery  = time.Second     // time between two liveness checks while a caller waits
+	startSpare  = time.Second     // time between the start deadline and the check whether the job was started
 )
 
-// asks reports whether a runner is to be asked whether it lives, once nothing was heard of it
-// for a while: one that has something to run, or that was silent. The caller holds mu.
+// asks reports whether the pool checks that a runner is alive when no message has arrived for a
+// while. It does so for runners that hold leases or are unresponsive. The caller holds mu.
 // See docs/decisions/0055.
 func (l *loop) asks(conn *runnerConn) bool {
 	return !conn.asking && (conn.silent || l.leases.busy(conn))
 }
 
-// askSilent asks the runners that are due whether they live.
+// askSilent starts the liveness checks that are due.
 func (l *loop) askSilent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +49,8 @@ func (l *loop) askSilent() {
 	}
 }
 
-// lives asks a runner for a sign of life. If there is none in time, and ctx goes on, it is
-// silent from now on.
+// lives checks that a runner is alive. If the runner does not answer in time, it counts as
+// unresponsive and lives returns false. If ctx ends first, lives returns true.
 func (p *Pool) lives(ctx context.Context, conn *runnerConn) bool {
 	within, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
@@ -64,15 +64,16 @@ func (p *Pool) lives(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// place is where leases are: with a runner that is connected, or in the folder of one that
-// is not, "" if that is not known.
+// place identifies the runner that holds leases: a live connection, or the directory of a
+// disconnected runner. dir is "" if the runner is not known.
 type place struct {
 	conn *runnerConn
 	dir  string
 }
 
-// expire gives back leases that their runner, which hangs or cannot be reached, did not begin in
-// time: it will see that it is too late. Of those that it has begun the result may be on its way.
+// expire returns leases to the queue whose runner is unresponsive or disconnected and has not
+// started them before their start deadline. The runner checks the deadline too, so it cannot start
+// them later. Leases that the runner has begun are kept, since their results may still arrive.
 func (l *loop) expire(at place, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
@@ -90,21 +91,21 @@ func (l *loop) expire(at place, list []*leaseState) {
 	for i, h := range list {
 		launched, found := begun[leases[i]]
 		switch {
-		case h.over || h.running || h.conn != at.conn: // meanwhile something was heard of it
+		case h.over || h.running || h.conn != at.conn: // its state has changed in the meantime
 		case launched:
 			h.begun, h.launched = true, true
 			l.leases.wake()
 		case !found && !h.begun && ok:
 			l.giveBack(h)
-		default: // the notes cannot be read now, or do not name the process yet
+		default: // the files cannot be read now, or do not name the process yet
 			h.begun = h.begun || found
 			h.sent = time.Now().Add(-startBy)
 		}
 	}
 }
 
-// perhapsAt are the folders of the runners that may have begun what is at a place; all is false if
-// others may have.
+// perhapsAt returns the directories of the runners that may have begun leases at a place. all is
+// false if runners with other directories may have begun them.
 func (l *loop) perhapsAt(at place) (dirs []string, all bool) {
 	if at.conn != nil {
 		return []string{at.dir}, true
@@ -121,8 +122,8 @@ func (l *loop) perhapsAt(at place) (dirs []string, all bool) {
 	return dirs, all && len(dirs) > 0
 }
 
-// waitFor waits for what a runner is asked to do to a lease: for an answer, or the
-// lease's end. A runner that does not answer meanwhile is an error that names it.
+// waitFor waits for an answer about a lease or for the lease's end. It fails with an error that
+// names the lease's runner if that runner does not answer liveness checks.
 func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
@@ -145,11 +146,11 @@ func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) 
 	}
 }
 
-// answers is an error unless the runner of a lease gives a sign of life.
+// answers returns an error if the runner of a lease does not answer a liveness check.
 func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
 	conn, dir := h.conn, h.dir
-	out := time.Duration(0) // that its runner has been out of reach
+	out := time.Duration(0) // how long the runner has been unreachable
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
 			out, dir = time.Since(c.since), c.dir
@@ -167,18 +168,19 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	}
 	select {
 	case <-conn.gone:
-		return nil // it is met again, or recovered
+		return nil // the pool reconnects to it or recovers it
 	default:
 	}
 	return p.silence(conn.Reply.PID, h)
 }
 
-// silence is the error about a lease whose runner does not answer.
+// silence returns the error for a request about a lease whose runner does not answer.
 func (p *Pool) silence(pid int64, h *leaseState) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }
 
-// NameRunner names a runner in a sentence about it; pid 0 is one that was never met.
+// NameRunner returns the name of a runner for messages. pid 0 means that the runner was never
+// connected.
 func NameRunner(pid int64) string {
 	if pid == 0 {
 		return "a runner with an unknown pid"
@@ -186,7 +188,7 @@ func NameRunner(pid int64) string {
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
-// Silent lists the pids of the runners that do not answer, as far as has been noticed.
+// Silent returns the pids of the runners that are known not to answer.
 func (p *Pool) Silent() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,8 +203,9 @@ func (p *Pool) Silent() (pids []int64) {
 	return pids
 }
 
-// NoRunner returns why no runner for new jobs could be started: a runner.LauncherError, or the error of
-// the last try. It is nil if there is a runner, or if the first try has not ended.
+// NoRunner returns why no runner for new jobs could be started: a runner.LauncherError, or the
+// error of the last attempt. It returns nil if a runner exists or the first attempt is still in
+// progress.
 func (p *Pool) NoRunner() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,8 +215,8 @@ func (p *Pool) NoRunner() error {
 	return cmp.Or(p.cfg.Runners.CheckLauncher(), p.runners.spawnErr)
 }
 
-// endSilent ends the runners that do not answer, with all that they run, and has what they
-// had settled as of dead ones.
+// endSilent kills the runners that do not answer, with all their jobs. The pool then recovers them
+// like other dead runners.
 func (p *Pool) endSilent() {
 	p.mu.Lock()
 	var dirs []string

@@ -14,25 +14,25 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// hub is a store whose turns are noted, and can be held up and refused.
+// hub is a store that records its exchanges and can delay and refuse them.
 type hub struct {
 	*faultstore.Store
 	t *testing.T
 
 	mu     sync.Mutex
-	turns  []store.Report // that were taken
-	await  int            // what the Await under way wants; 0 if there is none
+	turns  []store.Report // exchanges that were stored
+	await  int            // number of jobs that the Await in progress wants; 0 if none is in progress
 	refuse func(store.Report) error
-	gate   chan struct{} // a turn that brings an end waits until it is closed
-	inside bool          // one waits
+	gate   chan struct{} // an exchange with a settlement waits until it is closed
+	inside bool          // an exchange waits for gate
 
-	parents chan struct{} // until it is closed nobody reads what jobs have waited for, if it is there
-	reading chan struct{} // somebody would
+	parents chan struct{} // if not nil, reads of dependencies wait until it is closed
+	reading chan struct{} // receives a value when such a read begins
 }
 
 func newStore(t *testing.T) *hub { return newStoreBy(t, queue.Order{Scheduling: queue.ByPriority}) }
 
-// newStoreBy makes a store that ranks jobs by an order.
+// newStoreBy returns a store that ranks jobs by an order.
 func newStoreBy(t *testing.T, by queue.Order) *hub {
 	s := &hub{Store: faultstore.New(memstore.New(by)), t: t}
 	s.On(s.meets)
@@ -40,7 +40,7 @@ func newStoreBy(t *testing.T, by queue.Order) *hub {
 	return s
 }
 
-// meets holds turns up, refuses them, and notes what was taken.
+// meets delays, refuses and records exchanges.
 func (s *hub) meets(ctx context.Context, c faultstore.Call) error {
 	if c.Method == "Parents" && !c.After && s.parents != nil {
 		s.reading <- struct{}{}
@@ -55,7 +55,7 @@ func (s *hub) meets(ctx context.Context, c faultstore.Call) error {
 		if c.After {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			arg.Ended = slices.Clone(arg.Ended) // the pool uses it again
+			arg.Ended = slices.Clone(arg.Ended) // the pool reuses the slice
 			s.turns = append(s.turns, arg)
 			return nil
 		}
@@ -88,7 +88,7 @@ func (s *hub) meetsTurn(turn store.Report) error {
 
 // Await implements store.Session.
 func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	defer func() { // however it ends
+	defer func() { // also after an error
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.await = 0
@@ -96,21 +96,21 @@ func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	return s.Store.Await(ctx, want)
 }
 
-// awaited is what the Await under way wants; 0 if there is none.
+// awaited returns how many jobs the Await in progress wants; 0 if none is in progress.
 func (s *hub) awaited() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.await
 }
 
-// refuses has turns answered with an error if there is one for them.
+// refuses sets a function whose errors refuse exchanges.
 func (s *hub) refuses(refuse func(store.Report) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
 }
 
-// holdUp makes turns that bring an end wait, until release.
+// holdUp delays exchanges with a settlement until release is called.
 func (s *hub) holdUp() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *hub) holdsOne() bool {
 	return s.inside
 }
 
-// endings is how often an end, a release and a cancellation of a job was told.
+// endings returns how often an end, a release and a cancellation of a job were reported.
 func (s *hub) endings(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,7 @@ func (s *hub) endings(seq int64) (ended, released, cancelled int) {
 	return ended, released, cancelled
 }
 
-// put enqueues jobs of these priorities in one request; their seqs count on
-// from 1.
+// put enqueues one job for each priority in one request. Job numbers start at 1.
 func (s *hub) put(priorities ...int64) {
 	s.t.Helper()
 	s.putOf(0, priorities...)
@@ -178,7 +177,7 @@ func (s *hub) putOf(uid int, priorities ...int64) {
 	}
 }
 
-// job reads a job.
+// job returns a job from the store.
 func (s *hub) job(seq int64) queue.Job {
 	s.t.Helper()
 	j, err := s.Get(context.Background(), fmt.Sprint(seq))
@@ -202,7 +201,7 @@ func (s *hub) becomes(seq int64, state queue.State) {
 	until(s.t, fmt.Sprintf("job %d was %s", seq, state), func() bool { return s.job(seq).State == state })
 }
 
-// endedBy checks who had an attempt of a job ended, and how.
+// endedBy checks which user ended an attempt of a job, and with which action.
 func (s *hub) endedBy(seq int64, uid int, verb string) {
 	s.t.Helper()
 	events, err := s.Events(context.Background(), 0, 100)
@@ -216,7 +215,7 @@ func (s *hub) endedBy(seq int64, uid int, verb string) {
 	}
 }
 
-// leased is which jobs are leased, by seq.
+// leased returns the numbers of the leased jobs.
 func (s *hub) leased() (seqs []int64) {
 	s.t.Helper()
 	left, err := s.Left(context.Background())

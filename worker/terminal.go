@@ -9,14 +9,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Started waits until the attempt that is held of a job is known to run, and returns the job
-// as it runs. It is not ok if none is held, or that ended first, or ctx did.
+// Started waits until the leased attempt of a job is known to run, and returns the job. ok is false
+// if no attempt is leased, the attempt ends first, or ctx ends first.
 func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	running := h != nil && h.running
 	if h != nil && !running && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.lease()}) // its start is told at once then
+		h.conn.Send(&wire.Watch{Lease: h.lease()}) // makes the runner report the start immediately
 	}
 	p.mu.Unlock()
 	if h == nil {
@@ -31,13 +31,13 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 			return j, false
 		}
 	}
-	return h.job, true // which does not change while it is held
+	return h.job, true // job does not change during the lease
 }
 
-// Type writes to the terminal of an attempt of a job, by number, and says how many of the
-// bytes were taken (there is room for the rest once the job has read some) and which modes the
-// terminal has. ok is false if that attempt does not run, has no terminal, or its runner is not
-// connected now. A runner that does not answer is an error that names it.
+// Type writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says
+// how many bytes were written and which modes the terminal has. The rest can be written after the
+// job has read some input. ok is false if the attempt does not run or has no terminal, or if its
+// runner is not connected. An error names a runner that does not answer.
 func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.Typed, ok bool, err error) {
 	h, conn := p.runs(seq, attempt)
 	if conn == nil {
@@ -55,8 +55,8 @@ func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t
 	return t, err == nil, err
 }
 
-// Resize gives the terminal of an attempt of a job another size. It reports whether that
-// attempt runs, and its runner is connected.
+// Resize sets the size of the terminal of an attempt of a job. It reports whether the attempt runs
+// and its runner is connected.
 func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	h, conn := p.runs(seq, attempt)
 	if conn == nil {
@@ -66,8 +66,8 @@ func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	return true
 }
 
-// runs is the lease of an attempt of a job, by number, and the runner that runs it; nil if it
-// does not run, or its runner is not connected.
+// runs returns the lease of a numbered attempt of a job, and the connection of its runner. Both are
+// nil if the attempt does not run. The connection is nil if the runner is not connected.
 func (p *Pool) runs(seq int64, attempt int) (*leaseState, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,14 +7,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typed is what Type answers.
+// typed is the result of Type.
 type typed struct {
 	taken int
 	ok    bool
 	err   error
 }
 
-// What is typed, and a size, go to the attempt that they are meant for, and to no other.
+// Input and terminal sizes reach only the attempt that they are meant for.
 func TestTypingIsForOneAttempt(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
