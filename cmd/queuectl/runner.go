@@ -81,14 +81,14 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&alone, "alone", false, "run a single job, then exit")
-	f.BoolVar(&accepted, "accepted", false, "standard input is a socket on which the service requests a runner")
+	f.BoolVar(&accepted, "accepted", false, "read the service's request for this runner from standard input, which is a socket")
 	f.BoolVar(&delegated, "delegated", false, "create control groups for jobs below the control group of this process")
-	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; if empty, only those of this account")
+	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; with an empty name, run only jobs of this account")
 	f.StringVar(&unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&launcher, "launcher", "", "start a runner for each connection from the service, which runs as `UID:GID`")
+	f.StringVar(&launcher, "launcher", "", "for each connection from the service, start a runner; the service runs as `UID:GID`")
 	f.StringVar(&tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&logFile, "log", "", "reopen the log `FILE` on SIGHUP")
-	f.BoolVar(&watchdog, "watchdog", false, "watch the runner of --dir: kill programs that hang at their start, and jobs that outlive the runner")
+	f.BoolVar(&watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while they start, and jobs that outlive the runner")
 	f.BoolVar(&stop, "stop", false, "stop all runners if systemd is stopping --unit")
 	return cmd
 }

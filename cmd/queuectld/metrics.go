@@ -85,7 +85,7 @@ func replaceFile(file string, text []byte) error {
 		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s", queue.Word(filepath.Dir(file)))
 	}
 	if err != nil {
-		return fmt.Errorf("create a file next to %s: %w", file, err)
+		return fmt.Errorf("cannot create a file next to %s: %w", file, err)
 	}
 	_, err = part.Write(text)
 	if err == nil {

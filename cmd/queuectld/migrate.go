@@ -58,7 +58,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 			if strings.HasSuffix(done.To, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`
 			}
-			fmt.Fprintf(a.Err, "queuectl: change the settings: %s; then start the service\n", next)
+			fmt.Fprintf(a.Err, "queuectl: now %s; then start the service\n", next)
 			return nil
 		},
 	}

@@ -203,7 +203,7 @@ func (a *app) serviceUninstall(own bool) error {
 	case a.Structured():
 		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
 	case r.Registered():
-		a.Say("from now on, the service of the installed package is used; the programs of the service that was registered before are still installed")
+		a.Say("from now on, the service from the installed package is used; the programs of the previously registered service are still installed")
 	case was:
 		a.Say("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:

@@ -69,7 +69,7 @@ func serveVerb(a *app) *cobra.Command {
 	f.BoolVar(&root.Own, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
 	f.Var(cli.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
-	f.Var(cli.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists the accounts for which runners that run as root may start jobs (default: "+config.RunnerPolicy+")")
+	f.Var(cli.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists the accounts whose jobs may be started by runners that run as root (default: "+config.RunnerPolicy+")")
 	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
 	managedFlag(f, &managed)

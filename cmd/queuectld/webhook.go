@@ -35,7 +35,7 @@ const (
 func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env func(string) string) int {
 	status, err := post(ctx, in, out, env)
 	if err != nil {
-		fmt.Fprintf(errs, "queuectl: post the webhook: %v\n", err)
+		fmt.Fprintf(errs, "queuectl: cannot post the webhook: %v\n", err)
 		return 1
 	}
 	switch {
