@@ -161,7 +161,7 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 // checkAccount returns an error if the text cannot be the name or the number of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
-		return fmt.Errorf(`%q is not a valid user or group name; use one without spaces and :,@*" that does not start with -`,
+		return fmt.Errorf(`%q is not a valid user or group name; use a name that does not start with - and contains no space and none of :,@*"`,
 			name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {

@@ -145,7 +145,7 @@ var table struct {
 func keys() []Key {
 	return slices.Concat([]Key{
 		{"workers", "auto", "number of jobs that run at the same time; auto means one per CPU, 0 means none", false, setWorkers, getWorkers, nil},
-		integer("max_retries", "3", "how often a failed job is retried after its first attempt; 0 means never", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
+		integer("max_retries", "3", "how many times a failed job is retried after its first attempt; 0 means never", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 		duration("timeout", "0", "how long an attempt of a job may run before it is ended and counts as failed; 0 means no limit", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
 		number("backoff_base", "2", "base of the formula for the wait before a retry, in seconds; see the setting backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
 		choice("backoff_strategy", "exponential", "how to compute the wait before retry number n: exponential (backoff_base^n seconds), linear (backoff_base*n seconds) or fixed (the setting job_retry_delay)", func(s *Settings) *string { return &s.BackoffStrategy }, "exponential", "linear", "fixed"),
@@ -160,7 +160,7 @@ func keys() []Key {
 			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
 		integer("priority", "5", "priority of jobs that set none; jobs with a higher priority run first", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
 		integer("priority_range", "10", "how far a user may set the priority of a job above or below the default of the job's queue; "+
-			"users with the right operate may set any priority", 0, 2*queue.MaxPriority,
+			"users with the right \"operate\" may set any priority", 0, 2*queue.MaxPriority,
 			func(s *Settings) *int64 { return &s.PriorityRange }),
 		{"shell", shell, "shell that runs the commands of jobs; the default is cmd.exe /C on Windows, otherwise /bin/sh -c", false, setShell, func(s *Settings) string { return s.Shell }, nil},
 		choice("on_lost", "retry", "what to do with a running job after a crash of its runner or machine: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
@@ -183,12 +183,12 @@ func keys() []Key {
 		integer("retention_max_jobs", "1000000", "largest number of completed and cancelled jobs that are kept; older ones are removed; 0 means unlimited", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
 		forever("retention_events", "7d", "age at which events are removed, or never; in any case, only the newest million events are kept", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
 		size("retention_output", "10GiB", "disk space for the outputs of all jobs; above it, the users with the most output lose their oldest outputs; 0 means unlimited", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
-		{"resources", none, "limited things, such as GPUs, that jobs reserve: NAME=COUNT or NAME=[ID,ID], separated by spaces; with >VARIABLE, a job finds the IDs of its units in that environment variable, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the settings file, use tables like [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }, nil},
+		{"resources", none, "limited resources, such as GPUs, that jobs reserve: NAME=COUNT or NAME=[ID,ID], separated by spaces; add >VARIABLE to give each job the IDs of its units in that environment variable, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the settings file, use tables like [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }, nil},
 		{"hooks_user", none, `account that runs the hooks and webhooks in the settings if the setting run_as is "submitter"; none means the service's own account`, false, setHooksUser, func(s *Settings) string { return s.HooksUser }, nil},
 		{"webhooks", none, "HTTP requests that report job outcomes, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}; events are completed, failed, dead and ended (the default); in the settings file, use tables like [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }, nil},
 		choice("log_level", "info", "lowest level of the messages to log: debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 		choice("log_format", "auto", "format of the log: text, json or auto (text on a terminal, the journal's format under systemd, otherwise json)", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued the job; not on Windows) or fixed:USER; on Windows, the default of the system service is fixed:USER with its own account; " + nextStart, false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
+		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued the job; not on Windows) or fixed:USER; on Windows, the default of the system service is fixed:USER, where USER is the service's own account; " + nextStart, false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
 		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, 0660 also its group; " + nextStart, false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
 		{"socket_group", none, "group of the control socket; none means the service's own group; " + nextStart, false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
 		storeKey(),
@@ -200,8 +200,8 @@ func keys() []Key {
 		hookKey(queue.HookDead, "command that runs as a separate job when a job has failed for good; none means no hook", func(s *Settings) *string { return &s.Hooks.OnDead }),
 		hookKey(queue.HookEnded, "command that runs as a separate job when a job has ended: completed, dead or cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
 		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and outputs; none means no user", func(s *Settings) *string { return &s.AccessRead }),
-		names("access.submit", auto, "users and @groups with the right \"submit\": they may read, enqueue jobs and control their own; auto means @queuectl, or no user if run_as = service", func(s *Settings) *string { return &s.AccessSubmit }),
-		names("access.operate", none, "users and @groups that, in addition to the right submit, may control all jobs and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),
+		names("access.submit", auto, "users and @groups with the right \"submit\": in addition to the right \"read\", they may enqueue jobs and control their own jobs; auto means @queuectl, or no user if the setting run_as is service", func(s *Settings) *string { return &s.AccessSubmit }),
+		names("access.operate", none, "users and @groups that, in addition to the right \"submit\", may control all jobs and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "users and @groups that may do everything, in addition to root and the service's own account; auto means @queuectl-admin, or no other user if the setting run_as is service", func(s *Settings) *string { return &s.AccessAdmin }),
 		textOrNone("traces.endpoint", "URL of an OpenTelemetry collector that receives a span for each attempt by OTLP over HTTP, like http://127.0.0.1:4318; none means no traces", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
 	}, webKeys())

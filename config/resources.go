@@ -131,7 +131,7 @@ func unitIDs(text string) (ids []string, err error) {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
 			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) || strings.ContainsAny(id, "[]>=") {
-				return nil, fmt.Errorf("%q is listed twice or is not a valid unit id; use different ids without []>=",
+				return nil, fmt.Errorf("%q is listed twice or is not a valid unit id; list each id once, and use none of the characters []>=",
 					queue.Clip(id))
 			}
 		}
