@@ -20,7 +20,7 @@ const (
 // and further reads fail until it ends.
 func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	if !s.reading.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("the certificate files of an earlier change are still being read; try again later")
+		return nil, fmt.Errorf("the certificate files are still being read after an earlier change; try again later")
 	}
 	type result struct {
 		pair tls.Certificate

@@ -22,8 +22,8 @@ func TestCertificateThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("a FIFO: %v", err)
 		}
 	}
-	s.reading.Store(true) // an earlier read has not ended
-	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "of an earlier change are still being read") {
+	s.reading.Store(true) // an earlier one has not answered
+	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "are still being read after an earlier change") {
 		t.Errorf("beside one that hangs: %v", err)
 	}
 }

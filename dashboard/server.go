@@ -146,7 +146,7 @@ func (s *Server) Set(c Config) error {
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
 		if again := s.open(before, s.pair.Load()); again != nil {
-			s.opt.Log.Error("the web page is off, because it cannot return to its previous address", "error", again)
+			s.opt.Log.Error("the web page is off, because it cannot listen on its previous address again", "error", again)
 		}
 	}
 	return err

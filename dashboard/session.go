@@ -77,7 +77,7 @@ func (s *sessions) refuse() error {
 		s.wrong, s.since = 0, now
 	}
 	if s.wrong++; s.wrong > wrongMost {
-		return queue.Errorf(queue.CodeUnavailable, "too many invalid links; try again in a second")
+		return queue.Errorf(queue.CodeUnavailable, "too many sign-in links were invalid; try again in a second")
 	}
 	return errLink
 }
