@@ -302,7 +302,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	id := c.next.Add(1)
 	line, err := requestLine(id, method, params)
 	if err != nil {
-		return nil, 0, fmt.Errorf("encode the request: %w", err)
+		return nil, 0, fmt.Errorf("cannot encode the request: %w", err)
 	}
 	if len(line) > MaxLine+1 {
 		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less", len(line)-1, MaxLine)

@@ -31,5 +31,5 @@ func closedTo(path, you string, group bool) string {
 	case !group:
 		return text + ": ask an administrator to admit you in [access] of the settings file of the service, or use an elevated prompt"
 	}
-	return text + fmt.Sprintf(`: only the group %s may use it; ask an administrator to add you with: net localgroup %[1]s "%s" /add, then log off and on again (or to admit you in [access] of the settings file of the service)`, ServiceAccount, you)
+	return text + fmt.Sprintf(`: only the group %s may use it; ask an administrator to add you with: net localgroup %[1]s "%s" /add (then log off and on again), or to admit you in [access] of the settings file of the service`, ServiceAccount, you)
 }

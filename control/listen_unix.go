@@ -123,26 +123,26 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 		c.Close()
 	}
 	if err == nil || errors.Is(err, sockpath.ErrBacklogFull) {
-		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)
+		return nil, nil, fmt.Errorf("cannot listen on %s: a service answers there already", path)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, nil, fmt.Errorf("listen on %s: a file that is no socket is there; move it away", path)
+		return nil, nil, fmt.Errorf("cannot listen on %s: there is a file with this name that is not a socket; move it away", path)
 	}
 	tidy(filepath.Dir(path))
 	temp, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	defer os.RemoveAll(temp)
 	hidden := filepath.Join(temp, "s")
 	short, done, err := sockpath.Short(hidden)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
 	err = boundBacklog(l)
@@ -158,7 +158,7 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 	}
 	if err != nil {
 		l.Close()
-		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	return l, file, nil
 }
@@ -195,7 +195,7 @@ func tidy(dir string) {
 func (e SocketPerms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
-			return fmt.Errorf("give the socket to group %d (only root or a member of the group can): %w", e.GID, err)
+			return fmt.Errorf("cannot give the socket to group %d (only root or a member of the group can): %w", e.GID, err)
 		}
 	}
 	return os.Chmod(path, e.Mode)

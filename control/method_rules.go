@@ -158,7 +158,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("abort", "discard the jobs that were sent for this batch so far"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
 		}, []group{
-			anyOf(`must be true for a single request; set parameter "batch" to send several`, "commit", "batch"),
+			anyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`, "commit", "batch"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "batch"),
 			requires(fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch", BatchStep),
@@ -182,7 +182,7 @@ func listRules() map[reflect.Type]*ruleset {
 			free("without_env", "leave the environment variables of the job out of the answer"),
 		}},
 		reflect.TypeFor[List](): {params: append([]param{
-			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed; done means completed", anyStates),
+			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed (to be retried); done means completed", anyStates),
 			free("failed", "only jobs in the states dead and failed"),
 		}, filters()...)},
 		reflect.TypeFor[DLQList](): {params: filters()},
@@ -192,11 +192,11 @@ func listRules() map[reflect.Type]*ruleset {
 			opt("id", "id of a job", notEmpty),
 			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
 			free("any", "answer as soon as one of the jobs has ended, instead of all"),
-			opt("timeout", "answer after this time at the latest (default: unlimited)", duration),
+			opt("timeout", "answer after at most this duration, even if the jobs have not ended (default: unlimited)", duration),
 		}, []group{anyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
-		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs whose start to predict (default: 20)",
+		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs for which to predict the start (default: 20)",
 			between(1, MaxSimulated))}},
 	}
 }
@@ -218,7 +218,7 @@ func outputRules() map[reflect.Type]*ruleset {
 		}, []group{
 			excludes(`selects past output; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
 			requires(`works only with parameter "follow"; set both`, []string{"all"}, []string{"follow"}),
-			excludes(`starts with the first attempt; leave out parameters "attempt" and "n"`,
+			excludes(`prints all output from the first attempt on; leave out parameters "attempt" and "n"`,
 				[]string{"all"}, []string{"attempt", "n"}),
 		}},
 		reflect.TypeFor[Attach](): {[]param{
@@ -326,7 +326,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			opt("name", "name of the queue", queueName), all,
 			opt("reason", "reason for the pause, which is shown to users", upTo(queue.MaxLabel)),
 			free("until", "resume the queue at this time"),
-			opt("for", "resume the queue after this time", lasting),
+			opt("for", "resume the queue after this duration", lasting),
 			free("freeze", "also freeze running jobs"),
 		}, []group{
 			oneOrAll,
@@ -366,7 +366,7 @@ func gateRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[GateSet](): {[]param{
 			need("key", "shared key, which begins with @", formed(key)),
 			opt("lock", "maximum number of jobs with this key that run at the same time", between(1, queue.MaxDemand)),
-			opt("rate", "maximum number of starts with the key per period, such as 10/m", formed(rate)),
+			opt("rate", "maximum number of jobs with this key that start per period, such as 10/m", formed(rate)),
 			opt("unset", "rule of the key to remove: lock or rate", words("lock", "rate")),
 		}, []group{
 			either(`no rule given; set parameter "lock", "rate" or "unset"`,
@@ -390,7 +390,7 @@ func workerRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[WorkerStop](): {[]param{
 			opt("count", "number of workers to remove (default: all)", between(1, MaxWorkers)),
 			free("all", "remove all workers"),
-			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
+			opt("timeout", "time for running jobs to finish (default: 30s)", duration),
 			free("force", "end running jobs immediately"),
 		}, []group{excludes(`cannot be combined with parameter "all"; use one of them`, []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
@@ -423,7 +423,7 @@ func scheduleRules() map[reflect.Type]*ruleset {
 			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every DURATION or @reboot",
 				notEmpty),
 			opt("tz", "time zone, such as Europe/Berlin (default: the time zone of the machine)", notEmpty),
-			opt("jitter", "maximum delay of a start; each delay is derived from the schedule's name and the planned time",
+			opt("jitter", "maximum delay added to each start; the delay is computed from the schedule's name and the planned time",
 				between(0, MaxJitter.Seconds())),
 			opt("catch_up", "how many jobs to start for missed occurrences: none, one or all (default: none)",
 				words("none", "one", "all")),
@@ -489,7 +489,7 @@ func serviceRules() map[reflect.Type]*ruleset {
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
 			opt("state", "remove jobs in these states (default: completed and cancelled)",
 				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "how many of the newest jobs to keep at least, counted over all the selected states",
+			opt("keep", "keep at least this many of the newest jobs, counted over all the selected states",
 				between(0, maxCount)),
 			free("dry_run", "count the jobs without removing them"),
 		}},

@@ -42,7 +42,7 @@ var Failures = []Row{
 	{queue.CodeFull, -32005, 5, "later"},
 	{queue.CodeNoSpace, -32005, 5, "later"},
 	{queue.CodeUnavailable, -32006, 3, "later"},
-	{queue.CodeOutcomeUnknown, -32007, 1, "with the same key"},
+	{queue.CodeOutcomeUnknown, -32007, 1, "yes, with the same key"},
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
@@ -241,7 +241,7 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 		if failed == nil && len(line) < MaxLine {
 			return append(line, '\n')
 		}
-		err = queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; request less", MaxLine)
+		err = queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines", MaxLine)
 	}
 	line, failed := json.Marshal(struct {
 		JSONRPC string          `json:"jsonrpc"`
@@ -292,7 +292,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 			limit++ // the newline
 		}
 		if len(buf)+len(part) > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; request less", MaxLine)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines", MaxLine)
 		}
 		buf = append(buf, part...)
 		switch {
@@ -446,7 +446,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			return err
 		}
 		if entries += Entries(&s); entries > MaxEntries {
-			return queue.Invalid("jobs", "too many arguments and variables; the maximum is %d for all jobs together; send fewer jobs per request", MaxEntries)
+			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs together; send fewer jobs per request", MaxEntries)
 		}
 		if p.Jobs == nil { // allocate once, since specs are large and usually of similar length
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))
