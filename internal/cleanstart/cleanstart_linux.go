@@ -69,7 +69,7 @@ func CloseOnExec() error {
 	}
 	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 has no such flag
 	if err != nil {
-		return fmt.Errorf("list open descriptors: %w", err)
+		return fmt.Errorf("cannot list the open file descriptors: %w", err)
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {

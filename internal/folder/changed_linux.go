@@ -25,12 +25,12 @@ const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_M
 func Changed(ctx context.Context, dir string, names []string, watching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("watch the directory %s: %w", dir, err)
+		return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 	}
 	f := os.NewFile(uintptr(fd), "inotify")
 	defer f.Close()
 	if _, err := unix.InotifyAddWatch(fd, dir, changes); err != nil {
-		return fmt.Errorf("watch the directory %s: %w", dir, err)
+		return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 	}
 	if !watching() {
 		return nil
@@ -44,7 +44,7 @@ func Changed(ctx context.Context, dir string, names []string, watching func() bo
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return fmt.Errorf("watch the directory %s: %w", dir, err)
+			return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 		case concerns(buf[:n], names):
 			return nil
 		}

@@ -81,13 +81,13 @@ func ClientOf(c net.Conn) (Identity, error) {
 		}
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("identify the client of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("cannot identify the client of the pipe: %w", err)
 	}
 	return id, nil
 }
 
-// errUnnamed is temporary: each of the clients that readAhead waits for has a deadline.
-var errUnnamed = errors.New("too many connected clients have not sent anything yet")
+// errUnnamed is temporary: those who are waited for have until their deadline.
+var errUnnamed = errors.New("too many connected clients have not sent anything yet; try again later")
 
 func (c *conn) readAhead() error {
 	select {
@@ -156,7 +156,7 @@ func ServerOf(c net.Conn) (Identity, error) {
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
-		return Identity{}, fmt.Errorf("identify the server of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("cannot identify the server of the pipe: %w", err)
 	}
 	owner, err := ownerOf(p.handle())
 	if err != nil {

@@ -68,7 +68,7 @@ func Listen(name, sddl string) (*Listener, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", name, err)
+		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
 	}
 	l.taking.Go(l.take) // ends with Close
 	return l, nil
@@ -267,7 +267,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	case h := <-l.calls:
 		return accepted(h, l)
 	case err := <-l.failed:
-		return nil, fmt.Errorf("accept a connection on %s: %w", l.name, err)
+		return nil, fmt.Errorf("cannot accept a connection on %s: %w", l.name, err)
 	case <-late:
 		return nil, os.ErrDeadlineExceeded
 	case <-l.closed:
@@ -299,12 +299,12 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) Admit(sddl string) error {
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err != nil {
-		return fmt.Errorf("change the access rights of %s: %w", l.name, err)
+		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock() // held during the change, so that no client gets the instance
 	if err := admit(l.place, sd); err != nil {
-		return fmt.Errorf("change the access rights of %s: %w", l.name, err)
+		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	return nil
 }

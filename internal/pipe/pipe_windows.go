@@ -53,7 +53,7 @@ var ErrBusy = errors.New("its server accepts no more clients")
 // act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if
 // this user may not use it, and ErrBusy if all its instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("connect to %s: %w", name, ErrBusy))
+	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("cannot connect to %s: %w", name, ErrBusy))
 	defer cancel()
 	c, err := winio.DialPipeAccessImpLevel(ctx, name, connectRight, winio.PipeImpLevelIdentification)
 	if err != nil && ctx.Err() != nil {
@@ -65,7 +65,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	p, ok := c.(winPipe)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("connect to %s: not a pipe in message mode", name)
+		return nil, fmt.Errorf("cannot connect to %s: not a pipe in message mode", name)
 	}
 	return &conn{winPipe: p}, nil
 }

@@ -26,7 +26,7 @@ func access() string {
 // default settings file if that is missing.
 func secure(dir, file string) error {
 	if err := secureFolder(dir); err != nil {
-		return fmt.Errorf("create the state folder %s: %w", dir, err)
+		return fmt.Errorf("cannot create the state folder %s: %w", dir, err)
 	}
 	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
 	if err != nil {

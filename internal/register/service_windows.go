@@ -252,7 +252,7 @@ func known(err error) error {
 // removed adds the name of the object to an error of removing it.
 func removed(what string, err error) error {
 	if err != nil {
-		return fmt.Errorf("remove %s: %w", what, err)
+		return fmt.Errorf("cannot remove %s: %w", what, err)
 	}
 	return nil
 }
@@ -465,7 +465,7 @@ func (s *Service) openEntry() (entry, error) {
 	}
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the service manager: %w", err)
+		return nil, fmt.Errorf("cannot connect to the service manager: %w", err)
 	}
 	defer windows.CloseServiceHandle(manager)
 	name, err := windows.UTF16PtrFromString(Name)

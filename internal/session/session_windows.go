@@ -114,7 +114,7 @@ func (w *window) run(made chan<- error) {
 		window, _, err = createWindow.Call(0, atom, 0, 0, 0, 0, 0, 0, 0, 0, module, 0)
 	}
 	if window == 0 {
-		made <- fmt.Errorf("create the window that receives the logoff message: %w", err)
+		made <- fmt.Errorf("cannot create the window that receives the logoff message: %w", err)
 		return
 	}
 	defer destroyWindow.Call(window)

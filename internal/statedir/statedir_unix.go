@@ -20,7 +20,7 @@ func makePrivate(dir string) error {
 func check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("check the state directory: %w", err)
+		return fmt.Errorf("cannot check the state directory: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -44,7 +44,7 @@ func makePrivate(dir string) error {
 func check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("check the state folder: %w", err)
+		return fmt.Errorf("cannot check the state folder: %w", err)
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("the state folder %s is not a folder; choose another one with --dir", dir)
