@@ -88,13 +88,13 @@ func TestExpiredIsSaid(t *testing.T) {
 		in    string
 		want  []string // the only warnings that are printed
 	}{
-		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job will not run, because it expires "}},
-		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because it expires ", "job 2: this job will not run, because it expires "}},
-		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job will not run, because it expires "}},
-		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job will not run, because it expires "}},
-		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job will not run, because it expires "}},
-		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because it expires ", "line 10: this job will not run, because it expires ", "2 more jobs "}},
-		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because it expires "}},
+		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because its expiry time is ", "job 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because its expiry time is ", "line 10: this job will not run, because its expiry time is ", "2 more jobs "}},
+		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because its expiry time is "}},
 	} {
 		got := q.cliIn(c.in, c.words...)
 		for _, want := range c.want {

@@ -116,7 +116,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 	}
 	out.Close()
 	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output is no longer read") {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
 		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
 	}
 	if r := p.run(jobs, "--lines", "-"); r.code != 0 || !strings.Contains(r.err, "5 jobs: 5 completed") {

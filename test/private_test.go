@@ -404,7 +404,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use", []string{"--lines", "-", "--max-retries", "1"}},
 		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new", append(args, "--timeout", "20", "--env", "A=secret")},
 		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing", []string{"--lines", "-"}},
-		"other jobs":      {`{"command":"true"}`, "the first run read the list with --lines, this run reads it with --file", []string{"--file", "-", "--max-retries", "0"}},
+		"other jobs":      {`{"command":"true"}`, "the first run took its jobs from --lines, this run takes them from --file", []string{"--file", "-", "--max-retries", "0"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
 		"no file":         {"", "--private: no jobs given; use ", nil},

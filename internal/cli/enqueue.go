@@ -398,6 +398,6 @@ func (a *App) printFound(what string, places []int, of int) {
 // required.
 func (a *App) printCancelled(got *control.Enqueued) {
 	if got.State != "" {
-		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on has not ended as required; details: queuectl why %s\n", got.ID, got.State, got.ID)
+		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}
 }

@@ -44,7 +44,7 @@ func EventsVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "print new events as they happen (with --since: past events first)")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
 	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of your jobs in the batch `NAME` (not of jobs added later)")
-	cmd.Flags().Var(NonEmpty(&since), "since", "only events since `TIME`, or after the event with this number; 2h means 2 hours ago")
+	cmd.Flags().Var(NonEmpty(&since), "since", "only events since `TIME` (2h means 2 hours ago), or after the event with this number")
 	instantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd
 }

@@ -30,7 +30,7 @@ func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	}
 	if e.count++; e.count <= expiryNamed {
 		text, _ := inFull(expires.Time(), now)
-		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because it expires %s", what, n, text))
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s", what, n, text))
 	}
 }
 

@@ -73,7 +73,7 @@ func (f *following) run(ctx context.Context) error {
 	}
 	if open, _ := f.left(); open > 0 {
 		f.a.Exit = exitDetached
-		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output is no longer read; to continue, repeat the command\n", Jobs(int(open)))
+		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output pipe is closed; to continue, repeat the command\n", Jobs(int(open)))
 	}
 	return nil
 }

@@ -171,12 +171,13 @@ If the job has a terminal (run --tty, enqueue --tty), attach joins it: what you
 type goes to the job, including Ctrl-C. After Enter, ~. detaches (the job goes
 on, the exit code is 130), ~~ sends a tilde, and ~? lists these sequences. When
 several people attach to one job, the last one sets the size of the terminal.`,
-		"wait": `Wait until jobs have ended and exit with their exit code.
+		"wait": `Wait for jobs to end, then exit with their exit code.
 
 The exit code is 0 if all jobs succeeded. Otherwise it is the exit code of the
 first job, in the order given, that did not succeed. Jobs that ended earlier
-count too, but --all and --user alone select only unfinished jobs. If no job
-matches, wait prints a message and exits with 0.`,
+count too, except with --all, or with --user and no other selection: these
+select only unfinished jobs. If no job matches, wait prints a message and exits
+with 0.`,
 		"progress": `Report progress from inside a job: N percent and, if you like, a short message.
 
 list, show, status and events show the last report. Instead of running this
@@ -222,7 +223,7 @@ func examples() map[string]string {
 		"node": "  queuectl node list\n  queuectl node drain web1", "node list": "  queuectl node list --json", "node drain": "  queuectl node drain web1 --wait\n  queuectl node drain web1 --off", "node rm": "  queuectl node rm web1", "gate": "  queuectl gate list\n  queuectl gate set @db --lock 3", "gate list": "  queuectl gate list --json", "gate set": "  queuectl gate set @db --lock 3\n  queuectl gate set @api --rate 10/m\n  queuectl gate set @api --unset rate",
 		"web": "  queuectl web start\n  queuectl web open", "web start": "  queuectl web start                     at 127.0.0.1:7070\n  queuectl web start --listen 127.0.0.1:8080", "web stop": "  queuectl web stop", "web open": "  queuectl web open                      print a sign-in link",
 		"metrics": "  queuectl metrics\n  queuectl metrics --textfile /var/lib/prometheus/node-exporter/queuectl.prom",
-		"mcp":     "  queuectl mcp --write                   command for your agent's settings",
+		"mcp":     "  queuectl mcp --write                   start command for your agent's settings",
 		"hook":    "  queuectl hook test on_dead", "hook test": "  queuectl hook test on_dead\n  queuectl hook test ops                 test the webhook [webhooks.ops]",
 
 		"config": "  queuectl config list\n  queuectl config set max_retries 5", "config get": "  queuectl config get max_retries", "config set": "  queuectl config set max_retries 5\n  queuectl config set retention_dead 90d",

@@ -95,7 +95,7 @@ func listVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; waiting means blocked, held, pending or failed; done means completed")
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
 	cmd.Flags().BoolVar(&l.failed, "failed", false, "only dead and failed jobs")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only if the flag does not exist
 	return cmd

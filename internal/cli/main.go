@@ -297,7 +297,7 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 		return false, nil
 	case a.zone == nil:
 		if _, err := a.other(); err != nil {
-			return false, Usage("TZ=%s: this machine has no file for this time zone, and queuectld, which has all time zones built in, cannot be started: %v", value, err)
+			return false, Usage("TZ=%s: this machine has no data for this time zone; install tzdata or set another TZ (queuectld has its own data, but cannot be started: %v)", value, err)
 		}
 		return true, nil
 	}

@@ -43,7 +43,7 @@ func unreadable(what, path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file", what, path)
 	case errors.As(err, &cause):
-		return fmt.Errorf("%s: read %s: %w", what, path, cause.Err)
+		return fmt.Errorf("%s: cannot read %s: %w", what, path, cause.Err)
 	}
 	return err
 }
@@ -63,9 +63,9 @@ func Unwritable(what, dir string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", what, dir)
 	case errors.As(err, &cause):
-		return fmt.Errorf("%s: write to %s: %w", what, dir, cause.Err)
+		return fmt.Errorf("%s: cannot write to %s: %w", what, dir, cause.Err)
 	case errors.As(err, &renamed):
-		return fmt.Errorf("%s: write %s: %w", what, renamed.New, renamed.Err)
+		return fmt.Errorf("%s: cannot write %s: %w", what, renamed.New, renamed.Err)
 	}
 	return err
 }

@@ -417,7 +417,7 @@ func (p *private) recall(ctx context.Context) error {
 			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
 			if err != nil || !ours {
-				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains jobs that run --private did not add, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
+				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains jobs that were not added by run --private, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
 			}
 			p.known[n] = j.ID
 		}

@@ -92,7 +92,7 @@ func (a *recipe) source() string {
 // changes describes the differences between two recipes, each by its flag.
 func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
-		list = append(list, fmt.Sprintf("the first run read the list with %s, this run reads it with %s", a.source(), now.source()))
+		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(), now.source()))
 	}
 	if was, is := programText(a.Program), programText(now.Program); was != is && a.From == now.From {
 		list = append(list, fmt.Sprintf("the program was %q, now it is %q", cut(oneLine(was), 60), cut(oneLine(is), 60)))

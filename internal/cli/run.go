@@ -367,7 +367,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	h := job.History[len(job.History)-1]
 	text := fmt.Sprintf("attempt %d failed", n)
 	if !h.Counted {
-		text = fmt.Sprintf("attempt %d does not count", n)
+		text = fmt.Sprintf("attempt %d does not use up a retry", n)
 	}
 	switch {
 	case h.Error != nil:

@@ -295,7 +295,7 @@ func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
 	}
 	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(j.raw) > room || u.entries+j.entries > control.MaxEntries) {
 		if u.key != "" {
-			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and variables); split the file, or leave out --key", most, room, control.MaxEntries)
+			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", most, room, control.MaxEntries)
 		}
 		if u.part = may(u.part); len(u.part) > 0 {
 			if err := u.send(false); err != nil {

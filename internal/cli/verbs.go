@@ -330,7 +330,7 @@ func EditVerb(a *App) *cobra.Command {
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
 				set, ids = json.RawMessage(ids[n-1]), ids[:n-1]
 				if err := queue.CheckJSON(set); err != nil {
-					return Usage("the fields to change: %v", err)
+					return Usage("cannot read the changes: %v", err)
 				}
 			}
 			if err := wholePaths(&spec); err != nil {

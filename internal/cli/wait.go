@@ -18,7 +18,7 @@ func waitVerb(a *App) *cobra.Command {
 	var f waitFlags
 	var s selection
 	cmd := &cobra.Command{
-		Use: "wait ID… | --batch NAME …", Short: "Wait until jobs have ended and exit with their exit code",
+		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.ownFailure = exitOwn
 			if len(ids) == 0 && !s.Chosen() {
