@@ -58,7 +58,7 @@ func rootless(set *config.Settings, own *worker.Account) error {
 	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, own.User):
 		return nil
 	case name != "":
-		return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as another user without that user's password; use this service's account, fixed:%s, or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
+		return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
 	}
 	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
 }

@@ -84,7 +84,7 @@ func become(uid, gid int) error {
 		return fmt.Errorf("switch to the service's account: %w", err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
-		return errors.New("the service could regain root rights after it switched to its own account, so it does not start")
+		return errors.New("the service does not start, because it could regain root rights after it switched to its own account; start it with systemd, or as an account other than root")
 	}
 	return seal()
 }

@@ -233,7 +233,10 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 	s.users.Clear()
 	later = s.apply(ctx)
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
-		s.log.Warn("settings in the file have no effect, because they are overridden", "keys", strings.Join(hidden, " "))
+		for i, name := range hidden {
+			hidden[i] = fmt.Sprintf("%s (%s)", name, s.config.Load().Strongest(name))
+		}
+		s.log.Warn("settings in the file have no effect, because the named sources override them", "keys", strings.Join(hidden, ", "))
 	}
 	s.log.Info("settings reloaded")
 	var waits []string

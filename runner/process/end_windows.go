@@ -219,7 +219,7 @@ func Prepare() error {
 	windows.SetConsoleOutputCP(utf8) // fails if this process has no console
 	windows.SetConsoleCP(utf8)
 	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
-		return fmt.Errorf("ignore console events: %w", err)
+		return fmt.Errorf("cannot ignore console events: %w", err)
 	}
 	return nil
 }
