@@ -149,7 +149,7 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 		case from.node.This || from.Error != "":
 			problems = append(problems, "on "+from.node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("the drain is on, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", from.node.Name, s.cluster.Lease()))
+			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", from.node.Name, s.cluster.Lease()))
 		}
 	}
 	if more := len(problems) - maxNamedNodes; more > 0 {

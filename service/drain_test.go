@@ -67,7 +67,7 @@ func sharing(t *testing.T) (*Service, *drainCluster) {
 // A drain of another node, or of all nodes, returns no error only if every node confirms that no job can
 // start on it. Otherwise the error contains each node's answer.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
-	const hangs = `{"code":"unavailable","error":"job 7 is still starting; the drain is on, but this job may still start"}`
+	const hangs = `{"code":"unavailable","error":"job 7 is still starting; draining has begun, but this job may still start"}`
 	drains := map[string]func(*Service) error{
 		"node drain b": func(s *Service) error {
 			_, err := s.NodeDrain(by(t, owner, control.Admin), control.NodeDrain{Name: "b"})
@@ -84,8 +84,8 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			want    string
 		}{
 			"it confirms":          {map[int64]string{2: `{"held":true}`}, ""},
-			"its start hangs":      {map[int64]string{2: hangs}, "on b: job 7 is still starting; the drain is on, but this job may still start"},
-			"it does not answer":   {nil, "the drain is on, but node b does not answer, so jobs may still start there for up to 30s (setting node_lease)"},
+			"its start hangs":      {map[int64]string{2: hangs}, "on b: job 7 is still starting; draining has begun, but this job may still start"},
+			"it does not answer":   {nil, "draining has begun, but node b does not answer, so jobs may still start there for up to 30s (setting node_lease)"},
 			"its lease has ended":  {map[int64]string{}, ""},
 			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
 		} {

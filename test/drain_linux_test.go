@@ -67,7 +67,7 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	_, thaw := q.freeze()
 	for _, when := range []string{"at first", "after a restart"} {
 		got := q.quickly(15*time.Second, "drain")
-		if got.code != 3 || !strings.Contains(got.err, "does not answer, so job "+id+" cannot be reached") || !strings.Contains(got.err, "the drain is on, but this job may still start") {
+		if got.code != 3 || !strings.Contains(got.err, "does not answer, so job "+id+" cannot be reached") || !strings.Contains(got.err, "draining has begun, but this job may still start") {
 			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
 		}
 		if when == "at first" {
@@ -95,7 +95,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	b.start("--workers", "1")
 	id := a.must("enqueue", "--on", "b", "echo started")
 	a.until("its attempt is noted", 10*time.Second, func() bool { return b.begun() == 1 })
-	want := "on b: job " + id + " is still starting; the drain is on, but this job may still start"
+	want := "on b: job " + id + " is still starting; draining has begun, but this job may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
 		if got := a.quickly(20*time.Second, verb...); got.code != 3 || !strings.Contains(got.err, want) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)

@@ -93,7 +93,7 @@ func unconfirmed(list []*leaseState, silence error) error {
 	if len(list) > 1 {
 		which = fmt.Sprintf("up to %d jobs", len(list))
 	}
-	return later(silence, "the drain is on, but "+which+" may still start")
+	return later(silence, "draining has begun, but "+which+" may still start")
 }
 
 // answerAll checks concurrently that the runners of leases answer, each runner once. It returns the

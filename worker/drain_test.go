@@ -102,7 +102,7 @@ func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 	p.Drain(true)
 	err := p.AwaitNoStarts(t.Context(), 0)
-	for _, want := range []string{"the runner with pid 1 does not answer, so job ", "; the drain is on, but up to 2 jobs may still start"} {
+	for _, want := range []string{"the runner with pid 1 does not answer, so job ", "; draining has begun, but up to 2 jobs may still start"} {
 		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to contain %q", err, want)
 		}
@@ -122,7 +122,7 @@ func TestDrainNamesAStartThatHangs(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
 	until(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
-	want := "job 1 is still starting; the drain is on, but this job may still start"
+	want := "job 1 is still starting; draining has begun, but this job may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
