@@ -159,7 +159,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 			continue
 		}
 		if err != nil {
-			add("permissions", store.Failure, "let only the user of the service own and access the files of the queue", "%v", err)
+			add("permissions", store.Failure, "make the account that the service runs as the owner of the queue's files, and let no other account access them", "%v", err)
 		}
 	}
 	if len(list) == before {
@@ -308,7 +308,7 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is not assigned yet, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s", `SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs store their last attempt twice, or in the job's own row although the job is not completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"%d jobs keep their last attempt in the job's row, although it is also stored separately or the job is not completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
