@@ -38,8 +38,8 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 		code                  int
 		says                  string
 	}{
-		{"closed", "", "enqueue true", 5, "queuectl: cannot start the service: create the state directory HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
-		{"closed", "", "run true", 125, "queuectl: cannot start the service: create the state directory "},
+		{"closed", "", "enqueue true", 5, "queuectl: cannot start the service: cannot create the state directory HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
+		{"closed", "", "run true", 125, "queuectl: cannot start the service: cannot create the state directory "},
 		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78, `queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: workers: "many" is not a number of workers`},
 		{"settings", "QUEUECTL_WORKERS=some", "worker start", 78, `QUEUECTL_WORKERS: workers: "some" is not a number of workers`},
 		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: workers: "some" is not a number of workers`},

@@ -40,7 +40,7 @@ func (a *App) other() (string, error) {
 
 // notStartedBy returns an error of starting a program, with what to do about it.
 func notStartedBy(path string, err error) error {
-	return fmt.Errorf("start %s: %w; %s", path, err, bothPrograms)
+	return fmt.Errorf("cannot start %s: %w; %s", path, err, bothPrograms)
 }
 
 // bothPrograms is the advice for an installation with a missing or wrong program.

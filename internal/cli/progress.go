@@ -67,7 +67,7 @@ func tellProgress(path, line string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("report progress: %w", err)
+		return fmt.Errorf("cannot report progress: %w", err)
 	}
 	f.SetWriteDeadline(time.Now().Add(progressWithin)) // fails for a regular file, which needs no deadline
 	_, err = f.WriteString(line)

@@ -235,7 +235,7 @@ const (
 // told adds the name of the setting to an error of configuring it.
 func told(what string, err error) error {
 	if err != nil {
-		return fmt.Errorf("configure %s: %w", what, err)
+		return fmt.Errorf("cannot configure %s: %w", what, err)
 	}
 	return nil
 }
