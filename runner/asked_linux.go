@@ -111,7 +111,7 @@ type Asked struct {
 func Accept(base, policy string, delegated bool) (*Asked, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
-		return nil, fmt.Errorf("accept the service's connection on standard input: %w", err)
+		return nil, fmt.Errorf("cannot accept the service's connection on standard input: %w", err)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	}
 	line, err := bufio.NewReader(io.LimitReader(a.conn, maxAsked)).ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("read the service's request: %w", err)
+		return fmt.Errorf("cannot read the service's request: %w", err)
 	}
 	words, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), askWord)
 	if !ok {
@@ -235,7 +235,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 	}
 	if a.Cgroups != nil {
 		if err := a.Cgroups.GiveTo(int(known.UID), int(known.GID)); err != nil {
-			return fmt.Errorf("give the runner's control group to account %s: %w", known.Name, err)
+			return fmt.Errorf("cannot give account %s the runner's control group: %w", known.Name, err)
 		}
 	}
 	groups := make([]int, len(known.Groups))
@@ -244,7 +244,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 	}
 	uid, own := int(known.UID), int(known.GID)
 	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(own, own, own), syscall.Setresuid(uid, uid, uid)); err != nil {
-		return fmt.Errorf("switch to account %s: %w", known.Name, err)
+		return fmt.Errorf("cannot switch to account %s: %w", known.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
 		return fmt.Errorf("a runner for account %s was not started, because it could switch back to root", known.Name)

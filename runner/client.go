@@ -54,13 +54,13 @@ func Lives(dir string) (bool, error) {
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := dial(filepath.Join(dir, sockName))
 	if err != nil {
-		return nil, fmt.Errorf("connect to the runner: %w", err)
+		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), asked: map[int64]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
-		return nil, fmt.Errorf("connect to the runner: %w", err)
+		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	if err := c.readReply(epoch); err != nil {
 		c.net.Close()
@@ -107,19 +107,19 @@ func (c *Client) readReply(epoch int64) error {
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c.net, head); err != nil {
-		return fmt.Errorf("connect to the runner: %w", err)
+		return fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
 	if n < 1 || n > wire.MaxFrame {
-		return fmt.Errorf("connect to the runner: invalid reply (frame of %d bytes)", n)
+		return fmt.Errorf("cannot connect to the runner: invalid reply (frame of %d bytes)", n)
 	}
 	frame := append(head, make([]byte, n)...)
 	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
-		return fmt.Errorf("connect to the runner: %w", err)
+		return fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	f, _, err := wire.Parse(frame)
 	if err != nil {
-		return fmt.Errorf("connect to the runner: %w", err)
+		return fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:
@@ -127,11 +127,11 @@ func (c *Client) readReply(epoch int64) error {
 		return nil
 	case *wire.Refused:
 		if f.Epoch < epoch {
-			return errors.New("connect to the runner: the runner is shutting down")
+			return errors.New("cannot connect to the runner: the runner is shutting down")
 		}
 		return ErrRefused
 	}
-	return fmt.Errorf("connect to the runner: unexpected reply %T", f)
+	return fmt.Errorf("cannot connect to the runner: unexpected reply %T", f)
 }
 
 // Run reads frames until the connection or ctx ends. It passes frames that arrived together to deliver
@@ -305,7 +305,7 @@ func (c *Client) Purge(ctx context.Context, refs []string) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return fmt.Errorf("delete output files: %w", err)
+		return fmt.Errorf("cannot delete output files: %w", err)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (h Home) Find() (dirs []string, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list runners: %w", err)
+			return nil, fmt.Errorf("cannot list runners: %w", err)
 		}
 		for _, e := range entries {
 			if e.IsDir() && isRunner(e.Name()) {
@@ -169,7 +169,7 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 		name, err = h.spawn(alone)
 	}
 	if err != nil {
-		return "", fmt.Errorf("start a runner: %w", err)
+		return "", fmt.Errorf("cannot start a runner: %w", err)
 	}
 	return filepath.Join(h.Root(), name), nil
 }
@@ -186,7 +186,7 @@ func (h Home) End(dir string) error {
 		_, err = h.say(endWord + filepath.ToSlash(name))
 	}
 	if err != nil {
-		return fmt.Errorf("end a runner: %w", err)
+		return fmt.Errorf("cannot end a runner: %w", err)
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) e
 		return err
 	}
 	if t.pid == 0 {
-		return fmt.Errorf("cannot end the runner in %s: the files there do not name a process of the runner's account", dir)
+		return fmt.Errorf("cannot end the runner in %s: its files do not contain the pid of a process of the runner's account", dir)
 	}
 	return tell(t.pid, t.ticks, of)
 }

@@ -140,7 +140,7 @@ func (in *inside) begin(c *process.Command) error {
 	}
 	path, err := f.Pass("deps.json", deps)
 	if err != nil {
-		return fmt.Errorf("write the job's dependencies (QUEUECTL_DEPS): %w", err)
+		return fmt.Errorf("cannot write the file with the results of the job's dependencies (QUEUECTL_DEPS): %w", err)
 	}
 	c.Env = append(c.Env, "QUEUECTL_DEPS="+path)
 	return nil

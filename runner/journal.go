@@ -81,7 +81,7 @@ func (j *journal) noted() {
 func (j *journal) next() error {
 	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
-		return fmt.Errorf("open the result journal: %w", err)
+		return fmt.Errorf("cannot open the result journal: %w", err)
 	}
 	if j.file != nil {
 		j.file.Close() // an error does not matter, as all records are written
@@ -277,7 +277,7 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 			continue
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("read the result journal: %w", err)
+			return nil, false, fmt.Errorf("cannot read the result journal: %w", err)
 		}
 		if read += len(raw); read > maxJournal {
 			return nil, false, fmt.Errorf("the result journal in %s is larger than %d bytes", dir, maxJournal)

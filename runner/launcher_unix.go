@@ -3,7 +3,6 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,7 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 	// Nothing is written to the pipe; the launcher ends when it reads the end of life.
 	end, life, err := os.Pipe()
 	if err != nil {
-		return l, fmt.Errorf("start the launcher: %w", err)
+		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	defer end.Close()
 	cmd := command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
@@ -42,8 +41,8 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 		ended <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + causeOfEnd(why) + ")"}
 	})
 	if err != nil {
-		life.Close() // makes the launcher end, if it is running
-		return l, fmt.Errorf("start the launcher: %w", err)
+		life.Close() // which ends the launcher, if it runs
+		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: ended}, nil
 }
@@ -70,7 +69,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	defer lock.Close()
 	path := filepath.Join(dir, launcherSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the launcher's old socket: %w", err)
+		return fmt.Errorf("cannot remove the launcher's old socket: %w", err)
 	}
 	syscall.Umask(0o077)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -123,8 +122,11 @@ func lockLauncher(dir string) (*os.File, error) {
 	path := filepath.Join(dir, launcherLock)
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
 	if err == nil && lock == nil {
-		pid, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("process %s already starts runners in %s; if the service of that process runs, use another directory with --runner-dir, otherwise end that process", cmp.Or(string(pid), "with a lock on "+path), dir)
+		who := "the process that holds the lock " + path
+		if pid, _ := os.ReadFile(path); len(pid) > 0 {
+			who = "process " + string(pid)
+		}
+		return nil, fmt.Errorf("%s already starts runners in %s; if the service of that process is running, use another directory with --runner-dir; if not, end that process", who, dir)
 	}
 	if err == nil { // on a full disk, the file is locked but contains no pid
 		lock.Truncate(0)

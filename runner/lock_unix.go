@@ -55,7 +55,7 @@ func (h Home) Lock() (*os.File, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("lock the runner directory: %w", err)
+		return nil, fmt.Errorf("cannot lock the runner directory: %w", err)
 	case f == nil:
 		return nil, fmt.Errorf("another service uses the runners in %s; stop that service, or use another directory with --runner-dir", h.Dir)
 	}
@@ -90,7 +90,7 @@ func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
 		return nil, false, nil
 	default:
 		f.Close()
-		return nil, false, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, false, fmt.Errorf("cannot lock %s: %w", f.Name(), err)
 	}
 }
 

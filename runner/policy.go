@@ -54,7 +54,7 @@ func parsePolicy(file, text string) (policy, error) {
 			if path.IsAbs(value) {
 				p.tmpdir = path.Clean(value)
 			} else if value != "none" {
-				fault = "job_tmpdir must be an absolute path or none, not " + value
+				fault = "job_tmpdir must be an absolute path or \"none\", not " + value
 			}
 		case strings.HasPrefix(key, credentialKey):
 			if p.credentials == nil {
@@ -99,9 +99,9 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		}
 	}
 	if own {
-		return fmt.Sprintf("jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by adding this account to the line accounts in %s", a.Name, p.file)
+		return fmt.Sprintf(`jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by adding this account to the line "accounts" in %s`, a.Name, p.file)
 	}
-	return fmt.Sprintf("jobs may not run as %s; an administrator can add this account in %s, where the line is now: accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
+	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line "accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
 // gives reports whether the jobs of an account may use a credential. The account must be listed for the

@@ -27,7 +27,7 @@ func TestPolicyIsRead(t *testing.T) {
 		"\nallow_root_jobs = yes":              "f:2: allow_root_jobs must be true or false",
 		"allow_root = true":                    `f:1: unknown key allow_root; use`,
 		"accounts = a\naccounts = b":           "f:2: accounts is set twice",
-		"job_tmpdir = scratch":                 `f:1: job_tmpdir must be an absolute path or none, not scratch`,
+		"job_tmpdir = scratch":                 `f:1: job_tmpdir must be an absolute path or "none", not scratch`,
 		"job_tmpdir =":                         `f:1: job_tmpdir must be an absolute path`,
 		"allow_root_jobs = true # really true": "",
 	} {

@@ -145,7 +145,7 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 func bootOf(dir string) (string, error) {
 	boot, err := readNote(filepath.Join(dir, bootName), 64)
 	if err != nil {
-		return "", fmt.Errorf("read the runner's boot ID: %w", err)
+		return "", fmt.Errorf("cannot read the runner's boot ID: %w", err)
 	}
 	return boot, nil
 }

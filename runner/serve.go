@@ -140,11 +140,11 @@ func Serve(ctx context.Context, o Options) error {
 	s.dir = filepath.Join(o.Root, s.name)
 	info, err := os.Stat(o.Root)
 	if err != nil {
-		return fmt.Errorf("check the runner directory: %w", err)
+		return fmt.Errorf("cannot check the runner directory: %w", err)
 	}
 	s.shared = info.Mode()&os.ModeSetgid != 0
 	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
-		return fmt.Errorf("create the output directory: %w", err)
+		return fmt.Errorf("cannot create the output directory: %w", err)
 	}
 	lock, err := s.setUp(pid)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *server) mode(owner os.FileMode) os.FileMode {
 // runner dead, and creates the socket last.
 func (s *server) setUp(pid int) (*os.File, error) {
 	if err := os.Mkdir(s.dir, s.mode(0o700)); err != nil {
-		return nil, fmt.Errorf("create the runner's directory: %w", err)
+		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
 	}
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(s.dir, lockName), s.mode(0o600)) })
 	if err != nil || lock == nil { // a service that checks the lock holds it only for a moment
@@ -237,7 +237,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(NoteOf(boot)), s.mode(0o600)); err != nil {
-		return nil, fmt.Errorf("write the boot ID: %w", err)
+		return nil, fmt.Errorf("cannot write the boot ID: %w", err)
 	}
 	if s.Tmpdir != "" {
 		note := filepath.Join(s.dir, tmpdirName)
@@ -258,7 +258,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 		return nil, err
 	}
 	if s.socket, err = listenAt(filepath.Join(s.dir, sockName), s.socketMode()); err != nil {
-		return nil, fmt.Errorf("listen on the runner's socket: %w", err)
+		return nil, fmt.Errorf("cannot listen on the runner's socket: %w", err)
 	}
 	return lock, nil
 }

@@ -15,7 +15,7 @@ import (
 // other accounts can enter the directory to reach what belongs to them.
 func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("create the runner directory: %w", err)
+		return fmt.Errorf("cannot create the runner directory: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -24,7 +24,7 @@ func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("check the runner directory: %w", err)
+		return fmt.Errorf("cannot check the runner directory: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if shared := ok && int(st.Uid) == uid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0; shared && int(st.Gid) == gid {
@@ -33,7 +33,7 @@ func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 		return fmt.Errorf("the runner directory %s belongs to group %d, but the service is in group %d; if the service's group has changed, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
 	}
 	if err := errors.Join(f.Chown(uid, gid), f.Chmod(mode|os.ModeSetgid)); err != nil {
-		return fmt.Errorf("let the service access the runner directory: %w", err)
+		return fmt.Errorf("cannot give the service access to the runner directory: %w", err)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func dial(path string) (net.Conn, error) {
 	}
 	if err := ours(c); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("connect to the runner: %w", err)
+		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	return c, nil
 }

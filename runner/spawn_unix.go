@@ -18,7 +18,7 @@ import (
 // control group that it can divide.
 func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
-		return "", fmt.Errorf("create the runner directory: %w", err)
+		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
 	if err := h.checkPlace(); err != nil {
 		return "", err // report it here, since the runner can only log it

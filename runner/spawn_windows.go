@@ -25,7 +25,7 @@ func (h Home) spawn(alone bool) (name string, err error) { return h.spawnBy((*ex
 
 func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
-		return "", fmt.Errorf("create the runner folder: %w", err)
+		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
 	if err := h.checkPlace(); err != nil {
 		return "", err // report it here, since the runner can only log it
@@ -37,7 +37,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		program, err = copies.Make(h.Command[0], own)
 	}
 	if err != nil {
-		return "", fmt.Errorf("copy the program for the runner: %w", err)
+		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)
 	}
 	words := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
 	words = append(words, h.tmpdirWords()...)

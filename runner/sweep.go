@@ -52,7 +52,7 @@ func makePlaceDir(dir string, pass bool) error {
 		err = checkPlace(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("create the directory for private directories of jobs: %w", err)
+		return fmt.Errorf("cannot create the directory for private directories of jobs: %w", err)
 	}
 	return nil
 }

@@ -32,14 +32,14 @@ type table struct {
 func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
-		return nil, fmt.Errorf("create the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
 	}
 	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
-		return nil, fmt.Errorf("create the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
 	}
 	mem, err := share(f, 0, (maxSlots+1)*slotBytes)
 	if err != nil {
-		return nil, fmt.Errorf("map the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
 	}
 	t := &table{mem: mem, file: f}
 	if _, err := t.reserve(1); err != nil {
@@ -47,7 +47,7 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	}
 	dev, ino, err := identity(f)
 	if err != nil {
-		return nil, fmt.Errorf("check the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot check the runner's table of running jobs: %w", err)
 	}
 	t.write(0, int64(pid), ticks, dev, ino)
 	t.leased(false)
@@ -60,7 +60,7 @@ func (t *table) reserve(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.backed < int64(slots+1)*slotBytes {
 		if _, err := t.file.WriteAt(page, t.backed); err != nil {
-			return int(t.backed/slotBytes) - 1, fmt.Errorf("allocate the runner's table of running jobs: %w", err)
+			return int(t.backed/slotBytes) - 1, fmt.Errorf("cannot allocate the runner's table of running jobs: %w", err)
 		}
 		t.backed += int64(len(page))
 	}
@@ -155,13 +155,13 @@ func readTable(dir string) (t runningTable, err error) {
 		return t, nil
 	}
 	if err != nil {
-		return t, fmt.Errorf("read the runner's table of running jobs: %w", err)
+		return t, fmt.Errorf("cannot read the runner's table of running jobs: %w", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, (maxSlots+1)*slotBytes))
 	dev, ino, err2 := identity(f)
 	if err := errors.Join(err, err2); err != nil {
-		return t, fmt.Errorf("read the runner's table of running jobs: %w", err)
+		return t, fmt.Errorf("cannot read the runner's table of running jobs: %w", err)
 	}
 	if len(raw) < slotBytes {
 		return t, nil

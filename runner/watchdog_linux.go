@@ -58,7 +58,7 @@ type watchdog struct {
 func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*watchdog, error) {
 	in, wake, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start the watchdog: %w", err)
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	g := &watchdog{
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), hung: hung, log: log,
@@ -74,7 +74,7 @@ func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*wat
 	if err != nil {
 		in.Close()
 		wake.Close()
-		return nil, fmt.Errorf("start the watchdog: %w", err)
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	return g, nil
 }
@@ -153,7 +153,7 @@ func RunWatchdog(dir string) error {
 	defer f.Close()
 	mem, err := unix.Mmap(int(f.Fd()), 0, (maxSlots+1)*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("map the runner's table of running jobs: %w", err)
+		return fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
 	}
 	field := slots(mem).field
 	w := watch{field: field, runner: int(field(0, 0)), due: never}

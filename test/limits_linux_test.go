@@ -393,7 +393,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	}
 	r := q.cli("doctor")
 	for _, want := range []string{
-		"WARNING  enforcement  memory is enforced for each process, not per job: ", "WARNING  enforcement  cpus limits are not enforced (no control groups)\n",
+		"WARNING  enforcement  memory is enforced for each process, not per job: ", "WARNING  enforcement  cpus limits are not enforced (there are no control groups)\n",
 		"WARNING  enforcement  tasks limits are not enforced (", "ok       enforcement  nice is enforced by ", "ok       enforcement  nofile is enforced by ",
 	} {
 		if r.code != 0 || !strings.Contains(r.out, want) {

@@ -406,7 +406,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q.killRunners()
 	q.until("the service says why", 20*time.Second, func() bool {
 		status := q.must("status")
-		return strings.Contains(status, "no jobs can start: ") && strings.Contains(status, "create the output directory: ")
+		return strings.Contains(status, "no jobs can start: ") && strings.Contains(status, "cannot create the output directory: ")
 	})
 	if err := os.Remove(outputs); err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func become(id *Identity) error {
 		first = &id.Groups[0]
 	}
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(first)), 0); failed != 0 {
-		return fmt.Errorf("switch to the groups of uid %d: %w", id.UID, failed)
+		return fmt.Errorf("cannot switch to the groups of uid %d: %w", id.UID, failed)
 	}
 	// The call returns the previous id, not an error.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
@@ -77,7 +77,7 @@ func become(id *Identity) error {
 	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, none, 0, 0)
 	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
-		return fmt.Errorf("switch to the rights of uid %d: %w", id.UID, unix.EPERM)
+		return fmt.Errorf("cannot switch to the rights of uid %d: %w", id.UID, unix.EPERM)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func setCapable(yes bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // 32 capabilities each
 	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return fmt.Errorf("read this thread's capabilities: %w", err)
+		return fmt.Errorf("cannot read this thread's capabilities: %w", err)
 	}
 	for i := range sets {
 		sets[i].Effective = 0
@@ -96,7 +96,7 @@ func setCapable(yes bool) error {
 		}
 	}
 	if err := unix.Capset(&header, &sets[0]); err != nil {
-		return fmt.Errorf("change this thread's capabilities: %w", err)
+		return fmt.Errorf("cannot change this thread's capabilities: %w", err)
 	}
 	return nil
 }

@@ -14,16 +14,16 @@ var blockers = []struct {
 	code     syscall.Errno
 	who, log string
 }{
-	{windows.ERROR_ACCESS_DISABLED_BY_POLICY, "AppLocker or a software restriction policy", "AppLocker, EXE and DLL"},
-	{windows.ERROR_SYSTEM_INTEGRITY_POLICY_VIOLATION, "an App Control policy (WDAC)", "CodeIntegrity, Operational"},
-	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender, Operational"},
+	{windows.ERROR_ACCESS_DISABLED_BY_POLICY, "AppLocker or a software restriction policy", "AppLocker > EXE and DLL"},
+	{windows.ERROR_SYSTEM_INTEGRITY_POLICY_VIOLATION, "an App Control policy (WDAC)", "CodeIntegrity > Operational"},
+	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender > Operational"},
 }
 
 // WhoBlocks adds to an error of starting a program what blocks the program, if the error is about that.
 func WhoBlocks(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
-			return fmt.Errorf("%s blocks %s (error %d; see Event Viewer: Microsoft, Windows, %s); an administrator can allow it: %w", b.who, program, int(b.code), b.log, err)
+			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: Microsoft > Windows > %s", b.who, program, int(b.code), err, b.log)
 		}
 	}
 	return err

@@ -48,20 +48,20 @@ func Divide() (*Cgroups, error) {
 	}
 	own := filepath.Join(path, supervisorName)
 	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("set up control groups: %w", err)
+		return nil, fmt.Errorf("cannot set up control groups: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-		return nil, fmt.Errorf("set up control groups: %w", err)
+		return nil, fmt.Errorf("cannot set up control groups: %w", err)
 	}
 	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
-		return nil, fmt.Errorf("set up control groups: %w", err)
+		return nil, fmt.Errorf("cannot set up control groups: %w", err)
 	}
 	var refused error
 	for _, c := range strings.Fields(string(controllers)) {
 		if c == "memory" || c == "pids" || c == "cpu" {
 			if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-				refused = errors.Join(refused, fmt.Errorf("enable the control group controller %s: %w", c, err))
+				refused = errors.Join(refused, fmt.Errorf("cannot enable the control group controller %s: %w", c, err))
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Cgroups) GiveTo(uid, gid int) error {
 func (c *Cgroups) BoundSelf(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
-		return fmt.Errorf("limit the memory of the runner's control group: %w", err)
+		return fmt.Errorf("cannot limit the memory of the runner's control group: %w", err)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // no controller
 			missing = append(missing, what)
 		case failed != nil:
-			err = errors.Join(err, fmt.Errorf("set the job's %s limit: %w", what, failed))
+			err = errors.Join(err, fmt.Errorf("cannot set the job's %s limit: %w", what, failed))
 		}
 	}
 	most := func(n int64) string {

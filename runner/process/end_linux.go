@@ -128,7 +128,7 @@ func (r *run) unbegun(by unix.Signal) string {
 		within = r.w.limiterWithin
 	}
 	if took := r.r.EndedAt.Sub(r.begun); took >= within {
-		return fmt.Sprintf("start %s: not started within %v, because the disk or server of the program, or of a file that the program needs, does not answer", r.c.Argv[0], within)
+		return fmt.Sprintf("start %s: not started within %v, because the disk or file server of the program, or of a file that it needs, does not respond", r.c.Argv[0], within)
 	}
 	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(by)))
 }

@@ -316,7 +316,7 @@ func BootID() (string, error) {
 		bootBias, asleep int64
 	}
 	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)), nil); err != nil {
-		return "", fmt.Errorf("read the boot time: %w", err)
+		return "", fmt.Errorf("cannot read the boot time: %w", err)
 	}
 	return strconv.FormatInt(day.boot-day.bootBias, 10), nil
 }

@@ -121,7 +121,7 @@ func readUpTo(f *os.File, most int64) ([]byte, error) {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return nil, fmt.Errorf("read the file: %w", err)
+		return nil, fmt.Errorf("cannot read the file: %w", err)
 	}
 	return raw, nil
 }

@@ -52,7 +52,7 @@ func (f *Folder) Open(as *Identity) (err error) {
 	}
 	if err != nil {
 		f.Close()
-		return fmt.Errorf("create the job's private directory: %w", err)
+		return fmt.Errorf("cannot create the job's private directory: %w", err)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (f *Folder) make() (err error) {
 	if f.pipe < 0 {
 		f.Notes = f.name(".progress")
 		if err := unix.Mkfifo(f.Notes, 0o600); err != nil {
-			return fmt.Errorf("create a FIFO: %w", err)
+			return fmt.Errorf("cannot create a FIFO: %w", err)
 		}
 		if f.pipe, err = unix.Open(f.Notes, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 			return err

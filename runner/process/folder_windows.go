@@ -55,7 +55,7 @@ func (f *Folder) Open(*Identity) (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("create the job's private folder: %w", err)
+		return fmt.Errorf("cannot create the job's private folder: %w", err)
 	}
 	return nil
 }

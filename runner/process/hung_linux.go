@@ -31,7 +31,7 @@ type child struct {
 func StartingOf(pid int) (*Starting, error) {
 	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
-		return nil, fmt.Errorf("inspect process %d: %w", pid, err)
+		return nil, fmt.Errorf("cannot inspect process %d: %w", pid, err)
 	}
 	return &Starting{pid: pid, words: string(words)}, nil
 }

@@ -132,7 +132,7 @@ type limitError struct {
 
 // Error returns the name of the limit and the reason.
 func (e *limitError) Error() string {
-	return fmt.Sprintf("set the job's %s limit: %v", e.name, e.error)
+	return fmt.Sprintf("cannot set the job's %s limit: %v", e.name, e.error)
 }
 
 // Unwrap returns the reason.
@@ -150,16 +150,16 @@ func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 	}
 	h, _, err := createJobObject.Call(0, uintptr(unsafe.Pointer(name)))
 	if h == 0 {
-		return nil, fmt.Errorf("create a job object: %w", err)
+		return nil, fmt.Errorf("cannot create a job object: %w", err)
 	}
 	t := &tree{sys: sys, job: windows.Handle(h)}
 	if err == windows.ERROR_ALREADY_EXISTS { // its creator could keep the processes alive
 		t.close()
-		return nil, &strangerError{errors.New("create a job object: its name is already in use")}
+		return nil, &strangerError{errors.New("cannot create a job object: its name is already in use")}
 	}
 	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	if err = t.setLimits(); err != nil {
-		err = fmt.Errorf("configure a job object: %w", err)
+		err = fmt.Errorf("cannot configure a job object: %w", err)
 	} else {
 		err = t.limit(l)
 	}

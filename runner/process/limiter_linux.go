@@ -157,7 +157,7 @@ func Limiter() {
 func readOrder() (x execution, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(orderFD, &info); err != nil {
-		return x, fmt.Errorf("read the job limits that the runner sent: %w", err)
+		return x, fmt.Errorf("cannot read the job limits that the runner sent: %w", err)
 	}
 	if info.Size > maxOrder {
 		return x, errOrder
@@ -166,7 +166,7 @@ func readOrder() (x execution, err error) {
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(orderFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
-			return x, fmt.Errorf("read the job limits that the runner sent: %w", errors.Join(err, errOrder))
+			return x, fmt.Errorf("cannot read the job limits that the runner sent: %w", errors.Join(err, errOrder))
 		}
 		done += max(n, 0)
 	}

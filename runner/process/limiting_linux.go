@@ -57,11 +57,11 @@ func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err 
 		o.memory = r.c.Limits.Memory
 	}
 	if l.order, err = memoryFile("order", o.encode()); err != nil {
-		return nil, fmt.Errorf("write the job's limits: %w", err)
+		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("create the limiter's socket: %w", err)
+		return nil, fmt.Errorf("cannot create the limiter's socket: %w", err)
 	}
 	l.fd, l.theirs = ends[0], ends[1]
 	unix.SetNonblock(l.fd, true) // affects only this end
@@ -239,14 +239,14 @@ func scheduler() string {
 // Enforced returns how each limit of a command is enforced, with the control groups of c or, if c is
 // nil, without.
 func Enforced(c *Cgroups) []Enforcement {
-	counted, why := "", "no control groups"
+	counted, why := "", "there are no control groups"
 	if c != nil {
 		// An unreadable file means that no limit is enforced.
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
 		counted, why = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
-		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS): " + why},
+		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS), because " + why},
 		{"cpus", Unenforced, why},
 		{"tasks", Unenforced, why},
 		{"nice", Whole, scheduler()},

@@ -113,16 +113,16 @@ func cpuSeconds(pid int) uint64 {
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {
-		return fmt.Errorf("read the address space limit: %w", err)
+		return fmt.Errorf("cannot read the address space limit: %w", err)
 	}
 	raw, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return fmt.Errorf("read the size of this process: %w", err)
+		return fmt.Errorf("cannot read the size of this process: %w", err)
 	}
 	first, _, _ := bytes.Cut(raw, []byte(" "))
 	pages, err := strconv.ParseUint(string(first), 10, 64)
 	if err != nil {
-		return fmt.Errorf("read the size of this process: %w", err)
+		return fmt.Errorf("cannot read the size of this process: %w", err)
 	}
 	return checkSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }

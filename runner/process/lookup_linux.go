@@ -13,7 +13,7 @@ type hungError struct{}
 
 // Error returns the limit of the search.
 func (hungError) Error() string {
-	return fmt.Sprintf("the search for this file or directory took longer than %v, because its disk does not answer",
+	return fmt.Sprintf("the lookup of this file or directory took longer than %v, because its disk does not respond",
 		StartWithin)
 }
 
@@ -39,9 +39,9 @@ func (l *lateLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.of[uid] >= maxLate:
-		return fmt.Errorf("%w; %d other searches of this account are still waiting", errHung, maxLate)
+		return fmt.Errorf("%w; %d other lookups of this account are still waiting", errHung, maxLate)
 	case l.all >= maxLateOfAll:
-		return &shortageError{fmt.Errorf("the search was not started, because %d other searches are still waiting (%w)", l.all, errHung)}
+		return &shortageError{fmt.Errorf("the lookup was not started, because %d other lookups are still waiting (%w)", l.all, errHung)}
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func tellOne(pid int, ticks int64, of *uint32, number unix.Signal) error {
 		err = unix.PidfdSendSignal(fd, number, nil, 0)
 	}
 	if err != nil && err != unix.ESRCH {
-		return fmt.Errorf("end process %d: %w", pid, err)
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
 	}
 	return nil
 }

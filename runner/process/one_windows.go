@@ -13,7 +13,7 @@ func End(pid int, started int64, _ *uint32) error {
 		return nil // the process does not exist
 	}
 	if err != nil {
-		return fmt.Errorf("end process %d: %w", pid, err)
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
 	}
 	defer windows.CloseHandle(h)
 	var created, exited, kernel, user windows.Filetime
@@ -21,7 +21,7 @@ func End(pid int, started int64, _ *uint32) error {
 		return err
 	}
 	if err := windows.TerminateProcess(h, 1); err != nil {
-		return fmt.Errorf("end process %d: %w", pid, err)
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
 	}
 	return nil
 }

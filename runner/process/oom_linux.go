@@ -16,11 +16,11 @@ import (
 func Expendable() error {
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
-		return fmt.Errorf("read oom_score_adj: %w", err)
+		return fmt.Errorf("cannot read oom_score_adj: %w", err)
 	}
 	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("set oom_score_adj: %w", err)
+		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
 	scores.own, scores.fd, scores.on = []byte(strings.TrimSpace(string(own))), fd, true
 	return nil

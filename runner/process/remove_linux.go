@@ -43,7 +43,7 @@ func Remove(path string, as *Identity) (more bool, err error) {
 		}
 		return true, nil // a process is still creating files in it
 	}
-	return false, fmt.Errorf("remove the content of %s: %w", path, err)
+	return false, fmt.Errorf("cannot remove the content of %s: %w", path, err)
 }
 
 // OwnerOf returns the account that owns a directory, as user and group id. It returns nil if this
@@ -81,7 +81,7 @@ func (r *removal) enter(in int, name string, depth int) error {
 	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
 		return unix.Unlinkat(in, name, 0)
 	default:
-		return fmt.Errorf("open %s: %w", name, err)
+		return fmt.Errorf("cannot open %s: %w", name, err)
 	}
 	defer unix.Close(fd)
 	if depth == 0 {
@@ -149,14 +149,14 @@ func (r *removal) remove(fd int, name string, depth int) error {
 		return nil
 	case unix.EISDIR:
 	default:
-		return fmt.Errorf("remove %s: %w", name, err)
+		return fmt.Errorf("cannot remove %s: %w", name, err)
 	}
 	switch err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err {
 	case nil, unix.ENOENT:
 		return nil
 	case unix.ENOTEMPTY, unix.EEXIST:
 	default:
-		return fmt.Errorf("remove %s: %w", name, err)
+		return fmt.Errorf("cannot remove %s: %w", name, err)
 	}
 	if depth == removeDepth {
 		r.moved++

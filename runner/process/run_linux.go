@@ -56,19 +56,19 @@ var autogroups = sync.OnceValue(func() bool {
 func (w *Worker) open() (err error) {
 	if w.null < 0 {
 		if w.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return &shortageError{fmt.Errorf("open /dev/null: %w", err)}
+			return &shortageError{fmt.Errorf("cannot open /dev/null: %w", err)}
 		}
 	}
 	if w.wake < 0 {
 		if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return &shortageError{fmt.Errorf("create an eventfd: %w", err)}
+			return &shortageError{fmt.Errorf("cannot create an eventfd: %w", err)}
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
 	if w.cgroups != nil && w.cgroup == nil {
 		b, err := w.cgroups.cgroup()
 		if err != nil {
-			return &shortageError{fmt.Errorf("create a control group: %w", err)}
+			return &shortageError{fmt.Errorf("cannot create a control group: %w", err)}
 		}
 		w.setCgroup(b)
 	}

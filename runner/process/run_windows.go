@@ -40,12 +40,12 @@ func NewWorker(*Cgroups) *Worker { return &Worker{sys: &kernel} }
 func (w *Worker) open() (err error) {
 	if w.null == 0 {
 		if w.null, err = openInherited("NUL", windows.GENERIC_READ, 0); err != nil {
-			return fmt.Errorf("open NUL: %w", err)
+			return fmt.Errorf("cannot open NUL: %w", err)
 		}
 	}
 	if w.wake == 0 {
 		if w.wake, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
-			return fmt.Errorf("create an event: %w", err)
+			return fmt.Errorf("cannot create an event: %w", err)
 		}
 		w.buffers = [2][]byte{make([]byte, pipeSize), make([]byte, pipeSize)}
 	}

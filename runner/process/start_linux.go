@@ -169,7 +169,7 @@ func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return &shortageError{fmt.Errorf("create a pipe: %w", err)}
+			return &shortageError{fmt.Errorf("cannot create a pipe: %w", err)}
 		}
 		r.pipes[i], r.ends[i] = p[0], p[1]
 		if err := r.give(p[1]); err != nil {
@@ -213,13 +213,13 @@ func (r *run) stdin() (fd int, err error) {
 	}
 	fd, err = memoryFile("stdin", []byte(r.c.Stdin))
 	if err != nil {
-		return r.w.null, &shortageError{fmt.Errorf("create a file for standard input: %w", err)}
+		return r.w.null, &shortageError{fmt.Errorf("cannot create a file for standard input: %w", err)}
 	}
 	if err := r.give(fd); err != nil {
 		return fd, err
 	}
 	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &shortageError{fmt.Errorf("rewind the job's standard input: %w", err)}
+		return fd, &shortageError{fmt.Errorf("cannot rewind the job's standard input: %w", err)}
 	}
 	return fd, nil
 }
@@ -301,7 +301,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return 0, fmt.Errorf("set the umask: %w", err)
+		return 0, fmt.Errorf("cannot set the umask: %w", err)
 	}
 	unix.Umask(umask)
 	defer unix.Umask(inheritedUmask)

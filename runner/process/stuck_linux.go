@@ -33,7 +33,7 @@ func (r *run) endTracer(pid int) {
 func (r *run) giveUpMain(left []proc) {
 	main, ok := stat(r.pid)
 	if !ok {
-		panic("process: no state of a process that is not reaped")
+		panic("process: the state of an unreaped process is missing")
 	}
 	r.giveUp(append([]proc{main}, left...))
 	r.exited = true

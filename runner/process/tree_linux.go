@@ -42,7 +42,7 @@ func Prepare() error {
 	}
 	unix.Setsid() // fails only for a session leader, which already has a session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set the subreaper attribute: %w", err)
+		return fmt.Errorf("cannot set the subreaper attribute: %w", err)
 	}
 	unix.Umask(inheritedUmask)
 	paceCollections()
@@ -60,11 +60,11 @@ const softFiles = 1024
 func restart() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("read the open file limit: %w", err)
+		return fmt.Errorf("cannot read the open file limit: %w", err)
 	}
 	limit.Cur = min(softFiles, limit.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("set the open file limit: %w", err)
+		return fmt.Errorf("cannot set the open file limit: %w", err)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -78,7 +78,7 @@ func restart() error {
 func hearNoChild() error {
 	var none [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
-		return fmt.Errorf("set SIGCHLD to its default: %w", failed)
+		return fmt.Errorf("cannot set SIGCHLD to its default: %w", failed)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ const (
 func noTerminal(err error) error {
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
-			return &shortageError{fmt.Errorf("create a terminal: %w", err)}
+			return &shortageError{fmt.Errorf("cannot create a terminal: %w", err)}
 		}
 	}
 	// Not wrapped: ENOENT here does not mean that the program is missing.

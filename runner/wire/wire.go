@@ -394,7 +394,7 @@ func Parse(b []byte) (Frame, int, error) {
 	}
 	n := int(binary.LittleEndian.Uint32(b))
 	if n < 1 || n > MaxFrame {
-		return nil, 0, fmt.Errorf("invalid runner message: its length is %d bytes; valid are 1 to %d bytes", n, MaxFrame)
+		return nil, 0, fmt.Errorf("invalid runner message: its length is %d bytes; it must be 1 to %d bytes", n, MaxFrame)
 	}
 	if len(b) < 4+n {
 		return nil, 0, ErrPartial
