@@ -91,7 +91,7 @@ func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) erro
 	if !p.Right.Covers(control.Read) {
 		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, s.directory.UserName(accounts.Self()), s.wayTo(control.Submit, you))
 	}
-	return queue.Errorf(queue.CodeDenied, "%s needs the right %s, but you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
+	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, s.wayTo(needs, ""))
 }
 
 // wayTo returns how a user can get a right. name is the user's name if the user has no right yet, otherwise
@@ -110,9 +110,9 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf("members of the group %s have the right %s; join this group ("+joinGroup+"), or %s", group, right, group, name, grant)
+				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroup+"), or %s", group, right, group, name, grant)
 			case isGroup:
-				return fmt.Sprintf("join the group %s, which has the right %s, or %s", group, right, grant)
+				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) e
 	needs := control.Needs(method, own)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, fmt.Sprintf("%s on a %s that belongs to a former account (%s)", method, what, j.ID), control.Admin)
+		return s.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}

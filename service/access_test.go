@@ -62,7 +62,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		{"submitter", peer(0, control.Submit), "root", "", ""},
 		{"submitter", peer(61300, control.Admin), "0", "", ""},
 		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
-		{"submitter", peer(61300, control.Operate), "root", "a job that runs as another user (root) needs the right admin, but you (61300) have operate", queue.CodeDenied},
+		{"submitter", peer(61300, control.Operate), "root", `a job that runs as another user (root) needs the right "admin", but you (61300) have "operate"`, queue.CodeDenied},
 		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
 		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {

@@ -85,9 +85,9 @@ func TestRefusalsHelp(t *testing.T) {
 		right, needs control.Right
 		what, want   string
 	}{
-		{control.Submit, control.Operate, "cancel on another user's job", `cancel on another user's job needs the right operate, but you (61300) have submit; join the group ops, which has the right operate, or ask an admin to grant it in the section [access] of /etc/q.toml`},
-		{control.Operate, control.Admin, "drain", `drain needs the right admin, but you (61300) have operate; join the group queuectl-admin, which has the right admin, or ask an admin to grant it in the section [access] of /etc/q.toml`},
-		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` + new(accounts.Directory).UserName(os.Geteuid()) + `; members of the group queuectl have the right submit; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
+		{control.Submit, control.Operate, "cancel on another user's job", `cancel on another user's job needs the right "operate", but you (61300) have "submit"; join the group ops, which has the right "operate", or ask an admin to grant it in the section [access] of /etc/q.toml`},
+		{control.Operate, control.Admin, "drain", `drain needs the right "admin", but you (61300) have "operate"; join the group queuectl-admin, which has the right "admin", or ask an admin to grant it in the section [access] of /etc/q.toml`},
+		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` + new(accounts.Directory).UserName(os.Geteuid()) + `; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
 	} {
 		var e *queue.Error
 		if err := s.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {

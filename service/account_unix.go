@@ -107,7 +107,7 @@ func lockFolder(dir string) (*folderLock, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock the state folder: %w", err)
+		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 	}
 	l, err := takeLock(f, dir)
 	if err != nil {
@@ -129,7 +129,7 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock the state folder: %w", err)
+		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 	}
 	l := &folderLock{f, folder}
 	pid := "unknown"
@@ -142,7 +142,7 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			l.Close()
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+			return nil, fmt.Errorf("cannot lock %s: %w", f.Name(), err)
 		}
 		said := make([]byte, 20)
 		n, _ := f.ReadAt(said, 0)
@@ -190,7 +190,7 @@ func lockToLook(dir string) (*folderLock, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock the state folder: %w", err)
+		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 	}
 	return takeLock(f, dir)
 }

@@ -97,7 +97,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		f, ok, err := lockfile.Take(path, create)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("lock the state folder: %w", err)
+			return nil, fmt.Errorf("cannot lock the state folder: %w", err)
 		case ok:
 			return f, nil
 		}

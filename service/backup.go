@@ -189,10 +189,10 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	}
 	err = replace(done.Aside, func() error {
 		if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("move the old output files aside: %w", err)
+			return fmt.Errorf("cannot move the old output files aside: %w", err)
 		}
 		if err := os.Rename(fresh, runnersOf(p)); err != nil {
-			return fmt.Errorf("move the restored output files into place: %w", err)
+			return fmt.Errorf("cannot move the restored output files into place: %w", err)
 		}
 		return nil
 	})

@@ -31,7 +31,7 @@ func (s *Service) beRoot() error {
 		err = os.Chown(state, uid, gid)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("create the state directory: %w", err)
+		return fmt.Errorf("cannot create the state directory: %w", err)
 	}
 	if filepath.Dir(s.opt.Places.Socket) != state {
 		if s.bound, err = bindForGroup(s.opt.Places.Socket); err != nil {
@@ -66,9 +66,8 @@ func bindForGroup(path string) (*control.Socket, error) {
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
-			// Independent of the umask.
-			return nil, fmt.Errorf("create the socket's directory: %w", err)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask
+			return nil, fmt.Errorf("cannot create the socket's directory: %w", err)
 		}
 	}
 	l, err := control.Bind(path, control.SocketPerms{Mode: 0o660, GID: gid})
@@ -81,10 +80,10 @@ func bindForGroup(path string) (*control.Socket, error) {
 // become switches this process irrevocably to an account.
 func become(uid, gid int) error {
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid), syscall.Setreuid(uid, uid)); err != nil {
-		return fmt.Errorf("switch to the service's account: %w", err)
+		return fmt.Errorf("cannot switch to the service's account: %w", err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
-		return errors.New("the service does not start, because it could regain root rights after it switched to its own account; start it with systemd, or as an account other than root")
+		return errors.New("the service was not started, because it could regain root rights after switching to its own account; start it without securebits that keep capabilities (SecureBits=)")
 	}
 	return seal()
 }

@@ -77,7 +77,7 @@ func keepFile(path string, content []byte) error {
 // from one image have such copies.
 func (s *Service) ownNode() error {
 	path := filepath.Join(s.opt.Places.State, nodeFile)
-	s.log.Warn("this state directory is a copy of another node's, whose service is running; this service continues as a separate node", "file", path)
+	s.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
 	_, err := makeNodeFile(path)
 	return err
 }
@@ -149,7 +149,7 @@ func (s *Service) meetAnother(ctx context.Context) error {
 	}
 	for _, dir := range idle {
 		if err := s.home.End(dir); err != nil {
-			return fmt.Errorf("end an idle runner that belongs to the previous store: %w", err)
+			return fmt.Errorf("cannot end an idle runner that belongs to the previous store: %w", err)
 		}
 	}
 	return s.setStoreFile(now)
@@ -205,7 +205,7 @@ func (s *Service) endDead() {
 		}
 	}
 	if err != nil {
-		s.log.Warn("processes that a dead runner left may still be running", "error", err)
+		s.log.Warn("processes left behind by a dead runner may still be running", "error", err)
 	}
 }
 
@@ -313,7 +313,7 @@ func (s *Service) keepLease(ctx context.Context) {
 			s.leaseTrouble.Store(new(fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %v", err)))
 			if !failing {
 				failing = true
-				s.log.Warn("cannot renew this node's right to run jobs (node lease); unless that succeeds soon, its running jobs end or continue, depending on the setting on_partition", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
+				s.log.Warn("cannot renew this node's right to run jobs (node lease); if this does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
 			}
 		}
 	}

@@ -189,7 +189,7 @@ func (s *Service) examinePrograms() (list []store.Finding) {
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, both running and on the disk", s.opt.Version)})
+		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("the running version and the installed version are both %s", s.opt.Version)})
 	}
 	return list
 }
@@ -201,7 +201,7 @@ func (s *Service) enforcement(grouped bool) string {
 		return enforcementInGroups
 	}
 	if s.home.Socket != "" && s.opt.Unit != "" {
-		return "the runner enforces timeouts and output limits, and ends process trees with one control group per worker, unless the runner's log reports otherwise"
+		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees, unless the runner's log reports otherwise"
 	}
 	return enforcement
 }

@@ -45,7 +45,7 @@ func (s *Service) entryBy(set *config.Settings) (control.SocketPerms, error) {
 func (s *Service) checkEntry(set *config.Settings) error {
 	to, err := s.entryBy(set)
 	if own, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && to.GID >= 0 && to.GID != os.Getegid() && !slices.Contains(own, to.GID) {
-		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot open the socket to this group; add the account to the group", set.SocketGroup)
+		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this group access to the socket; add the account to the group", set.SocketGroup)
 	}
 	return err
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement describes how jobs are limited without control groups. See docs/decisions/0072.
-const enforcement = "the runner enforces timeouts and output limits, and ends process trees by process group, session and a marker in the environment; to use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
+// enforcement says what holds a job within its bounds here.
+// See docs/decisions/0072.
+const enforcement = "the runner enforces timeouts and output limits, and finds the processes that it must end by their process group, session and a marker in the environment; to use control groups instead, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
-// enforcementInGroups describes how jobs are limited with control groups.
-const enforcementInGroups = "the runner enforces timeouts and output limits, and ends process trees with one control group per worker"
+// enforcementInGroups says it where there are control groups.
+const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees"
 
 // Numbers of file descriptors and connections that the service needs, which are compared with its resource
 // limits (setrlimit(2)).

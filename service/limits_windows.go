@@ -5,8 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement describes how jobs are limited.
-const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, limit process trees, memory, processors and the number of processes"
+// enforcement says what holds a job within its bounds here.
+const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, contain the process trees of jobs and limit memory, processors and the number of processes"
 
 // enforcementInGroups equals enforcement, because job objects are always available.
 const enforcementInGroups = enforcement

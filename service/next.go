@@ -128,5 +128,5 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 		still = "may still"
 	}
 	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of your jobs %s start "+
-		"earlier because they have waited longer; ask a user with the right operate to raise it", j.Priority, j.Queue, still)}
+		`earlier because they have waited longer; ask a user with the right "operate" to raise the priority`, j.Priority, j.Queue, still)}
 }

@@ -156,7 +156,7 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	}
 	s.users.Store(p.UID, name)
 	if err := s.settleOwner(ctx, p.UID, name); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account, whose jobs are not separated from yours yet (%v); try again later", p.UID, err)
+		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account before, and the jobs of that account are not separated from yours yet (%v); try again later", p.UID, err)
 	}
 	return nil
 }
@@ -191,8 +191,8 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	return s.owners.load(ctx, s.store)
 }
 
-// errOwnedElsewhere says that another node may know an account that this node does not know.
-var errOwnedElsewhere = errors.New("jobs of a former account are separated only while no other node runs")
+// errOwnedElsewhere says that another machine may know an owner whom this one does not.
+var errOwnedElsewhere = errors.New("the jobs of a uid's former account can be separated from those of its new account only while no other node runs")
 
 // settleOwners checks the owners of all uids: at the start, after the settings were read again, and after a
 // job was not started because its uid belongs to another account. It retries failures every settleAgain.
@@ -215,7 +215,7 @@ func (s *Service) settleOwners(ctx context.Context) {
 					s.log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
-				s.log.Error("the jobs of the uid's former account are not separated from the new account yet; trying again", "uid", uid, "error", err)
+				s.log.Error("the jobs of the uid's former account are not separated from those of its new account yet; trying again", "uid", uid, "error", err)
 				again = time.After(settleAgain)
 			}
 		}

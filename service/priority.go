@@ -14,8 +14,8 @@ func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
 	if j.Priority >= low && j.Priority <= high {
 		return nil
 	}
-	return queue.Invalid("priority", "%d is outside the range %d to %d that the right submit allows in queue %s; "+
-		"choose a priority in that range, or ask a user with the right operate to set it", j.Priority, low, high, j.Queue)
+	return queue.Invalid("priority", `%d is outside the range %d to %d that the right "submit" allows in queue %s; `+
+		`choose a priority in that range, or ask a user with the right "operate" to set it`, j.Priority, low, high, j.Queue)
 }
 
 // priorityBounds returns the lowest and the highest priority that a caller may set in a queue.

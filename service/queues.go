@@ -62,7 +62,7 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	}
 	var with queue.Spec
 	if err := json.Unmarshal([]byte(text), &with); err != nil {
-		return nil, fmt.Errorf("read the defaults of queue %s: %w", name, err)
+		return nil, fmt.Errorf("cannot read the defaults of queue %s: %w", name, err)
 	}
 	with.Over(spec)
 	return &with, nil
@@ -313,7 +313,7 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 	}
 	raw, err = json.Marshal(given)
 	if len(raw) > control.MaxQueueDefaults {
-		return "", queue.Invalid("default", "too long (%d bytes of JSON with the existing defaults); the maximum is %d bytes", len(raw), control.MaxQueueDefaults)
+		return "", queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the maximum is %d bytes", len(raw), control.MaxQueueDefaults)
 	}
 	return string(raw), err
 }

@@ -164,7 +164,7 @@ func (a *asked) complete() (err error) {
 	a.AtBoot = a.line.AtBoot()
 	switch {
 	case a.Jitter != 0 && a.AtBoot:
-		return queue.Invalid("jitter", "cannot be combined with @reboot; start the command with sleep instead")
+		return queue.Invalid("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
 	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
 		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
 	case a.AtBoot && a.Boot == "":

@@ -458,7 +458,7 @@ func (s *Service) unadopted(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service then refuses to start, start it once more), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
 }
 
 // endRunners returns the end of a message that says how to end all runners.
@@ -492,7 +492,7 @@ func (s *Service) bind(ctx context.Context, to control.SocketPerms) error {
 func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
 	given, handed, err := s.systemsSockets()
 	if err != nil {
-		return nil, fmt.Errorf("use the sockets that the system passed: %w", err)
+		return nil, fmt.Errorf("cannot use the sockets that the system passed: %w", err)
 	}
 	s.handed = handed
 	if given == nil {

@@ -131,7 +131,7 @@ func (s *Service) bindNode(ctx context.Context) error {
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := s.bindStore(ctx); err != nil {
-		later = fmt.Sprintf("not applied to the queue until a setting is changed again or the service restarts: %v", err)
+		later = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
 		s.log.Error("changes of job order, user limits, resources or hooks take effect only when a setting is changed again or the service restarts", "error", err)
 	}
 	return cmp.Or(later, s.applyHere())
@@ -233,10 +233,7 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 	s.users.Clear()
 	later = s.apply(ctx)
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
-		for i, name := range hidden {
-			hidden[i] = fmt.Sprintf("%s (%s)", name, s.config.Load().Strongest(name))
-		}
-		s.log.Warn("settings in the file have no effect, because the named sources override them", "keys", strings.Join(hidden, ", "))
+		s.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
 	s.log.Info("settings reloaded")
 	var waits []string
@@ -328,7 +325,7 @@ func (s *Service) unknownRoles() string {
 	var list []string
 	for role, name := range s.config.Load().RoleUsers() {
 		if _, err := s.peerNamed(name); err != nil {
-			list = append(list, fmt.Sprintf("user %q of the database role %q: %v", name, queue.Clip(role), err))
+			list = append(list, fmt.Sprintf("user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(role), err))
 		}
 	}
 	if list == nil {

@@ -55,7 +55,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 // environment.
 var (
 	errTail       = errors.New("the output is not in the store")
-	errUnrecorded = errors.New("no audit record of the access")
+	errUnrecorded = errors.New("the access is not recorded in the audit log")
 )
 
 // showing is the state of one show request.

@@ -201,7 +201,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 			// Another node may know the user.
 			code = queue.CodeUnavailable
 		}
-		return queue.Errorf(code, "user %q of the database role %q: %v", name, queue.Clip(job.Role), err)
+		return queue.Errorf(code, "user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(job.Role), err)
 	}
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON(job.Spec); err != nil {

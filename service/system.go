@@ -88,9 +88,8 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 // connection is not a failure: ending the service would help no client, and would prevent it from answering.
 // See docs/decisions/0080.
 func (s *Service) alive(ctx context.Context) error {
-	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
-		// Any commit would do. No runner has seen this epoch.
-		return fmt.Errorf("commit: %w", err)
+	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) { // any change would do: nobody has met a runner with it
+		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := control.Dial(ctx, s.opt.Places.Socket)
 	if s.inherits && errors.Is(err, fs.ErrNotExist) {
@@ -98,14 +97,14 @@ func (s *Service) alive(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("ask: %w", err)
+		return fmt.Errorf("cannot get a reply on the service's socket: %w", err)
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	// Ignore the error: a rejected connection may be closed before the write.
 	fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`)
 	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
-		return fmt.Errorf("ask: %w", err)
+		return fmt.Errorf("cannot get a reply on the service's socket: %w", err)
 	}
 	return nil
 }

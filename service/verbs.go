@@ -121,7 +121,7 @@ const maxEdit = 64 << 10
 // Edit implements control.API.
 func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
-		return control.BulkResult{}, queue.Invalid("set", "too long (%d bytes); the maximum for several jobs is %d bytes", len(p.Set), maxEdit)
+		return control.BulkResult{}, queue.Invalid("set", "too long (%d bytes); when several jobs are edited at once, the maximum is %d bytes", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{

@@ -125,7 +125,7 @@ func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, f
 	case !j.State.Runnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
-		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("retry after failed attempt %d of %d", j.Attempts, j.MaxAttempts), Next: "queuectl retry " + j.ID}, true
+		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("the retry is not due yet (attempt %d of %d failed)", j.Attempts, j.MaxAttempts), Next: "queuectl retry " + j.ID}, true
 	}
 	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"}, true
 }

@@ -118,8 +118,8 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 				r.Next = "queuectl why " + id
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.How.Met(l.State): // the parent was retried without its dependants
-				r.Text, r.Next = fmt.Sprintf("job %s ended without meeting the dependency, and is %s now", id, l.State), "queuectl retry "+j.ID
+			case !l.State.Ended() || l.How.Met(l.State): // which was retried alone
+				r.Text, r.Next = fmt.Sprintf("job %s ended in a way that did not meet the dependency, and is %s now", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}

@@ -6,5 +6,5 @@ const (
 	makeAccounts = "net localgroup NAME /add, net user NAME /add"
 	endHung      = "if the runner hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
 	findHung     = "find the runner's pid with: tasklist /V"
-	asSubmitters = "a Windows service runs all jobs as one account; for jobs of another user, install a service as that user: queuectl service install --user"
+	asSubmitters = "on Windows, a service can run jobs only as its own account; leave the user out"
 )

@@ -111,7 +111,7 @@ func TestRightsOnJobs(t *testing.T) {
 		t.Errorf("cancel of all that another has: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
-		if r := q.as(alice, verb, "--all"); r.code != 5 || !strings.Contains(r.err, "needs the right operate") {
+		if r := q.as(alice, verb, "--all"); r.code != 5 || !strings.Contains(r.err, `needs the right "operate"`) {
 			t.Errorf("%s of everything by who may submit: %+v", verb, r)
 		}
 	}
@@ -146,7 +146,7 @@ func TestRightsOnTheWhole(t *testing.T) {
 					t.Errorf("%s: %s: %+v", p.name, verb, r)
 				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") || !strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
 					t.Errorf("%s: %s: %+v, want a refusal that helps", p.name, verb, r)
-				case !may && p.right != "none" && !strings.Contains(r.err, fmt.Sprintf("needs the right %s, but you (%d) have %s", right, p.uid, p.right)):
+				case !may && p.right != "none" && !strings.Contains(r.err, fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.uid, p.right)):
 					t.Errorf("%s: %s: %s", p.name, verb, r.err)
 				}
 			}
@@ -169,7 +169,7 @@ func TestRightsOnTheWhole(t *testing.T) {
 		t.Errorf("whoami of an outsider:\n%s", text)
 	}
 	for _, p := range []person{reader, alice, bob, operator} {
-		if r := q.as(p, "service", "stop"); r.code != 5 || !strings.Contains(r.err, "needs the right admin") {
+		if r := q.as(p, "service", "stop"); r.code != 5 || !strings.Contains(r.err, `needs the right "admin"`) {
 			t.Errorf("%s stops the service: %+v", p.name, r)
 		}
 	}

@@ -48,7 +48,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	is("later", "time", "not due", "edit later", true)
 	q.must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
 	q.until("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
-	is("fails", "retry", "retry after failed attempt 1 of ", "retry fails", true)
+	is("fails", "retry", "the retry is not due yet (attempt 1 of ", "retry fails", true)
 	q.must("hold", "fails")
 	is("fails", "held", "held", "release fails", false)
 	q.must("release", "fails")
