@@ -85,7 +85,7 @@ func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err er
 		var other *Job
 		switch {
 		case twice && d.OnConflict == queue.ConflictReject:
-			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("job %d of the request has the same unique key %q; give each job its own key", before+1, d.Unique)}
+			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("job %d of the request also has the unique key %q; give each job its own key", before+1, d.Unique)}
 		case twice && d.OnConflict == queue.ConflictReturn:
 			instead[i] = Instead{Draft: before}
 			continue

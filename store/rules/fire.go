@@ -157,7 +157,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 		case !taken:
 			draft.ID = id
 		case n == store.MaxIDs:
-			return queue.Errorf(queue.CodeExists, "other jobs have all ids for this run of the schedule, up to %[1]s; remove one of these jobs, for example: queuectl rm %[1]s", id)
+			return queue.Errorf(queue.CodeExists, "all ids for this run of the schedule, up to %[1]s, are used by other jobs; remove one of these jobs, for example: queuectl rm %[1]s", id)
 		}
 	}
 	seq, id, err := b.inPlace(draft)
@@ -207,7 +207,7 @@ func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 // CheckReplaced returns an error if the hooks of the jobs that one request replaces need too many bytes.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
-		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced take more than %d MiB; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
+		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced have more than %d MiB in total; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type Rule struct {
 	Used int
 }
 
-var errNoKind = errors.New("waiting jobs need a limit (gate) of an unknown kind")
+var errNoKind = errors.New("waiting jobs are subject to a limit (gate) of an unknown kind")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
 // the current period. used is the number of units that leases hold. Gate is the room that remains.

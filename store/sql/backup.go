@@ -230,7 +230,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 			return nil // doctor reports the missing file
 		}
 		if err != nil {
-			return fmt.Errorf("read an output file: %w", err)
+			return fmt.Errorf("cannot read an output file: %w", err)
 		}
 		defer f.Close()
 		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes appended since
@@ -248,7 +248,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("read an output file: %w", err)
+				return fmt.Errorf("cannot read an output file: %w", err)
 			}
 		}
 	})

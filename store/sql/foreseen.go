@@ -27,9 +27,9 @@ type foreseenAttempt struct {
 	runs int
 }
 
-// errForeseen ends a transaction whose prewrite was wrong, or that would mistake a prewritten row for the
-// current state. The transaction is repeated without a prewrite.
-var errForeseen = notForeseen{errors.New("the database is busy: another node has taken over this node's jobs")}
+// errForeseen is met by a transaction that has written what did not come about, or would take it for what is so. It is tried again,
+// and writes nothing before its turn.
+var errForeseen = notForeseen{errors.New("rows that were written before the node held the writer lock do not match the final result; the transaction is repeated without them")}
 
 type notForeseen struct{ error }
 

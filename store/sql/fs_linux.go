@@ -36,7 +36,7 @@ var fileSystems = map[int64]fileSystem{
 func fileSystemOf(dir string) (fileSystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return fileSystem{}, fmt.Errorf("check the file system of %s: %w", dir, err)
+		return fileSystem{}, fmt.Errorf("cannot check the file system of %s: %w", dir, err)
 	}
 	magic := int64(uint32(s.Type))
 	if failpoint.On("nfs") {

@@ -14,7 +14,7 @@ import (
 // fileSystemOf returns the file system of a directory, after following links and mapped drives.
 func fileSystemOf(dir string) (fileSystem, error) {
 	wrong := func(err error) (fileSystem, error) {
-		return fileSystem{}, fmt.Errorf("check the file system of %s: %w", dir, err)
+		return fileSystem{}, fmt.Errorf("cannot check the file system of %s: %w", dir, err)
 	}
 	f, err := os.Open(dir)
 	if err != nil {

@@ -207,7 +207,7 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	}
 	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
 	if err == nil && others >= store.MaxGates {
-		err = queue.Errorf(queue.CodeFull, "%d shared keys have a limit, the maximum; remove a limit with: queuectl gate set @KEY --unset KIND", store.MaxGates)
+		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit with: queuectl gate set @KEY --unset KIND", store.MaxGates)
 	}
 	if err != nil {
 		return 0, err

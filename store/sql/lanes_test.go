@@ -357,7 +357,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
 	got := strings.Join(wrong(t, s), "\n")
-	for _, want := range []string{"the counter of waiting jobs of uid 7 is 2, but there are 3", "the counter of waiting jobs of uid 8 is 1, but there are 0", "the counter of bytes used by the jobs and schedules of uid 7 is 9, but there are ", "the counter of output bytes of uid 7 is 4, but there are 0", "the counter of waiting jobs of queue default is 2, but there are 3", "the counter of jobs kept by the retention of queue default is 1, but there are 0", "the counter of output bytes of the jobs kept by the retention of queue default is 5, but there are 0", "1 jobs have a place in the queue that contradicts their state, for example job 4"} {
+	for _, want := range []string{"the counter of waiting jobs of uid 7 is 2, but there are 3", "the counter of waiting jobs of uid 8 is 1, but there are 0", "the counter of bytes used by the jobs and schedules of uid 7 is 9, but there are ", "the counter of output bytes of uid 7 is 4, but there are 0", "the counter of waiting jobs of queue default is 2, but there are 3", "the counter of jobs kept after their end (retention) in queue default is 1, but there are 0", "the counter of output bytes of the jobs kept after their end (retention) in queue default is 5, but there are 0", "1 jobs have a place in the queue that contradicts their state, for example job 4"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}

@@ -69,7 +69,7 @@ func (m *move) copy() error {
 			continue // the notes differ between the two databases
 		}
 		if err := m.copyTable(t); err != nil {
-			return fmt.Errorf(`copy the table %q: %w`, t.name, err)
+			return fmt.Errorf(`cannot copy the table %q: %w`, t.name, err)
 		}
 	}
 	return nil

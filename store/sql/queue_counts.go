@@ -148,7 +148,7 @@ func queueCounts(list string) (map[string]queueCount, error) {
 		}
 		c, err := readQueueCount(entry[at+1:])
 		if err != nil {
-			return nil, fmt.Errorf("read the counts of queue %s: %w", entry[:at], err)
+			return nil, fmt.Errorf("cannot read the counts of queue %s: %w", entry[:at], err)
 		}
 		of[entry[:at]] = c
 	}

@@ -478,7 +478,7 @@ func (s *engine) readQueues(all *reads) {
 		rule := store.Plain
 		if text := r.view(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
-				return false, fmt.Errorf("read the settings of queue %s: %w", q.Name, errors.Join(err, damage(`the column "rule" of the table "queues" is damaged`)))
+				return false, fmt.Errorf("cannot read the settings of queue %s: %w", q.Name, errors.Join(err, damage(`the column "rule" of the table "queues" is damaged`)))
 			}
 		}
 		m.lanes.weights += int(bit(rule.Weight != 1))

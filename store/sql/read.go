@@ -387,7 +387,7 @@ func (s *engine) Events(ctx context.Context, after int64, limit int) (list []que
 				Seq: r.num(0), At: queue.Millis(r.num(1)), Kind: queue.EventKind(r.text(2)), Job: r.num(3), ID: r.text(4), State: queue.State(r.num(5)),
 			}
 			if err := json.Unmarshal(r.view(6), &e.Detail); err != nil {
-				return false, fmt.Errorf("read event %d: %w", e.Seq, err)
+				return false, fmt.Errorf("cannot read event %d: %w", e.Seq, err)
 			}
 			if r.num(8) != 0 {
 				e.Private = new(int(r.num(7)))

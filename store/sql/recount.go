@@ -52,7 +52,7 @@ func gateFaults(c conn) (faults []string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
 		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
-			faults = append(faults, fmt.Sprintf("the stored counts of gate %[3]q are wrong: %[1]d lanes and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, of.key, needed[id], named[of]))
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are %[1]d lanes (groups of waiting jobs) and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, of.key, needed[id], named[of]))
 		}
 		delete(named, of)
 		return true, nil
@@ -243,9 +243,9 @@ func queueFaults(c conn) (faults []string) {
 	}{
 		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept by the retention of queue", table: `SELECT name, kept FROM queues`,
+		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "output bytes of the jobs kept by the retention of queue", table: `SELECT name, kept_bytes FROM queues`,
+		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "output bytes of the jobs kept after their end (retention) in queue", table: `SELECT name, kept_bytes FROM queues`,
 			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
 		listed := func(list string) (map[string]int64, error) {

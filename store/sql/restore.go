@@ -221,7 +221,7 @@ func putInPlace(dir, prepared, aside string, with func() error) error {
 	}
 	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm", doubtName} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("move the old database aside: %w", err)
+			return fmt.Errorf("cannot move the old database aside: %w", err)
 		}
 	}
 	if err := errors.Join(syncDir(aside), syncDir(dir)); err != nil {
@@ -231,7 +231,7 @@ func putInPlace(dir, prepared, aside string, with func() error) error {
 		return err
 	}
 	if err := os.Rename(prepared, filepath.Join(dir, fileName)); err != nil {
-		return fmt.Errorf("move the backup into place: %w", err)
+		return fmt.Errorf("cannot move the backup into place: %w", err)
 	}
 	return syncDir(dir)
 }

@@ -92,7 +92,7 @@ func textsOf(terms queue.Execution) (t texts, err error) {
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
 	raw, err2 := json.Marshal(&terms)
 	if err = errors.Join(err, err2); err != nil {
-		return texts{}, fmt.Errorf("encode the settings of a job: %w", err)
+		return texts{}, fmt.Errorf("cannot encode the settings of a job: %w", err)
 	}
 	t.terms = string(raw)
 	return t, nil

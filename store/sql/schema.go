@@ -437,7 +437,7 @@ func migrate(c *liteConn, steps [][]string) error {
 	}
 	for v := version; v < int64(len(steps)); v++ {
 		if err := migrateOne(c, int(v), steps[v]); err != nil {
-			return fmt.Errorf("update the database to schema %d: %w", v+1, err)
+			return fmt.Errorf("cannot update the database to schema version %d: %w", v+1, err)
 		}
 	}
 	return nil

@@ -167,7 +167,7 @@ func (s *Server) lock(ctx context.Context) error {
 // errLocked returns an error which says that the queue is being moved, and names the holder of the lock. Any
 // role that can connect to the database can take this lock, even on purpose.
 func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string, args ...any) error) error {
-	who := "a program that has already ended"
+	who := "" // "" if the lock was released meanwhile
 	err := query(func(r row) (bool, error) {
 		who = r.text(0)
 		return false, nil
@@ -175,6 +175,9 @@ func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string
 		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ? AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(serverLock))
 	if err != nil {
 		return err
+	}
+	if who == "" {
+		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move, but is not any more; try again", s.config.Database)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked for a move by %s; try again later, or end that program if it is not queuectl", s.config.Database, who)
 }

@@ -36,7 +36,7 @@ func (f *foreignObject) message() string {
 }
 
 func (f *foreignObject) next() string {
-	return fmt.Sprintf(`check this object, then drop it, or run: ALTER %s OWNER TO %q`, f.what, f.user)
+	return fmt.Sprintf(`check this object; then either drop it or run: ALTER %s OWNER TO %q`, f.what, f.user)
 }
 
 // findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all

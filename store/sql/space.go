@@ -92,7 +92,7 @@ func (s *Store) Room() error {
 }
 
 func (s *Store) noRoom() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database there; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
 }
 
 // withoutReserve makes room refuse new jobs with this error until the reserve exists again.
@@ -210,7 +210,7 @@ func (zeros) Read(p []byte) (int, error) {
 func statFiles(path string) (files [2]os.FileInfo, err error) {
 	for i, p := range []string{path, path + "-wal"} {
 		if files[i], err = os.Stat(p); err != nil {
-			return files, fmt.Errorf("check the database files: %w", err)
+			return files, fmt.Errorf("cannot check the database files: %w", err)
 		}
 	}
 	return files, nil

@@ -204,7 +204,7 @@ func checkFolder(dir, path string) error {
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
-			return fmt.Errorf("create the database: %w", err)
+			return fmt.Errorf("cannot create the database: %w", err)
 		}
 		return f.Close() // the file is new, so closing it releases no lock
 	case err != nil:

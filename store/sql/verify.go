@@ -128,7 +128,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	case system.note != "":
 		add("file system", store.Warning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s (these are not supported: %s)", dir, system.name, refusedNames())
+		add("file system", store.Fine, "", "%s is on %s (file systems that are not supported: %s)", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
 		add("disk", store.Failure, "check the disk", "%v", err)
@@ -159,7 +159,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 			continue
 		}
 		if err != nil {
-			add("permissions", store.Failure, "make the account that the service runs as the owner of the queue's files, and let no other account access them", "%v", err)
+			add("permissions", store.Failure, "make the account that the service runs as the owner of the queue's files, and give no other account access", "%v", err)
 		}
 	}
 	if len(list) == before {
@@ -298,17 +298,17 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		{"%d attempts have dates in the future, for example one of the job with the number (seq) %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
 		{"%d events have dates in the future, for example event %s; check the clock", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d jobs are ready but would never start (they are in no lane), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
-		{"%d jobs start too late (they rank before the head of their lane), for example job %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+		{"%d jobs are ready but would never start (they are in no lane, that is, no group of waiting jobs), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs start too late (they should be first in their lane, a group of waiting jobs), for example job %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
 		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
 		{"%d jobs are blocked but have no open dependency, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
 		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
 		{"%d jobs depend on a job that does not exist, for example job %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
 		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
-		{"%d jobs have a number that is not assigned yet, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have a higher number than any assigned so far, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s", `SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs keep their last attempt in the job's row, although it is also stored separately or the job is not completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"the last attempt of %d jobs is stored twice, or in the job's row although the job is not completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {

@@ -136,7 +136,7 @@ func (s *Store) budget() time.Duration {
 // late implements host.
 func (s *Store) late(budget time.Duration) error {
 	if err := s.Starved(); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while %v", budget, err)
+		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v, which applies while %v", budget, err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
 }
