@@ -141,7 +141,7 @@ var (
 	limit     = describe("queue_concurrency_limit", "Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
 	stopped   = describe("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
 	begun     = describe("attempts_started_total", "Number of started attempts, by queue.", "queue")
-	ended     = describe("attempts_ended_total", "Number of ended attempts, by queue and outcome; failed: the job is retried; returned: the attempt does not count.", "queue", "outcome")
+	ended     = describe("attempts_ended_total", "Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that the job is back in the queue and the attempt does not count.", "queue", "outcome")
 	waitTimes = describe("attempt_wait_seconds", "Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
 	runTimes  = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )

@@ -73,7 +73,7 @@ var (
 	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Is: "an absolute path; use the full path"}
 	// formFilled is the form of a text that is not just white space.
 	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Is: "text"}
-	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "text without NUL bytes"}
+	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "free of NUL bytes; remove them"}
 	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Fault: lockFault}
 	formRate   = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
 		Fault: rateFault}
@@ -82,7 +82,7 @@ var (
 	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Fault: dependencyFault}
 	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a valid variable name; use a name without ="}
 	formLabel      = &Form{Pattern: `^[^\x00]+$`, Fault: labelFault}
-	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "a valid resource name; write it like gpu"}
+	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "a valid resource name; use 1 to 128" + nameForm}
 	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
 		Is: "a number of resource units; use 1 to 10000"}
 	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",

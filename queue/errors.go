@@ -225,11 +225,14 @@ func distance(a, b string) int {
 // NoJob returns the error for an id that no job has. For "retry all" and "retry dead", where all
 // and dead are taken for ids, it suggests the right option.
 func NoJob(id string) error {
-	hint := ""
+	option, hint := "", ""
 	if id == "all" {
-		hint = "; commands for several jobs accept --all"
+		option = "--all"
 	} else if state := StateMeant(id); state != "" {
-		hint = "; commands for several jobs accept --state " + state
+		option = "--state " + state
+	}
+	if option != "" {
+		hint = "; to select several jobs, use " + option + " with a command that accepts it"
 	}
 	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
 }

@@ -167,7 +167,7 @@ const CookieName = "QUEUECTL_COOKIE"
 
 func checkLabels(check checker, labels map[string]string) {
 	for k, v := range labels {
-		check(len(k)+len(v) <= MaxLabel, "labels", "label %q is too long; name and value together may have %d bytes", Clip(k), MaxLabel)
+		check(len(k)+len(v) <= MaxLabel, "labels", "label %q is too long; name and value together may have at most %d bytes", Clip(k), MaxLabel)
 	}
 }
 

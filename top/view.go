@@ -185,8 +185,8 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		empty := listings()[m.list].empty
 		if m.find != "" {
 			empty = "no match for " + cli.Shown(m.find)
-			if t.more != 0 { // some rows were not fetched
-				empty = "no match for " + cli.Shown(m.find) + " in the rows shown; all: " + t.all
+			if t.more != 0 { // rows that were not fetched
+				empty = "no match for " + cli.Shown(m.find) + " in the rows shown; to see all: " + t.all
 			}
 		}
 		return []string{cli.Cut("  "+empty, m.width)}
@@ -232,7 +232,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
 	case t.more > 0 && m.find != "":
-		parts = append(parts, fmt.Sprintf("%d jobs not searched: %s", t.more, t.all))
+		parts = append(parts, fmt.Sprintf("%d jobs not searched (%s)", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
 	}

@@ -143,7 +143,7 @@ func (l *loop) crowdedAlone() error {
 		}
 	}
 	if n >= maxAlone {
-		return fmt.Errorf("%d jobs whose runners died already run in separate runners, which is the limit; this job waits for them", n)
+		return fmt.Errorf("%d jobs already run in separate runners because their runners died, which is the limit; this job waits for them", n)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	switch {
 	case o.conn != nil || o.spawning:
 	case have >= maxOwners:
-		why = fmt.Errorf("%d users whose jobs hang when they start have a separate runner already, which is the limit", have)
+		why = fmt.Errorf("%d users already have a separate runner because their jobs hang when they start, which is the limit", have)
 	case silent >= maxSilent:
 		why = fmt.Errorf("%d separate runners of this user do not answer", silent)
 	}

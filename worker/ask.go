@@ -15,8 +15,8 @@ import (
 // ErrRuns means that a job cannot be changed because its attempt has started.
 var ErrRuns = errors.New("the job is running")
 
-// ErrOtherwise means that an attempt ended before it could be returned to the queue.
-var ErrOtherwise = errors.New("the attempt ended in another way")
+// ErrOtherwise says that an attempt which was to be given back came to another end.
+var ErrOtherwise = errors.New("the attempt ended before it could be requeued")
 
 // Cancel cancels a leased job on behalf of uid. It waits until this, or an earlier end of the
 // attempt, is recorded. It reports whether the job was leased.

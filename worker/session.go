@@ -44,7 +44,7 @@ func (s *session) failed(err error) error {
 		s.retry = min(2*s.retry, retryLast)
 		return nil
 	}
-	return fmt.Errorf("record results: %w", err)
+	return fmt.Errorf("cannot record results: %w", err)
 }
 
 // passes reports whether an error of the store is temporary.
