@@ -60,7 +60,7 @@ func Exec(env []string) error {
 	}
 	unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0) // an error only makes the program slower
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
-	return fmt.Errorf("cannot start this program again: %w", err)
+	return fmt.Errorf("cannot restart this program: %w", err)
 }
 
 // Restore gives the calling thread the slack with which the program was started, because a process
