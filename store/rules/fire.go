@@ -207,7 +207,7 @@ func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 // CheckReplaced returns an error if the hooks of the jobs that one request replaces need too many bytes.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
-		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced have more than %d MiB in total; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
+		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
 	}
 	return nil
 }

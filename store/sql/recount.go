@@ -52,7 +52,7 @@ func gateFaults(c conn) (faults []string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
 		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
-			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are %[1]d lanes (groups of waiting jobs) and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, of.key, needed[id], named[of]))
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, of.key, needed[id], named[of]))
 		}
 		delete(named, of)
 		return true, nil

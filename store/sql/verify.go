@@ -159,7 +159,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 			continue
 		}
 		if err != nil {
-			add("permissions", store.Failure, "make the account that the service runs as the owner of the queue's files, and give no other account access", "%v", err)
+			add("permissions", store.Failure, "make the service's account the owner of the queue's files, and give no other account access", "%v", err)
 		}
 	}
 	if len(list) == before {
