@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement says what holds a job within its bounds here.
+// enforcement describes how jobs are limited without control groups.
 // See docs/decisions/0072.
 const enforcement = "the runner enforces timeouts and output limits, and finds the processes that it must end by their process group, session and a marker in the environment; to use control groups instead, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
-// enforcementInGroups says it where there are control groups.
+// enforcementInGroups describes how jobs are limited with control groups.
 const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees"
 
 // Numbers of file descriptors and connections that the service needs, which are compared with its resource

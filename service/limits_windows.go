@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement says what holds a job within its bounds here.
+// enforcement describes how jobs are limited.
 const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, contain the process trees of jobs and limit memory, processors and the number of processes"
 
 // enforcementInGroups equals enforcement, because job objects are always available.

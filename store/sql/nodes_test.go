@@ -579,7 +579,8 @@ func TestNodeHasStrangers(t *testing.T) {
 	}
 }
 
-// Output files are deleted by the node that has them, or by any once that is gone, and no node reads those of others.
+// An output file is deleted by the node that has it, or by any node once that node is gone. No node reads the output
+// files of another node.
 func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")

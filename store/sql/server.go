@@ -167,7 +167,7 @@ func (s *Server) lock(ctx context.Context) error {
 // errLocked returns an error which says that the queue is being moved, and names the holder of the lock. Any
 // role that can connect to the database can take this lock, even on purpose.
 func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string, args ...any) error) error {
-	who := "" // "" if the lock was released meanwhile
+	who := "" // "" if the lock has been released
 	err := query(func(r row) (bool, error) {
 		who = r.text(0)
 		return false, nil

@@ -245,8 +245,7 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 	return refs, err
 }
 
-// OutputsDeleted forgets outputs that have been deleted.
-// It removes them from the table garbage.
+// OutputsDeleted removes deleted output files from the table garbage, which lists the files to delete.
 func (s *engine) OutputsDeleted(ctx context.Context, refs []string) error {
 	return s.doRemoving(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {
