@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -163,7 +164,7 @@ func (m *measured) run(t *testing.T, long time.Duration, meanwhile func(ctx cont
 	if meanwhile != nil {
 		all.Go(func() { meanwhile(t.Context()) })
 	}
-	for _, ask := range []func(*caller) error{m.runTrue, m.runTrue, m.askAll} {
+	for _, ask := range []func(*caller) error{m.runTrue, m.runTrue, m.askAll, m.askOnce} {
 		all.Go(func() { m.asking(ctx, ask) })
 	}
 	all.Go(func() {
@@ -186,7 +187,7 @@ func wait(ctx context.Context, d time.Duration) {
 func (m *measured) asking(ctx context.Context, ask func(*caller) error) {
 	for ctx.Err() == nil {
 		err := m.askOn(ctx, ask)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !errors.Is(err, errReconnect) && ctx.Err() == nil {
 			m.mu.Lock()
 			m.refused = append(m.refused, err)
 			m.mu.Unlock()
@@ -256,6 +257,17 @@ func (m *measured) runTrue(c *caller) error {
 		m.parts[i] = append(m.parts[i], took)
 	}
 	return nil
+}
+
+// errReconnect makes asking use a new connection for the next request.
+var errReconnect = errors.New("reconnect")
+
+// askOnce sends one request over a connection of its own, as the command-line client does.
+func (m *measured) askOnce(c *caller) error {
+	if _, err := c.call("whoami", `{}`); err != nil {
+		return fmt.Errorf("whoami on a new connection: %w", err)
+	}
+	return errReconnect
 }
 
 // askAll sends the other requests that a user may send.

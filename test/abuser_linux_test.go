@@ -65,6 +65,7 @@ var attacks = []attack{
 	{"leased-program", (*abuser).leasedProgram},
 	{"stopped-starts", (*abuser).stoppedStarts},
 	{"lists", (*abuser).lists},
+	{"connects", (*abuser).connects},
 	{"abandoned", (*abuser).abandoned},
 	{"selectors", (*abuser).selectors},
 	{"events", (*abuser).events},
@@ -176,6 +177,11 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 	case <-time.After(min(d, 100*time.Millisecond)):
 	case <-ctx.Done():
 	}
+}
+
+// connects opens connections and closes them without sending a request.
+func (a *abuser) connects(ctx context.Context, n *tally) {
+	a.each(ctx, n, 64, func(*caller) { n.sent.Add(1) })
 }
 
 // abandoned repeatedly sends requests and closes the connection without reading the replies.
