@@ -19,7 +19,7 @@ func checkPrivate(path, _ string, _ bool) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s: must be a folder; remove the file, or change the setting", path)
+		return fmt.Errorf("%s: is not a folder; remove it, or change the setting job_tmpdir", path)
 	}
 	sd, err := accounts.AccessTo(path)
 	if err != nil {

@@ -118,8 +118,8 @@ func gateSetVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with this key at the same time")
-	f.Var(NonEmpty(&rate), "rate", "start at most N jobs with this key per PERIOD (s, m, h or d): `N/PERIOD`, such as 5/m")
+	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with KEY at the same time")
+	f.Var(NonEmpty(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m; PERIOD is s, m, h or d")
 	f.Var(NonEmpty(&p.Unset), "unset", "remove the limit of this `KIND`: lock or rate")
 	// Fails only if the flag does not exist.
 	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp))

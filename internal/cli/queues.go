@@ -239,7 +239,7 @@ func retentionAge(text string) (age control.Age, err error) {
 func queuePauseVerb(a *App) *cobra.Command {
 	var p control.QueuePause
 	cmd := &cobra.Command{
-		Use: "pause NAME… | --all", Short: "Start no jobs of a queue; running jobs continue", ValidArgsFunction: a.completeQueues,
+		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue", ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
 				p.Name = name

@@ -60,16 +60,16 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 
 // statesUsage returns which states --state offers, as the end of its description.
 func (s *selection) statesUsage() string {
-	const waiting = "; waiting means blocked, held, pending or failed (to be retried)"
+	const waiting = "; waiting selects blocked, held and pending jobs, and failed jobs that will be retried"
 	if s.states == nil {
 		return waiting + "; done means completed"
 	}
 	text := ": " + strings.Join(s.states, ", ")
-	switch {
-	case s.states[0] == "waiting":
+	if len(s.states) == 1 {
+		text = "; the only value is " + s.states[0]
+	}
+	if s.states[0] == "waiting" {
 		text += waiting
-	case len(s.states) == 1:
-		text = ", which can only be " + s.states[0]
 	}
 	return text
 }
@@ -81,9 +81,9 @@ func (s *selection) usage() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
 	case s.states == nil:
-		older = "select jobs that ended, or unfinished jobs that were enqueued, at least `DURATION` ago"
+		older = "select jobs that ended at least `DURATION` ago, and unfinished jobs that were enqueued that long ago"
 	case slices.Contains(s.states, "dead"):
-		older = "select jobs that ended, or failed jobs that were enqueued, at least `DURATION` ago"
+		older = "select jobs that ended at least `DURATION` ago, and failed jobs that were enqueued that long ago"
 	case slices.Contains(s.states, "failed"), slices.Contains(s.states, "waiting"):
 		failed = "select failed jobs; dead jobs match too, but this command refuses them"
 	default:

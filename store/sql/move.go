@@ -519,7 +519,7 @@ func (n *movedNotes) refuse() error {
 	case strings.HasSuffix(n.to, fileName):
 		return queue.Errorf(queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.to)
 	case n.to != "":
-		return queue.Errorf(queue.CodeInvalid, `this queue has moved to %s; to use it there: if it is in PostgreSQL, set "store" (or store_file) to its URL; if it is an SQLite file, use its directory with --dir`, n.to)
+		return queue.Errorf(queue.CodeInvalid, `this queue has moved to %s; if that is a PostgreSQL database, set "store" to its URL, or put the URL in the file that store_file names; if it is an SQLite file, pass its directory with --dir`, n.to)
 	case n.moving != "":
 		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; complete the move with: queuectl migrate")
 	}

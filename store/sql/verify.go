@@ -295,7 +295,7 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		args      []any
 	}{
 		{"%d jobs have dates in the future, for example job %s; check the clock", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d attempts have dates in the future, for example one of the job with the number (seq) %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
 		{"%d events have dates in the future, for example event %s; check the clock", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
 		{"%d jobs are ready but would never start (they are in no lane, that is, no group of waiting jobs), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
