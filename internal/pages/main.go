@@ -63,7 +63,7 @@ func printed(args ...string) string {
 const written = `
 ## Durations
 
-A duration is between 0 and ten years. On the command line, every flag with a DURATION accepts all of these forms, and so does ` + "`config set`" + `. JSON, the settings file and the protocol accept the first two rows. JSON also accepts a number of seconds.
+A duration is between 0 and ten years. On the command line, every flag with a DURATION accepts all of these forms, and so does ` + "`config set`" + `. JSON, the settings file and the protocol accept only the forms in the first two rows of this table. JSON also accepts a number of seconds.
 
 | written | meaning |
 |---|---|
@@ -73,7 +73,7 @@ A duration is between 0 and ten years. On the command line, every flag with a DU
 
 ## Times
 
-On the command line, every flag with a TIME accepts all of these forms, in your time zone. If you leave out the day or the year, the next one is meant. With ` + "`--since`" + ` and ` + "`--until`" + `, the last one is meant, and a duration such as ` + "`2h`" + ` means 2 hours ago. JSON and the protocol accept only RFC 3339.
+On the command line, every flag with a TIME accepts all of these forms, in your time zone. If you leave out the day or the year, the time means its next occurrence. With ` + "`--since`" + ` and ` + "`--until`" + `, the last one is meant, and a duration such as ` + "`2h`" + ` means 2 hours ago. JSON and the protocol accept only RFC 3339.
 
 | written | meaning |
 |---|---|
@@ -85,7 +85,7 @@ On the command line, every flag with a TIME accepts all of these forms, in your 
 | ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, at midnight |
 | ` + "`next friday`, `last friday`" + ` | the nearest one after or before today |
 | ` + "`Nov 30`, `30 November`, `Nov 30 2026`" + ` | a day of a month |
-| ` + "`tonight`, `tonight 23:00`" + ` | this evening at 20:00, or at the given time from noon on |
+| ` + "`tonight`, `tonight 23:00`" + ` | today at 20:00, or today at the given time, which must be noon or later |
 | ` + "`friday 18:00`, `friday at 18:00`, `3am tomorrow`, `noon Nov 30`, `2026-12-24 3pm`, `15:04 2026-12-24`" + ` | a day and a time of day, in either order |
 | ` + "`+2h`, `in 2 hours`, `now + 2 hours`, `4pm + 3 days`, `now + 1 month`, `in a year`" + ` | a length of time after now, or after another time |
 | ` + "`next week`, `next month`, `noon next week`, `last month`" + ` | one week or month after now or another time, or before now |
@@ -95,7 +95,7 @@ An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `
 
 **Time zone.** Your time zone is the value of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a POSIX time zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX time zone has summer time but no rule for it, ` + "`M3.2.0,M11.1.0`" + ` applies, as in the C libraries. Without ` + "`TZ`" + `, the time zone of ` + "`/etc/localtime`" + ` applies. Time zone names also work on machines without zone files. Commands that read or print times reject an unknown time zone. Other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, ignore it. On Windows, the time zone of the machine applies and ` + "`TZ`" + ` has no effect.
 
-**Output.** A printed date and time has the abbreviation of its time zone, which differs between summer and winter. A time of day without a date is in your time zone. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if it is the same for all times in the column. Otherwise it follows each time. JSON output uses UTC.
+**Output.** A printed date and time has the abbreviation of its time zone, which differs between summer and winter. A time of day without a date is in your time zone. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if it is the same for all times in the column. Otherwise, the abbreviation is printed after each time in the column. JSON output uses UTC.
 
 **Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first one is meant.
 
