@@ -489,7 +489,7 @@ func serviceRules() map[reflect.Type]*ruleset {
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
 			opt("state", "remove jobs in these states (default: completed and cancelled)",
 				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "keep at least this many of the newest jobs, counted over all the selected states",
+			opt("keep", "never remove this many of the newest selected jobs, whatever their state",
 				between(0, maxCount)),
 			free("dry_run", "count the jobs without removing them"),
 		}},

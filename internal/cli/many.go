@@ -26,7 +26,7 @@ type many struct {
 func (m *many) add(f *pflag.FlagSet) {
 	f.Var(NonEmpty(&m.file), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
 	f.Var(NonEmpty(&m.lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- once per line of `FILE`; the line replaces {}, {.}, {/} …, or is added as the last argument; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program given after \"--\" for each line of `FILE`, which replaces {} or is added at the end; - is stdin")
 	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 

@@ -65,10 +65,10 @@ func (s *selection) statesUsage() string {
 		return waiting + "; done means completed"
 	}
 	text := ": " + strings.Join(s.states, ", ")
-	if len(s.states) == 1 {
+	switch {
+	case s.states[0] != "waiting" && len(s.states) == 1:
 		text = "; the only value is " + s.states[0]
-	}
-	if s.states[0] == "waiting" {
+	case s.states[0] == "waiting":
 		text += waiting
 	}
 	return text
@@ -81,11 +81,11 @@ func (s *selection) usage() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
 	case s.states == nil:
-		older = "select jobs that ended at least `DURATION` ago, and unfinished jobs that were enqueued that long ago"
+		older = "select jobs that ended (unfinished jobs: were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.states, "dead"):
-		older = "select jobs that ended at least `DURATION` ago, and failed jobs that were enqueued that long ago"
+		older = "select jobs that ended (failed jobs: were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.states, "failed"), slices.Contains(s.states, "waiting"):
-		failed = "select failed jobs; dead jobs match too, but this command refuses them"
+		failed = "select failed jobs (dead jobs too, each of which is reported as refused)"
 	default:
 		hidden = true
 	}

@@ -170,7 +170,7 @@ func CleanupVerb(a *App) *cobra.Command {
 	f := cmd.Flags()
 	given(f, &p.Days, queue.ReadNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
-	f.Int64Var(&p.Keep, "keep", 0, "keep at least the newest `N` jobs, counted over all the selected states")
+	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	// Fails only if the flag does not exist.
