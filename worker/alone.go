@@ -106,7 +106,7 @@ func (l *loop) startAlone(suspects []queue.Job) {
 			l.putOff(suspects[i:], why)
 			break
 		}
-		l.leases.hold(&suspects[i]).waiting = true
+		l.leases.add(&suspects[i]).unsent = true
 	}
 	l.spawnAlone()
 }
@@ -118,7 +118,7 @@ func (l *loop) spawnAlone() {
 		return
 	}
 	for _, h := range l.leases.byAge() {
-		if h.waiting && !h.reading && !h.over && h.job.Suspect {
+		if h.unsent && !h.readingDeps && !h.settling && h.job.Suspect {
 			l.isolation.spawning = true
 			l.spawn(true, false, func(conn *runnerConn, err error) { l.spawnedAlone(h, conn, err) })
 			return
@@ -138,7 +138,7 @@ func (l *loop) crowdedAlone() error {
 		}
 	}
 	for _, h := range l.leases.all {
-		if h.waiting && !h.reading && h.job.Suspect {
+		if h.unsent && !h.readingDeps && h.job.Suspect {
 			n++
 		}
 	}
@@ -156,10 +156,10 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
 		l.isolation.pause = pauseFirst
-		if h.waiting && !h.over {
+		if h.unsent && !h.settling {
 			l.handOver(h, conn)
 		}
-	} else if back := l.leases.notServed(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
+	} else if back := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
 		l.slowDown(err.Error())
 		l.isolation.after = l.paused.Add(l.isolation.pause)
 		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
@@ -172,11 +172,11 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 // handOver sends a job to the runner that was started for it. If jobs may not start now, it returns
 // the job to the queue. The caller holds mu.
 func (l *loop) handOver(h *leaseState, conn *runnerConn) {
-	if !l.mayStart() || len(h.asks) > 0 || h.end != nil {
+	if !l.mayStart() || len(h.pendingChanges) > 0 || h.requestedEnd != nil {
 		l.giveBack(h)
 		return
 	}
-	h.sentTo(conn)
+	h.assignTo(conn)
 	conn.Send(l.startFrames(nil, &h.job)...)
 }
 
@@ -287,8 +287,8 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 		return
 	}
 	for i := range jobs {
-		h := l.leases.hold(&jobs[i])
-		h.waiting = true
+		h := l.leases.add(&jobs[i])
+		h.unsent = true
 		if o.conn != nil {
 			l.handOver(h, o.conn)
 		}
@@ -307,10 +307,10 @@ func (l *loop) spawnedFor(o *owner, conn *runnerConn, err error) {
 	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
 		o.conn, conn.owner = conn, o
-		for _, h := range l.leases.waiting(of) {
+		for _, h := range l.leases.awaitingRunner(of) {
 			l.handOver(h, conn)
 		}
-	} else if back := l.leases.notServed(of); len(back) > 0 {
+	} else if back := l.leases.closeAwaitingRunner(of); len(back) > 0 {
 		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)
 		l.putOff(back, err)
 	}

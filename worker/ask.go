@@ -39,7 +39,7 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !h.returned {
+	if !h.requeued {
 		err = ErrOtherwise
 	}
 	return true, err
@@ -56,12 +56,12 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.over { // its end may already be visible in the store
+	if h.settling { // its end may already be visible in the store
 		p.mu.Unlock()
 		_, err := p.waitFor(ctx, h, nil)
 		return err != nil, err
 	}
-	if h.running || h.begun {
+	if h.running || h.mayHaveStarted {
 		p.mu.Unlock()
 		return true, ErrRuns
 	}
@@ -72,8 +72,8 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 // askFor requests the return of a lease that has not started, and waits for it. The caller holds
 // mu; askFor unlocks it.
 func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
-	h.asks = append(h.asks, a)
-	if len(h.asks) == 1 { // otherwise a Drop was sent already
+	h.pendingChanges = append(h.pendingChanges, a)
+	if len(h.pendingChanges) == 1 { // otherwise a Drop was sent already
 		p.drop(h)
 	}
 	p.mu.Unlock()
@@ -81,7 +81,7 @@ func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (ans
 	if !answered && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		h.asks = slices.DeleteFunc(h.asks, func(o *pendingChange) bool { return o == a })
+		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(o *pendingChange) bool { return o == a })
 	}
 	return answered, err
 }
@@ -91,14 +91,14 @@ func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (ans
 func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
-	if h == nil || h.running || h.begun {
+	if h == nil || h.running || h.mayHaveStarted {
 		p.mu.Unlock()
 		if h == nil {
 			return false, nil
 		}
 		return true, ErrRuns
 	}
-	_, err := p.askFor(ctx, h, &pendingChange{release: true, answer: make(chan error, 1)})
+	_, err := p.askFor(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
 	return true, err
 }
 
@@ -128,17 +128,17 @@ func later(err error, what string) error {
 func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.end == nil || how == queue.Killed {
-		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
+	if h.requestedEnd == nil || how == queue.Killed {
+		h.requestedEnd, h.grace, h.endedBy, h.endVerb = &how, h.job.KillAfter, by, verb
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
 	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" {
 		h.grace = min(h.grace, p.grace)
 	}
 	switch {
-	case h.conn == nil && !h.waiting: // askAgain sends the request when the runner is connected
-	case h.running || h.begun:
-		h.conn.Send(&wire.Kill{Lease: h.lease(), Cause: int64(how), Grace: h.grace})
+	case h.conn == nil && !h.unsent: // askAgain sends the request when the runner is connected
+	case h.running || h.mayHaveStarted:
+		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(how), Grace: h.grace})
 	default:
 		p.drop(h)
 	}
@@ -151,7 +151,7 @@ func (p *Pool) drop(h *leaseState) {
 		p.ring() // Run returns jobs that wait for a runner
 		return
 	}
-	h.conn.Send(&wire.Drop{Lease: h.lease()})
+	h.conn.Send(&wire.Drop{Lease: h.wireLease()})
 }
 
 // Signal sends a signal to all processes of a running job. It reports whether the job runs. An
@@ -163,7 +163,7 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 	}
 	p.mu.Lock()
 	if h.conn != nil {
-		h.conn.Send(&wire.Signal{Lease: h.lease(), Number: int64(number)})
+		h.conn.Send(&wire.Signal{Lease: h.wireLease(), Number: int64(number)})
 	}
 	p.mu.Unlock()
 	return true, later(p.answers(ctx, h), "the signal will be sent when the runner answers")
@@ -175,8 +175,8 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
-	if h != nil && !h.running && !h.waiting && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.lease()}) // makes the runner report the start immediately
+	if h != nil && !h.running && !h.unsent && h.conn != nil {
+		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // makes the runner report the start immediately
 		p.mu.Unlock()
 		select {
 		case <-h.started:
@@ -201,15 +201,15 @@ const startedWithin = 100 * time.Millisecond
 func (p *Pool) Watch(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leases.watched[seq]++
+	p.leases.watchers[seq]++
 	if h := p.leases.bySeq[seq]; h != nil && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.lease()})
+		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
 	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.leases.watched[seq]--; p.leases.watched[seq] <= 0 {
-			delete(p.leases.watched, seq)
+		if p.leases.watchers[seq]--; p.leases.watchers[seq] <= 0 {
+			delete(p.leases.watchers, seq)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 		until = nil
 	}
 	defer cancel()
-	chunk, err = conn.Read(within, h.lease(), cursor, until)
+	chunk, err = conn.Read(within, h.wireLease(), cursor, until)
 	switch {
 	case errors.Is(err, runner.ErrGone):
 		return nil, false, nil // Connected announces the next connection; the store has the job's state

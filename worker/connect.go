@@ -85,10 +85,10 @@ func (l *loop) takeOver() error {
 	l.mu.Lock()
 	for i := range left.Leased {
 		j := &left.Leased[i]
-		h := l.leases.hold(j)
+		h := l.leases.add(j)
 		if j.State == queue.Processing {
-			h.runs()
-			h.worker, h.pid, h.at = j.WorkerID, j.PID, j.StartedAt
+			h.markRunning()
+			h.workerID, h.pid, h.startedAt = j.WorkerID, j.PID, j.StartedAt
 		}
 	}
 	l.mu.Unlock()
@@ -233,7 +233,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		case h.conn != nil:
 			continue // another runner holds it
 		}
-		h.sentTo(conn)
+		h.assignTo(conn)
 		if a.PID != 0 {
 			l.running(h, a)
 		}
@@ -242,8 +242,8 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	}
 	for _, lease := range c.Reply.Ended {
 		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
-			h.sentTo(conn)
-			h.runs()
+			h.assignTo(conn)
+			h.markRunning()
 		}
 	}
 	l.runners.add(conn)
@@ -259,13 +259,13 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 // askAgain sends requests for a lease again that may have been lost with an earlier connection. The
 // caller holds mu.
 func (l *loop) askAgain(h *leaseState) {
-	if l.leases.watched[h.job.Seq] > 0 {
-		h.conn.Send(&wire.Watch{Lease: h.lease()})
+	if l.leases.watchers[h.job.Seq] > 0 {
+		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
 	}
 	switch {
-	case h.end != nil && h.running:
-		h.conn.Send(&wire.Kill{Lease: h.lease(), Cause: int64(*h.end), Grace: h.grace})
-	case h.end != nil, len(h.asks) > 0:
+	case h.requestedEnd != nil && h.running:
+		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(*h.requestedEnd), Grace: h.grace})
+	case h.requestedEnd != nil, len(h.pendingChanges) > 0:
 		l.drop(h)
 	}
 }
@@ -274,13 +274,13 @@ func (l *loop) askAgain(h *leaseState) {
 // mu.
 func (l *loop) running(h *leaseState, a wire.Attempt) {
 	known := h.running
-	h.runs()
-	h.pid, h.at, h.worker = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)
+	h.markRunning()
+	h.pid, h.startedAt, h.workerID = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)
 	if !known {
 		if l.draining {
-			l.leases.wake()
+			l.leases.notifyChange()
 		}
-		l.session.pending.Started = append(l.session.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.at, Worker: h.worker, PID: h.pid})
+		l.session.pending.Started = append(l.session.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.startedAt, Worker: h.workerID, PID: h.pid})
 	}
 }
 
@@ -315,7 +315,7 @@ func (l *loop) runnerGone(conn *runnerConn) {
 	needed := false
 	for _, h := range l.leases.all {
 		if h.conn == conn {
-			h.conn, h.heard, needed = nil, conn.lived, needed || !h.over
+			h.conn, h.lastMessageAt, needed = nil, conn.lived, needed || !h.settling
 		}
 	}
 	over := conn.dismissed && !needed // it ended because of a Shutdown

@@ -30,8 +30,8 @@ const (
 // lease is held during the read and counts as claimed.
 func (l *loop) readDeps(j queue.Job) {
 	l.mu.Lock()
-	h := l.leases.hold(&j)
-	h.waiting, h.reading = true, true
+	h := l.leases.add(&j)
+	h.unsent, h.readingDeps = true, true
 	l.mu.Unlock()
 	l.Go(func() {
 		l.reads <- struct{}{}
@@ -44,18 +44,18 @@ func (l *loop) readDeps(j queue.Job) {
 		}
 		l.tell(func() error {
 			l.mu.Lock()
-			if h.over || h.dropSent || len(h.asks) > 0 { // the job is being returned to the queue
+			if h.settling || h.dropSent || len(h.pendingChanges) > 0 { // the job is being returned to the queue
 				l.mu.Unlock()
 				return nil
 			}
 			if err == nil {
-				l.leases.forget(j.Lease()) // startAll adds the lease again
+				l.leases.remove(j.Lease()) // startAll adds the lease again
 				l.mu.Unlock()
 				l.startAll([]queue.Job{j}, false)
 				return nil
 			}
 			defer l.mu.Unlock()
-			h.over = true
+			h.settling = true
 			l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "could not read the results of a job's dependencies; trying again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
 			l.putOff([]queue.Job{j}, err)
 			return nil

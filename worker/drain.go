@@ -25,7 +25,7 @@ func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
 	p.draining = on
 	p.takeBackForDrain()
-	p.leases.wake()
+	p.leases.notifyChange()
 	p.mu.Unlock()
 	p.ring()
 }
@@ -64,16 +64,16 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 	defer tick.Stop()
 	for {
 		p.mu.Lock()
-		list, ended := p.leases.startable(), p.leases.ended
-		over := len(list) == 0 || !p.draining
+		list, changed := p.leases.startable(), p.leases.changed
+		done := len(list) == 0 || !p.draining
 		p.mu.Unlock()
-		if over {
+		if done {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ended:
+		case <-changed:
 		case <-tick.C:
 			silence := p.answerAll(ctx, list)
 			if ctx.Err() == nil && !time.Now().Before(deadline) {
@@ -102,7 +102,7 @@ func (p *Pool) answerAll(ctx context.Context, list []*leaseState) error {
 	p.mu.Lock()
 	of := map[place]*leaseState{}
 	for _, h := range list {
-		if at := (place{h.conn, h.dir}); of[at] == nil && !h.waiting {
+		if at := (place{h.conn, h.dir}); of[at] == nil && !h.unsent {
 			of[at] = h
 		}
 	}
@@ -125,13 +125,13 @@ func (p *Pool) answerAll(ctx context.Context, list []*leaseState) error {
 func (p *Pool) Quiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		over, ended := len(p.leases.all) == 0 || !p.draining, p.leases.ended
+		done, changed := len(p.leases.all) == 0 || !p.draining, p.leases.changed
 		p.mu.Unlock()
-		if over {
+		if done {
 			return nil
 		}
 		select {
-		case <-ended:
+		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

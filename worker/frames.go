@@ -36,7 +36,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		NoNewPrivileges: j.NoNewPrivileges,
 	})
 	j.Deps = nil // no longer needed, and may be large
-	if p.leases.watched[j.Seq] > 0 {
+	if p.leases.watchers[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}
 	return frames

@@ -26,7 +26,7 @@ type telling struct {
 // heard stores progress that a runner has sent for an attempt. Empty progress is ignored.
 func (t *telling) heard(h *leaseState, p wire.Progress) {
 	told := progressOf(p)
-	if told == nil || h.over {
+	if told == nil || h.settling {
 		return
 	}
 	h.progress = told
@@ -39,7 +39,7 @@ func (t *telling) heard(h *leaseState, p wire.Progress) {
 // due returns when the next progress may be recorded; the zero time if none is waiting.
 func (t *telling) due() (next time.Time) {
 	for _, h := range t.news {
-		if at := h.told.Add(progressEvery); next.IsZero() || at.Before(next) {
+		if at := h.progressRecordedAt.Add(progressEvery); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
@@ -56,14 +56,14 @@ func (t *telling) take(now time.Time, to *store.Report) {
 	}
 	for lease, h := range t.news {
 		switch {
-		case h.over:
+		case h.settling:
 			delete(t.news, lease) // its result contains the progress
-		case h.running && !now.Before(h.told.Add(progressEvery)):
+		case h.running && !now.Before(h.progressRecordedAt.Add(progressEvery)):
 			to.Progress = append(to.Progress, store.Progress{Lease: lease, Progress: *h.progress})
 			delete(t.news, lease)
-			h.told = now
+			h.progressRecordedAt = now
 		case !h.running:
-			h.told = now // wait until its start is known
+			h.progressRecordedAt = now // wait until its start is known
 		}
 	}
 	t.last = now

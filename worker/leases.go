@@ -13,86 +13,88 @@ import (
 // leases holds the leases of this service. Callers of its methods, and of methods of leaseState,
 // hold the pool's mu.
 type leases struct {
-	all     map[queue.Lease]*leaseState
-	held    int64                 // number of leases ever added
-	bySeq   map[int64]*leaseState // the same leases by job number
-	watched map[int64]int         // watchers by job number; results of these jobs are sent immediately
-	ended   chan struct{}         // closed and replaced when a lease ends
+	all        map[queue.Lease]*leaseState
+	claimCount int64                 // number of leases ever added
+	bySeq      map[int64]*leaseState // the same leases by job number
+	watchers   map[int64]int         // watchers by job number; results of these jobs are sent immediately
+	changed    chan struct{}         // closed and replaced by notifyChange
 }
 
 // leaseState is one lease of this service. A lease passes through these steps; some may be skipped:
 //
-//  1. waiting: the job waits for a separate runner or, with reading, for its dependencies' results.
+//  1. unsent: the job waits for a separate runner or, with readingDeps, for its dependencies'
+//     results.
 //  2. conn is set: the job was sent to a runner, which may or may not start it. A Drop takes it back.
-//  3. begun: the runner has recorded the attempt and may have started it.
+//  3. mayHaveStarted: the runner has recorded the attempt and may have started it.
 //  4. running: the attempt is known to have started.
-//  5. over: the result, or the job's return to the queue, is in session.pending.
+//  5. settling: the result, or the job's return to the queue, is in session.pending.
 //  6. done is closed: the store has recorded that, and the lease is gone.
 //
 // If the connection of the runner ends, conn is nil until the pool has reconnected to the runner or
 // recovered it.
 type leaseState struct {
-	job      queue.Job
-	number   int64       // position of the lease in the order of claims
-	conn     *runnerConn // the runner's connection; nil while not connected or not known
-	dir      string      // directory of the runner; "" if not known
-	waiting  bool        // waits for a separate runner or for reading; not sent to any runner
-	reading  bool        // waits for the results of its dependencies
-	sent     time.Time   // when the job was sent to the runner, or claimed
-	dropSent bool        // a Drop was sent and not answered yet
-	recalled bool        // the Drop is part of a recall, so it returns the job unchanged
-	heard    time.Time   // last message of the runner, while it is disconnected
-	running  bool        // the attempt is known to have started
-	// begun is set if a Drop came too late: the runner has recorded the attempt and may have
+	job           queue.Job
+	claimNumber   int64       // position of the lease in the order of claims
+	conn          *runnerConn // the runner's connection; nil while not connected or not known
+	dir           string      // directory of the runner; "" if not known
+	unsent        bool        // waits for a separate runner or for readingDeps
+	readingDeps   bool        // waits for the results of its dependencies
+	sentAt        time.Time   // when the job was sent to the runner, or claimed
+	dropSent      bool        // a Drop was sent and not answered yet
+	recalled      bool        // the Drop is part of a recall, so it returns the job unchanged
+	lastMessageAt time.Time   // last message of the runner, while it is disconnected
+	running       bool        // the attempt is known to have started
+	// mayHaveStarted is set if a Drop came too late: the runner has recorded the attempt, and perhaps
 	// started it.
-	begun    bool
-	launched bool // the runner's files name the process or hold the result
-	worker   string
-	pid      int
-	at       queue.Millis
+	mayHaveStarted bool
+	hasProcess     bool // the runner's files name the process or hold the result
+	workerID       string
+	pid            int
+	startedAt      queue.Millis
 	// progress is the last reported progress; nil if none was reported.
 	progress *queue.Progress
-	// told is when progress was last recorded, or skipped because the attempt was not known to run.
-	told   time.Time
-	end    *queue.End // how the service ends the attempt; nil if it does not
-	grace  time.Duration
-	by     *int   // uid of the user who ended the attempt; nil if no user did
-	verb   string // action with which it was ended, such as "cancel"
-	paused bool   // the store has recorded the job as paused
-	woken  bool   // resumed although all jobs are paused
-	// pausing is closed when the caller that pauses or resumes the job has finished; nil if no
+	// progressRecordedAt is when progress was last recorded, or skipped because the attempt was not
+	// known to run.
+	progressRecordedAt time.Time
+	requestedEnd       *queue.End // how the service ends the attempt; nil if it does not
+	grace              time.Duration
+	endedBy            *int   // uid of the user who ended the attempt; nil if no user did
+	endVerb            string // action with which it was ended, such as "cancel"
+	paused             bool   // the store has recorded the job as paused
+	exemptFromPauseAll bool   // resumed although all jobs are paused
+	// pauseDone is closed when the caller that pauses or resumes the job has finished; nil if no
 	// caller does.
-	pausing  chan struct{}
-	over     bool             // the end or return of the lease is in session.pending
-	returned bool             // the job was returned unchanged, or its attempt was stopped
-	asks     []*pendingChange // changes that callers wait for while the job has not started, oldest first
-	carried  *pendingChange   // the change that is in session.pending
-	started  chan struct{}    // closed when the attempt is known to have started
-	done     chan struct{}    // closed when the lease has ended and that is recorded
+	pauseDone      chan struct{}
+	settling       bool             // the end or return of the lease is in session.pending
+	requeued       bool             // the job was returned unchanged, or its attempt was stopped
+	pendingChanges []*pendingChange // changes that callers wait for while the job has not started, oldest first
+	reportedChange *pendingChange   // the change that is in session.pending
+	started        chan struct{}    // closed when the attempt is known to have started
+	done           chan struct{}    // closed when the lease has ended and that is recorded
 }
 
 // pendingChange is a change of a leased job that a caller waits for.
 type pendingChange struct {
 	store.Change
-	release bool       // only return the lease; change nothing
-	answer  chan error // has a buffer of one
+	releaseOnly bool       // only return the lease; change nothing
+	answer      chan error // has a buffer of one
 }
 
 func newLeases() leases {
-	return leases{all: map[queue.Lease]*leaseState{}, bySeq: map[int64]*leaseState{}, watched: map[int64]int{}, ended: make(chan struct{})}
+	return leases{all: map[queue.Lease]*leaseState{}, bySeq: map[int64]*leaseState{}, watchers: map[int64]int{}, changed: make(chan struct{})}
 }
 
-// hold adds the lease of a claimed job.
-func (s *leases) hold(j *queue.Job) *leaseState {
+// add adds the lease of a claimed job.
+func (s *leases) add(j *queue.Job) *leaseState {
 	now := time.Now()
-	s.held++
-	h := &leaseState{job: *j, number: s.held, paused: j.PausedAt != 0, sent: now, heard: now, started: make(chan struct{}), done: make(chan struct{})}
+	s.claimCount++
+	h := &leaseState{job: *j, claimNumber: s.claimCount, paused: j.PausedAt != 0, sentAt: now, lastMessageAt: now, started: make(chan struct{}), done: make(chan struct{})}
 	s.all[j.Lease()], s.bySeq[j.Seq] = h, h
 	return h
 }
 
-// forget removes a lease that has ended and wakes all callers that wait for it.
-func (s *leases) forget(lease queue.Lease) {
+// remove removes a lease that has ended and wakes all callers that wait for it.
+func (s *leases) remove(lease queue.Lease) {
 	h := s.all[lease]
 	if h == nil {
 		return
@@ -102,19 +104,19 @@ func (s *leases) forget(lease queue.Lease) {
 		delete(s.bySeq, lease.Seq)
 	}
 	close(h.done)
-	s.wake()
+	s.notifyChange()
 }
 
-// wake wakes the callers that wait for leases to end.
-func (s *leases) wake() {
-	close(s.ended)
-	s.ended = make(chan struct{})
+// notifyChange wakes the callers that wait for a change of the leases, such as the end of one.
+func (s *leases) notifyChange() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
-// open returns how many leases remain after the pending events are recorded.
-func (s *leases) open() (n int) {
+// countOpen returns how many leases remain after the pending events are recorded.
+func (s *leases) countOpen() (n int) {
 	for _, h := range s.all {
-		if !h.over {
+		if !h.settling {
 			n++
 		}
 	}
@@ -125,11 +127,11 @@ func (s *leases) open() (n int) {
 // the jobs that are not known to have started or ended.
 func (s *leases) startable() (list []*leaseState) {
 	for _, h := range s.all {
-		if !h.running && !h.launched && !h.over {
+		if !h.running && !h.hasProcess && !h.settling {
 			list = append(list, h)
 		}
 	}
-	slices.SortFunc(list, func(a, b *leaseState) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(list, func(a, b *leaseState) int { return cmp.Compare(a.claimNumber, b.claimNumber) })
 	return list
 }
 
@@ -141,13 +143,13 @@ func (s *leases) byAge() []*leaseState {
 		list = append(list, h)
 	}
 	slices.SortFunc(list, func(a, b *leaseState) int {
-		return cmp.Or(a.sent.Compare(b.sent), cmp.Compare(a.job.Seq, b.job.Seq))
+		return cmp.Or(a.sentAt.Compare(b.sentAt), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
 	return list
 }
 
-// busy reports whether a runner holds any lease.
-func (s *leases) busy(conn *runnerConn) bool {
+// anyHeldBy reports whether a runner holds any lease.
+func (s *leases) anyHeldBy(conn *runnerConn) bool {
 	for _, h := range s.all {
 		if h.conn == conn {
 			return true
@@ -156,79 +158,80 @@ func (s *leases) busy(conn *runnerConn) bool {
 	return false
 }
 
-// orphans returns the leases that a dead runner may hold, and those of them that are known to have
+// orphansOf returns the leases that a dead runner may hold, and those of them that are known to have
 // been sent to it. Leases in list alone may belong to a living runner, which may run their
 // processes.
-func (s *leases) orphans(dir string) (list, sent []wire.Attempt) {
+func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
 	for _, h := range s.all {
-		known := h.orphan(dir)
-		if !known && !h.orphan("") {
+		isKnown := h.isOrphanOf(dir)
+		if !isKnown && !h.isOrphanOf("") {
 			continue
 		}
-		a := wire.Attempt{Lease: h.lease(), PID: int64(h.pid), StartedAt: int64(h.at)}
+		a := wire.Attempt{Lease: h.wireLease(), PID: int64(h.pid), StartedAt: int64(h.startedAt)}
 		list = append(list, a)
-		if known {
-			sent = append(sent, a)
+		if isKnown {
+			known = append(known, a)
 		}
 	}
-	return list, sent
+	return list, known
 }
 
-// unsettled reports whether a disconnected runner with one of these directories may hold a lease.
-func (s *leases) unsettled(dirs []string) bool {
+// anyOrphanIn reports whether a disconnected runner with one of these directories may hold a lease.
+func (s *leases) anyOrphanIn(dirs []string) bool {
 	for _, h := range s.all {
-		if h.conn == nil && !h.waiting && (h.dir == "" || slices.Contains(dirs, h.dir)) {
+		if h.conn == nil && !h.unsent && (h.dir == "" || slices.Contains(dirs, h.dir)) {
 			return true
 		}
 	}
 	return false
 }
 
-// waiting returns the leases of jobs that wait for a separate runner and are not being returned to
-// the queue.
-func (s *leases) waiting(of func(*queue.Job) bool) (list []*leaseState) {
+// awaitingRunner returns the selected leases whose jobs wait for a separate runner and are not being
+// returned to the queue.
+func (s *leases) awaitingRunner(selects func(*queue.Job) bool) (list []*leaseState) {
 	for _, h := range s.all {
-		if h.waiting && !h.reading && !h.over && of(&h.job) {
+		if h.unsent && !h.readingDeps && !h.settling && selects(&h.job) {
 			list = append(list, h)
 		}
 	}
 	return list
 }
 
-// notServed ends the waiting leases whose runner could not be started, and returns their jobs.
-func (s *leases) notServed(of func(*queue.Job) bool) (jobs []queue.Job) {
-	for _, h := range s.waiting(of) {
-		h.over = true
+// closeAwaitingRunner ends the selected leases whose separate runner could not be started, and
+// returns their jobs.
+func (s *leases) closeAwaitingRunner(selects func(*queue.Job) bool) (jobs []queue.Job) {
+	for _, h := range s.awaitingRunner(selects) {
+		h.settling = true
 		jobs = append(jobs, h.job)
 	}
 	return jobs
 }
 
-func (h *leaseState) lease() wire.Lease { return wire.Lease(h.job.Lease()) }
+func (h *leaseState) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 
-// orphan reports whether the lease is open and belongs to the disconnected runner with directory
-// dir. With dir "", it reports whether the runner of the lease is unknown.
-func (h *leaseState) orphan(dir string) bool {
-	return h.conn == nil && !h.over && !h.waiting && h.dir == dir
+// isOrphanOf reports whether the lease is open and belongs to the disconnected runner with
+// directory dir. With dir "", it reports whether the runner of the lease is unknown.
+func (h *leaseState) isOrphanOf(dir string) bool {
+	return h.conn == nil && !h.settling && !h.unsent && h.dir == dir
 }
 
-// sentTo assigns the lease to a connection. Pending requests (end, asks) are kept.
-func (h *leaseState) sentTo(conn *runnerConn) {
-	h.conn, h.dir, h.sent = conn, conn.Dir, time.Now()
-	h.dropSent, h.recalled, h.waiting = false, false, false
+// assignTo assigns the lease to a connection. It keeps requestedEnd and pendingChanges.
+func (h *leaseState) assignTo(conn *runnerConn) {
+	h.conn, h.dir, h.sentAt = conn, conn.Dir, time.Now()
+	h.dropSent, h.recalled, h.unsent = false, false, false
 }
 
-// runs records that the attempt has started.
-func (h *leaseState) runs() {
+// markRunning records that the attempt has started.
+func (h *leaseState) markRunning() {
 	if !h.running {
 		h.running = true
 		close(h.started)
 	}
 }
 
-// blame records in the settlement which user ended the attempt.
-func (h *leaseState) blame(s *store.Settlement) {
-	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
-		s.By, s.Verb = h.by, h.verb
+// recordEndedBy records in the settlement which user ended the attempt.
+func (h *leaseState) recordEndedBy(s *store.Settlement) {
+	if reason := s.Decision.Reason; h.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+		s.By, s.Verb = h.endedBy, h.endVerb
 	}
 }

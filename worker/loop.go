@@ -164,11 +164,11 @@ func (l *loop) nextTimer() time.Duration {
 	now := time.Now()
 	for _, h := range l.leases.all {
 		switch {
-		case h.running || h.over || h.waiting || h.begun && !l.looksAgain(h):
-		case h.conn != nil && !h.dropSent && !h.begun:
-			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
+		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.looksAgain(h):
+		case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
+			wait = min(wait, h.sentAt.Add(staleAfter).Sub(now))
 		default:
-			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
+			wait = min(wait, max(h.sentAt.Add(startBy+startSpare).Sub(now), time.Second))
 		}
 	}
 	// When a contact has been unreachable for againWithin, needsRunner starts another runner.
@@ -202,18 +202,18 @@ func (l *loop) dropStale() {
 	stale, late := map[*runnerConn]bool{}, map[place][]*leaseState{}
 	l.mu.Lock()
 	for _, h := range l.leases.all {
-		switch since := time.Since(h.sent); {
-		case h.over || h.running:
-		case h.waiting && (h.dropSent || len(h.asks) > 0):
+		switch since := time.Since(h.sentAt); {
+		case h.settling || h.running:
+		case h.unsent && (h.dropSent || len(h.pendingChanges) > 0):
 			l.giveBack(h)
-		case h.waiting:
+		case h.unsent:
 		case h.conn == nil:
-			if (!h.begun || l.looksAgain(h)) && since >= startBy+startSpare {
+			if (!h.mayHaveStarted || l.looksAgain(h)) && since >= startBy+startSpare {
 				late[place{dir: h.dir}] = append(late[place{dir: h.dir}], h)
 			}
-		case !h.dropSent && !h.begun && since >= staleAfter:
+		case !h.dropSent && !h.mayHaveStarted && since >= staleAfter:
 			stale[h.conn] = true
-		case (h.dropSent && !h.begun && h.conn.silent || l.looksAgain(h)) && since >= startBy+startSpare:
+		case (h.dropSent && !h.mayHaveStarted && h.conn.silent || l.looksAgain(h)) && since >= startBy+startSpare:
 			late[place{h.conn, h.dir}] = append(late[place{h.conn, h.dir}], h)
 		}
 	}
@@ -230,7 +230,7 @@ func (l *loop) dropStale() {
 // begun. For such a job, the pool reads the runner's files repeatedly until they name the process.
 // The caller holds mu.
 func (l *loop) looksAgain(h *leaseState) bool {
-	return l.draining && h.begun && !h.launched && (h.conn == nil || h.conn.silent)
+	return l.draining && h.mayHaveStarted && !h.hasProcess && (h.conn == nil || h.conn.silent)
 }
 
 // dropWaiting recalls all jobs that wait in a runner. If it is the current runner, its jobs run for
@@ -338,16 +338,16 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 		l.ring() // stored or given up before; the next flush acknowledges it
 		return
 	}
-	if h.over {
+	if h.settling {
 		return // received before, through another connection
 	}
-	h.over = true
-	if r.Cause == int64(queue.Stopped) && h.end != nil {
-		r.Cause = int64(*h.end) // cancelled after the service had asked the runner to stop it
+	h.settling = true
+	if r.Cause == int64(queue.Stopped) && h.requestedEnd != nil {
+		r.Cause = int64(*h.requestedEnd) // cancelled after the service had asked the runner to stop it
 	}
-	h.returned = r.Cause == int64(queue.Stopped)
+	h.requeued = r.Cause == int64(queue.Stopped)
 	s := l.settlement(h, r, from.Dir)
-	h.blame(&s)
+	h.recordEndedBy(&s)
 	// The settlement includes the start.
 	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease })
 	l.learn(h, r)
@@ -358,34 +358,34 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 // pending requests to end one that has. The caller holds mu.
 func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 	h := l.leases.all[queue.Lease(f.Lease)]
-	if h == nil || h.over || h.conn != from {
+	if h == nil || h.settling || h.conn != from {
 		return
 	}
-	h.dropSent, h.recalled, h.sent = false, false, time.Now()
+	h.dropSent, h.recalled, h.sentAt = false, false, time.Now()
 	if f.Dropped {
 		l.giveBack(h)
 		return
 	}
-	h.begun = true // its Started or Result will follow
-	l.leases.wake()
-	if h.end != nil {
-		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
+	h.mayHaveStarted = true // its Started or Result will follow
+	l.leases.notifyChange()
+	if h.requestedEnd != nil {
+		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.requestedEnd), Grace: h.grace})
 	}
-	for _, a := range h.asks {
+	for _, a := range h.pendingChanges {
 		a.answer <- ErrRuns
 	}
-	h.asks = nil
+	h.pendingChanges = nil
 }
 
 // giveBack returns a lease whose job has not started to the queue. If callers wait to change the
 // job, the first of their changes is stored in the same commit. The caller holds mu.
 func (l *loop) giveBack(h *leaseState) {
-	h.over = true
-	if at := slices.IndexFunc(h.asks, func(a *pendingChange) bool { return !a.release }); at >= 0 {
-		h.carried = h.asks[at]
-		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.carried.Change})
+	h.settling = true
+	if at := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly }); at >= 0 {
+		h.reportedChange = h.pendingChanges[at]
+		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {
-		h.returned = true
+		h.requeued = true
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
 	}
 	l.ring()

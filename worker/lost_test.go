@@ -17,7 +17,7 @@ func TestLostAttemptsAreTheirOwn(t *testing.T) {
 	if perhaps.StartedAt != perhaps.EndedAt || perhaps.EndedAt < 2000 || perhaps.Worker != "" || perhaps.PID != 0 {
 		t.Errorf("one that may have begun: %+v", perhaps)
 	}
-	h.running, h.worker, h.pid, h.at = true, "new", 88, 3000
+	h.running, h.workerID, h.pid, h.startedAt = true, "new", 88, 3000
 	begun := p.lost(h, nil, queue.Lost, "").Attempt
 	if begun.StartedAt != 3000 || begun.Worker != "new" || begun.PID != 88 {
 		t.Errorf("one that began: %+v", begun)

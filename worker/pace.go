@@ -40,7 +40,7 @@ func (l *loop) capacity() int {
 	if failpoint.On("ahead") {
 		block = maxBlock
 	}
-	return max(0, workers+block-l.leases.open())
+	return max(0, workers+block-l.leases.countOpen())
 }
 
 // taken returns how many workers are occupied by processes that survive SIGKILL. The caller holds

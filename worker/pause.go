@@ -41,7 +41,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	}
 	defer leave()
 	p.mu.Lock()
-	ends, byAll := h.end != nil, !on && !h.paused && p.standsStill(h)
+	ends, byAll := h.requestedEnd != nil, !on && !h.paused && p.standsStill(h)
 	p.mu.Unlock()
 	switch {
 	case ends && on:
@@ -74,7 +74,7 @@ func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 	h := p.leases.bySeq[seq]
 	still := h != nil && p.standsStill(h)
 	if still {
-		h.woken = true
+		h.exemptFromPauseAll = true
 	}
 	p.mu.Unlock()
 	if !still {
@@ -96,8 +96,8 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 		p.recall(func(*leaseState) bool { return true })
 	}
 	for _, h := range p.leases.byAge() {
-		h.woken = false
-		if h.conn != nil && h.end == nil && !h.paused {
+		h.exemptFromPauseAll = false
+		if h.conn != nil && h.requestedEnd == nil && !h.paused {
 			list = append(list, h)
 		}
 	}
@@ -112,8 +112,8 @@ func (p *Pool) Withdraw(name string) (begun []int64, left int) {
 	defer p.mu.Unlock()
 	for _, h := range p.leases.byAge() {
 		switch {
-		case h.job.Queue != name || h.over:
-		case h.running || h.begun:
+		case h.job.Queue != name || h.settling:
+		case h.running || h.mayHaveStarted:
 			begun = append(begun, h.job.Seq)
 		default:
 			left++
@@ -139,7 +139,7 @@ func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range list {
-		if h.running && !h.over {
+		if h.running && !h.settling {
 			ids = append(ids, h.job.ID)
 		}
 	}
@@ -155,22 +155,22 @@ func (p *Pool) Frozen() bool {
 
 // standsStill reports whether the job of a lease is paused, individually or with all jobs. The
 // caller holds mu.
-func (p *Pool) standsStill(h *leaseState) bool { return h.paused || p.frozen && !h.woken }
+func (p *Pool) standsStill(h *leaseState) bool { return h.paused || p.frozen && !h.exemptFromPauseAll }
 
 // enterPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
 // the runner the same as the order of records in the store.
 func (p *Pool) enterPause(ctx context.Context, h *leaseState) (leave func(), err error) {
 	for {
 		p.mu.Lock()
-		other := h.pausing
+		other := h.pauseDone
 		if other == nil {
 			own := make(chan struct{})
-			h.pausing = own
+			h.pauseDone = own
 			p.mu.Unlock()
 			return func() {
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				h.pausing = nil
+				h.pauseDone = nil
 				close(own)
 			}, nil
 		}
@@ -198,7 +198,7 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 			return later(p.answers(ctx, h), what)
 		}
 		within, cancel := context.WithTimeout(ctx, pausedWithin)
-		left, err := conn.Pause(within, h.lease(), still)
+		left, err := conn.Pause(within, h.wireLease(), still)
 		cancel()
 		p.mu.Lock()
 		changed := p.standsStill(h) != still // another call may have sent its frame before this one
@@ -226,13 +226,13 @@ var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it can
 
 // pauseAgain sends a lease's pause state to a runner that has just connected. The caller holds mu.
 func (p *Pool) pauseAgain(h *leaseState) {
-	if h.end == nil {
-		h.conn.Send(&wire.Pause{Lease: h.lease(), On: p.standsStill(h)})
+	if h.requestedEnd == nil {
+		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.standsStill(h)})
 	}
 }
 
 // heldBack reports whether a job that returns to the queue is held. It is if a user has paused the
 // job and has not requeued it. Jobs of a paused queue need no hold.
 func (p *Pool) heldBack(h *leaseState) bool {
-	return h.paused && h.verb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
+	return h.paused && h.endVerb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
 }

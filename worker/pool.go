@@ -187,7 +187,7 @@ func (p *Pool) Scale(n int) {
 
 // takeBack recalls all jobs that wait in the current runner or for a runner. The caller holds mu.
 func (p *Pool) takeBack() {
-	p.recall(func(h *leaseState) bool { return h.waiting || h.conn.current })
+	p.recall(func(h *leaseState) bool { return h.unsent || h.conn.current })
 }
 
 // Paused returns why the pool claims fewer jobs than usual, with the error of the last job whose
@@ -206,23 +206,23 @@ func (p *Pool) Paused() string {
 // and waits for that. by is the uid of the user who caused this, or nil. When ctx ends, Settle
 // returns and ends no further job. An error names a runner that does not answer.
 func (p *Pool) Settle(ctx context.Context, within time.Duration, by *int) error {
-	over := time.After(within)
-	for late := false; ; {
+	deadline := time.After(within)
+	for expired := false; ; {
 		p.mu.Lock()
-		running, ended, n := p.leases.byAge(), p.leases.ended, p.target
+		running, changed, n := p.leases.byAge(), p.leases.changed, p.target
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil
 		}
-		if late {
+		if expired {
 			return p.endAll(ctx, running[n:], by)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-over:
-			late = true
-		case <-ended:
+		case <-deadline:
+			expired = true
+		case <-changed:
 		}
 	}
 }
@@ -330,11 +330,11 @@ func (p *Pool) List(ctx context.Context) []Status {
 	var list []Status
 	busy := map[string]bool{}
 	for _, h := range p.leases.byAge() {
-		if !h.running || h.worker == "" {
+		if !h.running || h.workerID == "" {
 			continue
 		}
-		busy[h.worker] = true
-		w := Status{ID: h.worker, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
+		busy[h.workerID] = true
+		w := Status{ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt, Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
 		if h.conn != nil {
 			w.Heard, w.Stale = h.conn.lived, h.conn.silent || time.Since(h.conn.lived) > p.cfg.StaleAfter()
 		}

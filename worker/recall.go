@@ -42,7 +42,7 @@ func (p *Pool) recall(selects func(*leaseState) bool) {
 func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	var list []*leaseState
 	for _, h := range p.leases.all {
-		if !h.running && !h.begun && !h.over && !h.dropSent && (h.waiting || h.conn != nil) && selects(h) {
+		if !h.running && !h.mayHaveStarted && !h.settling && !h.dropSent && (h.unsent || h.conn != nil) && selects(h) {
 			list = append(list, h)
 		}
 	}
@@ -50,7 +50,7 @@ func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 		return
 	}
 	slices.SortFunc(list, func(a, b *leaseState) int {
-		return cmp.Or(placeOf(&b.job).Compare(placeOf(&a.job)), cmp.Compare(b.number, a.number))
+		return cmp.Or(placeOf(&b.job).Compare(placeOf(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))
 	})
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
@@ -59,7 +59,7 @@ func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 			p.ring() // Run returns jobs that wait for a runner
 			continue
 		}
-		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.lease()})
+		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.wireLease()})
 	}
 	for conn, frames := range drops {
 		conn.Send(frames...)
@@ -74,7 +74,7 @@ func placeOf(j *queue.Job) wire.Place {
 // recalling reports whether a recall is in progress: the current runner has not answered all Drops.
 func (s *leases) recalling() bool {
 	for _, h := range s.all {
-		if h.recalled && !h.over && !h.begun && !h.running && (h.waiting || h.conn != nil && h.conn.current) {
+		if h.recalled && !h.settling && !h.mayHaveStarted && !h.running && (h.unsent || h.conn != nil && h.conn.current) {
 			return true
 		}
 	}

@@ -51,7 +51,7 @@ type recovery struct {
 func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	p.mu.Lock()
 	c.dead = true
-	leased, sent := p.leases.orphans(c.dir)
+	leased, sent := p.leases.orphansOf(c.dir)
 	p.mu.Unlock()
 	p.ring()
 	d := &deadRunner{dir: c.dir, stays: true, Remains: runner.Remains{SameBoot: true}}
@@ -126,7 +126,7 @@ func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased
 func (d *deadRunner) endings(held *leases) (list []ending) {
 	seen := map[*leaseState]bool{}
 	add := func(h *leaseState, result *wire.Result, noted *wire.Attempt) {
-		if h != nil && !seen[h] && (h.orphan(d.dir) || h.orphan("")) {
+		if h != nil && !seen[h] && (h.isOrphanOf(d.dir) || h.isOrphanOf("")) {
 			seen[h] = true
 			list = append(list, ending{h, result, noted, d.how(h, noted)})
 		}
@@ -138,7 +138,7 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 		add(held.all[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
 	}
 	for _, h := range held.all {
-		if h.orphan(d.dir) {
+		if h.isOrphanOf(d.dir) {
 			add(h, nil, nil)
 		}
 	}
@@ -149,14 +149,14 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 // cancelled, or if recover found and ended its processes after a request. Otherwise the outcome is
 // unknown. how returns 0 if the attempt never started.
 func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
-	begun := noted != nil || h.running || h.begun
+	begun := noted != nil || h.running || h.mayHaveStarted
 	switch {
 	case !begun && !d.Damaged:
 		return 0
-	case d.Unkilled[h.lease()]:
+	case d.Unkilled[h.wireLease()]:
 		return queue.Unkillable
-	case h.end != nil && (*h.end == queue.Killed || noted != nil && slices.Contains(d.Alive, h.lease())):
-		return *h.end
+	case h.requestedEnd != nil && (*h.requestedEnd == queue.Killed || noted != nil && slices.Contains(d.Alive, h.wireLease())):
+		return *h.requestedEnd
 	case begun && d.SameBoot:
 		return queue.Lost
 	case begun:
@@ -173,7 +173,7 @@ func (l *loop) settle(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range d.endings(&l.leases) {
-		e.over = true
+		e.settling = true
 		switch {
 		case e.result != nil:
 			results++
@@ -221,7 +221,7 @@ func (l *loop) recovered(d *deadRunner) {
 func (l *loop) folders() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.leases.unsettled(l.recovery.unsure) {
+	if !l.leases.anyOrphanIn(l.recovery.unsure) {
 		l.recovery.unsure = nil
 	}
 	return l.runners.folders(slices.Clone(l.recovery.unsure))
@@ -231,7 +231,7 @@ func (l *loop) folders() []string {
 // no runner knows. Such a lease may belong to a runner whose directory is gone.
 func (l *loop) seekStrays() {
 	l.mu.Lock()
-	leased, _ := l.leases.orphans("")
+	leased, _ := l.leases.orphansOf("")
 	l.mu.Unlock()
 	if len(leased) == 0 {
 		return
@@ -273,7 +273,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 	l.mu.Lock()
 	for _, lease := range alive {
 		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
-			h.begun = true
+			h.mayHaveStarted = true
 		}
 	}
 	l.mu.Unlock()
@@ -291,11 +291,11 @@ func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir str
 	case running != nil:
 		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
 	case h.running:
-		a.Worker, a.PID, a.StartedAt = h.worker, h.pid, h.at
+		a.Worker, a.PID, a.StartedAt = h.workerID, h.pid, h.startedAt
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
 	left := runner.OutputRef(wire.Lease(j.Lease())) // may exist, though the runner did not report it
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: left}
-	h.blame(&s)
+	h.recordEndedBy(&s)
 	return s
 }

@@ -228,7 +228,7 @@ func (l *loop) dismissIdle() {
 		if conn.current || conn.dismissed || conn.silent || l.takenBy(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.used) < ownerIdle {
 			continue
 		}
-		if !l.leases.busy(conn) {
+		if !l.leases.anyHeldBy(conn) {
 			conn.forsake()
 			conn.dismissed = true
 			conn.Send(&wire.Shutdown{})

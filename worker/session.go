@@ -124,18 +124,18 @@ func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 				}
 			}
 		}
-		l.leases.forget(lease)
+		l.leases.remove(lease)
 	}
 	l.rate.add(now, attempts)
 	for _, lease := range turn.Released {
-		l.leases.forget(lease)
+		l.leases.remove(lease)
 	}
 	for i := range turn.Changed {
 		lease := turn.Changed[i].Lease
-		if h := l.leases.all[lease]; h != nil && h.carried != nil {
-			h.carried.answer <- refused[lease] // other waiting callers find the job in the store
+		if h := l.leases.all[lease]; h != nil && h.reportedChange != nil {
+			h.reportedChange.answer <- refused[lease] // other waiting callers find the job in the store
 		}
-		l.leases.forget(lease)
+		l.leases.remove(lease)
 	}
 	l.mu.Unlock()
 	clear(turn.Ended)
@@ -163,7 +163,7 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 		delete(l.session.acks, conn)
 	}
 	for i := range jobs {
-		h := l.leases.hold(&jobs[i])
+		h := l.leases.add(&jobs[i])
 		h.conn, h.dir = conn, conn.Dir
 		frames = l.startFrames(frames, &h.job)
 	}

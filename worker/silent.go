@@ -27,7 +27,7 @@ const (
 // while. It does so for runners that hold leases or are unresponsive. The caller holds mu.
 // See docs/decisions/0055.
 func (l *loop) asks(conn *runnerConn) bool {
-	return !conn.asking && (conn.silent || l.leases.busy(conn))
+	return !conn.asking && (conn.silent || l.leases.anyHeldBy(conn))
 }
 
 // askSilent starts the liveness checks that are due.
@@ -77,7 +77,7 @@ type place struct {
 func (l *loop) expire(at place, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
-		leases[i] = h.lease()
+		leases[i] = h.wireLease()
 	}
 	dirs, ok := l.perhapsAt(at)
 	begun := map[wire.Lease]bool{}
@@ -91,15 +91,15 @@ func (l *loop) expire(at place, list []*leaseState) {
 	for i, h := range list {
 		launched, found := begun[leases[i]]
 		switch {
-		case h.over || h.running || h.conn != at.conn: // its state has changed in the meantime
+		case h.settling || h.running || h.conn != at.conn: // its state has changed in the meantime
 		case launched:
-			h.begun, h.launched = true, true
-			l.leases.wake()
-		case !found && !h.begun && ok:
+			h.mayHaveStarted, h.hasProcess = true, true
+			l.leases.notifyChange()
+		case !found && !h.mayHaveStarted && ok:
 			l.giveBack(h)
 		default: // the files cannot be read now, or do not name the process yet
-			h.begun = h.begun || found
-			h.sent = time.Now().Add(-startBy)
+			h.mayHaveStarted = h.mayHaveStarted || found
+			h.sentAt = time.Now().Add(-startBy)
 		}
 	}
 }

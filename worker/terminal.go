@@ -16,7 +16,7 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	h := p.leases.bySeq[seq]
 	running := h != nil && h.running
 	if h != nil && !running && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.lease()}) // makes the runner report the start immediately
+		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // makes the runner report the start immediately
 	}
 	p.mu.Unlock()
 	if h == nil {
@@ -45,7 +45,7 @@ func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t
 	}
 	within, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	t, err = conn.Type(within, h.lease(), data)
+	t, err = conn.Type(within, h.wireLease(), data)
 	switch {
 	case errors.Is(err, runner.ErrGone):
 		return t, false, nil
@@ -62,7 +62,7 @@ func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	if conn == nil {
 		return false
 	}
-	conn.Send(&wire.Resize{Lease: h.lease(), Rows: int64(rows), Cols: int64(cols)})
+	conn.Send(&wire.Resize{Lease: h.wireLease(), Rows: int64(rows), Cols: int64(cols)})
 	return true
 }
 
