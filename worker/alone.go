@@ -33,10 +33,10 @@ type isolation struct {
 // startAll sends claimed jobs to runners: suspects to separate runners, jobs of users whose starts
 // have hung to their user's runner, and all others to the current runner. It holds or postpones
 // jobs that may not start on this node, and reads the results of dependencies for jobs that need
-// them. stored says that all earlier results are stored, so their acknowledgements can be sent
+// them. allStored says that all earlier results are stored, so their acknowledgements can be sent
 // along.
-func (l *loop) startAll(jobs []queue.Job, stored bool) {
-	rest := jobs[:0]
+func (l *loop) startAll(jobs []queue.Job, allStored bool) {
+	regular := jobs[:0]
 	var suspects []queue.Job
 	owned := map[*owner][]queue.Job{}
 	for i := range jobs {
@@ -50,10 +50,10 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 		} else if o := l.isolated(j); o != nil {
 			owned[o] = append(owned[o], *j)
 		} else {
-			rest = append(rest, *j)
+			regular = append(regular, *j)
 		}
 	}
-	l.start(rest, stored)
+	l.startOnCurrent(regular, allStored)
 	if len(suspects) > 0 {
 		l.startAlone(suspects)
 	}
@@ -73,13 +73,13 @@ func (l *loop) holdDisowned(j *queue.Job, why error) {
 		end = queue.Shortage
 	}
 	d := queue.Decide(j, queue.Outcome{End: end, Error: why.Error()}, l.cfg.Policy())
-	l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
+	l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	if end == queue.Shortage {
-		l.ring()
+		l.wake()
 		return
 	}
-	l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why)}})
-	l.ring()
+	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why)}})
+	l.wake()
 }
 
 // Limits of suspects.
@@ -163,7 +163,7 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 		l.slowDown(err.Error())
 		l.isolation.after = l.paused.Add(l.isolation.pause)
 		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
-		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
+		l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
 		l.putOff(back, err)
 	}
 	l.spawnAlone()
@@ -173,7 +173,7 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 // the job to the queue. The caller holds mu.
 func (l *loop) handOver(h *leaseState, conn *runnerConn) {
 	if !l.mayStart() || len(h.pendingChanges) > 0 || h.requestedEnd != nil {
-		l.giveBack(h)
+		l.returnToQueue(h)
 		return
 	}
 	h.assignTo(conn)
@@ -188,9 +188,9 @@ func (l *loop) putOff(jobs []queue.Job, why error) {
 		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, l.cfg.Policy())
 		d.Reason = queue.ReasonShortage // caused by other jobs, so it uses none of this job's refunds
 		d.Delay = l.isolation.comeBack(time.Now())
-		l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
+		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
-	l.ring()
+	l.wake()
 }
 
 // comeBack returns for how long the next job is postponed.
@@ -270,7 +270,7 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 		}
 	}
 	for _, conn := range l.runners.clients {
-		if conn.owner == o && conn.silent {
+		if conn.owner == o && conn.unresponsive {
 			silent++
 		}
 	}

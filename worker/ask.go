@@ -58,7 +58,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	}
 	if h.settling { // its end may already be visible in the store
 		p.mu.Unlock()
-		_, err := p.waitFor(ctx, h, nil)
+		_, err := p.awaitAnswer(ctx, h, nil)
 		return err != nil, err
 	}
 	if h.running || h.mayHaveStarted {
@@ -77,7 +77,7 @@ func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (ans
 		p.drop(h)
 	}
 	p.mu.Unlock()
-	answered, err = p.waitFor(ctx, h, a.answer)
+	answered, err = p.awaitAnswer(ctx, h, a.answer)
 	if !answered && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb 
 		return nil, nil
 	}
 	p.endOne(h, how, &uid, verb)
-	_, err := p.waitFor(ctx, h, nil)
+	_, err := p.awaitAnswer(ctx, h, nil)
 	return h, later(err, "the job will be ended when the runner answers")
 }
 
@@ -148,7 +148,7 @@ func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 func (p *Pool) drop(h *leaseState) {
 	h.dropSent = true
 	if h.conn == nil {
-		p.ring() // Run returns jobs that wait for a runner
+		p.wake() // Run returns jobs that wait for a runner
 		return
 	}
 	h.conn.Send(&wire.Drop{Lease: h.wireLease()})
@@ -157,7 +157,7 @@ func (p *Pool) drop(h *leaseState) {
 // Signal sends a signal to all processes of a running job. It reports whether the job runs. An
 // error names a runner that does not answer.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
-	h := p.runningSoon(ctx, seq, startedWithin)
+	h := p.runningSoon(ctx, seq, signalStartWait)
 	if h == nil {
 		return false, nil
 	}
@@ -166,7 +166,7 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 		h.conn.Send(&wire.Signal{Lease: h.wireLease(), Number: int64(number)})
 	}
 	p.mu.Unlock()
-	return true, later(p.answers(ctx, h), "the signal will be sent when the runner answers")
+	return true, later(p.checkRunnerOf(ctx, h), "the signal will be sent when the runner answers")
 }
 
 // runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to
@@ -192,9 +192,9 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration)
 	return h
 }
 
-// startedWithin is how long a signal waits for its job to start. Runners normally report a start
+// signalStartWait is how long a signal waits for its job to start. Runners normally report a start
 // with the next results, but immediately if the service watches the job.
-const startedWithin = 100 * time.Millisecond
+const signalStartWait = 100 * time.Millisecond
 
 // Watch makes the runner of a job report the job's end immediately. It applies to current and later
 // attempts until the caller calls stop.
@@ -229,18 +229,18 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	if conn == nil {
 		return nil, false, nil
 	}
-	within, cancel, until := ctx, func() {}, h.done
+	readCtx, cancel, until := ctx, func() {}, h.done
 	if !wait {
-		within, cancel = context.WithTimeout(ctx, aliveWithin)
+		readCtx, cancel = context.WithTimeout(ctx, livenessTimeout)
 		until = nil
 	}
 	defer cancel()
-	chunk, err = conn.Read(within, h.wireLease(), cursor, until)
+	chunk, err = conn.Read(readCtx, h.wireLease(), cursor, until)
 	switch {
 	case errors.Is(err, runner.ErrGone):
 		return nil, false, nil // Connected announces the next connection; the store has the job's state
 	case err != nil && ctx.Err() == nil:
-		return nil, false, p.silence(conn.Reply.PID, h)
+		return nil, false, p.unresponsiveError(conn.Reply.PID, h)
 	case err != nil || chunk.Gone:
 		return nil, false, err
 	}

@@ -134,14 +134,14 @@ func (l *loop) approach(c *contact) {
 		for wait := contactFirst; ; wait = min(2*wait, contactLast) {
 			f, err := l.look(l.ctx, c)
 			if err == nil {
-				l.tell(func() error { return l.foundRunner(c, f) })
+				l.post(func() error { return l.foundRunner(c, f) })
 				return
 			}
 			if !told && time.Since(c.since) > againWithin && l.ctx.Err() == nil {
 				told = true
 				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again", "dir", c.dir, "error", err)
 			}
-			l.ring() // another runner may be needed now
+			l.wake() // another runner may be needed now
 			if !pause(l.ctx, wait) {
 				return
 			}
@@ -185,7 +185,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 func (p *Pool) epoch(ctx context.Context) (int64, error) {
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		epoch, err := p.store.NextEpoch(ctx)
-		if !passes(err) {
+		if !isTemporary(err) {
 			return epoch, err
 		}
 		p.cfg.Log.Warn("could not write to the store; trying again", "error", err, "in_ms", wait.Milliseconds())
@@ -203,7 +203,7 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
 	last := c.initial && !l.runners.adopting()
-	current := c.current || f.client != nil && l.runners.fits(f.client)
+	current := c.current || f.client != nil && l.runners.canTakeNewJobs(f.client)
 	l.mu.Unlock()
 	if f.client != nil {
 		l.adopt(f.client, current)
@@ -221,7 +221,7 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 // adopt takes over the attempts of a connected runner, and those whose results it still keeps.
 func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	now := time.Now()
-	conn := &runnerConn{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
+	conn := &runnerConn{Client: c, current: current, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
 	l.mu.Lock()
 	for _, a := range c.Reply.Attempts {
 		h := l.leases.all[queue.Lease(a.Lease)]
@@ -251,7 +251,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	l.prolong(conn)
 	l.mu.Unlock()
 	l.listen(conn)
-	l.setUp()
+	l.sendSetup()
 	l.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.Ended))
 	return conn
 }
@@ -294,7 +294,7 @@ func (l *loop) listen(conn *runnerConn) {
 	}
 	l.Go(func() {
 		err := conn.Run(l.ctx, func(frames []wire.Frame) { deliver(delivery{conn, frames}) })
-		close(conn.gone)
+		close(conn.closed)
 		l.mu.Lock()
 		expected := l.stopping || conn.dismissed
 		l.mu.Unlock()
@@ -302,7 +302,7 @@ func (l *loop) listen(conn *runnerConn) {
 			l.cfg.Log.Warn("lost the connection to the runner", "runner", conn.Reply.PID, "error", err)
 			l.Go(func() { l.endLeft(l.ctx, conn.Dir) })
 		}
-		deliver(delivery{from: conn})
+		deliver(delivery{conn: conn})
 	})
 }
 
@@ -315,14 +315,14 @@ func (l *loop) runnerGone(conn *runnerConn) {
 	needed := false
 	for _, h := range l.leases.all {
 		if h.conn == conn {
-			h.conn, h.lastMessageAt, needed = nil, conn.lived, needed || !h.settling
+			h.conn, h.lastMessageAt, needed = nil, conn.lastMessageAt, needed || !h.settling
 		}
 	}
 	over := conn.dismissed && !needed // it ended because of a Shutdown
 	l.mu.Unlock()
 	if over {
 		// Its results must be stored first.
-		l.session.then = append(l.session.then, func() { l.seeOut(l.ctx, conn.Dir) })
+		l.session.afterExchange = append(l.session.afterExchange, func() { l.seeOut(l.ctx, conn.Dir) })
 	} else {
 		l.approach(&contact{dir: conn.Dir, current: conn.current, since: time.Now()})
 	}
@@ -358,7 +358,7 @@ func (p *Pool) seeOut(ctx context.Context, dir string) {
 // needsRunner starts a runner for new jobs if none exists and none is expected soon.
 func (l *loop) needsRunner() {
 	l.mu.Lock()
-	needed := !l.stopping && l.runners.needed()
+	needed := !l.stopping && l.runners.lackCurrent()
 	l.runners.spawning = l.runners.spawning || needed
 	l.mu.Unlock()
 	if !needed {
@@ -377,10 +377,10 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 			client, dir, err := l.trySpawn(l.ctx, alone)
 			if err != nil && dir != "" { // it has died or hangs
 				c := &contact{dir: dir, since: time.Now()}
-				l.tell(func() error { l.approach(c); return nil })
+				l.post(func() error { l.approach(c); return nil })
 			}
 			if err == nil || !forNew {
-				l.tell(func() error { l.spawned(client, forNew, use, err); return nil })
+				l.post(func() error { l.spawned(client, forNew, use, err); return nil })
 				return
 			}
 			l.mu.Lock()
@@ -397,7 +397,7 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 				l.cfg.Log.Error("could not start a runner; trying again", "error", err, "in_ms", wait.Milliseconds())
 			}
 			logged = err.Error()
-			l.ring()
+			l.wake()
 			if !pause(l.ctx, wait) {
 				return
 			}

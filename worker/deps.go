@@ -21,8 +21,8 @@ type parent struct {
 
 // Limits for reading dependencies.
 const (
-	depsWithin = time.Second // time limit of one read
-	depsReads  = 2           // concurrent reads; their data takes memory until the jobs start
+	depsTimeout  = time.Second // time limit of one read
+	maxDepsReads = 2           // concurrent reads; their data takes memory until the jobs start
 )
 
 // readDeps reads the results of a claimed job's dependencies and then starts the job. A job may
@@ -34,15 +34,15 @@ func (l *loop) readDeps(j queue.Job) {
 	h.unsent, h.readingDeps = true, true
 	l.mu.Unlock()
 	l.Go(func() {
-		l.reads <- struct{}{}
-		defer func() { <-l.reads }()
-		ctx, cancel := context.WithTimeout(l.ctx, depsWithin)
+		l.depsReads <- struct{}{}
+		defer func() { <-l.depsReads }()
+		ctx, cancel := context.WithTimeout(l.ctx, depsTimeout)
 		defer cancel()
 		list, err := l.store.Parents(ctx, j.Seq)
 		if err == nil {
-			j.Deps, err = toldOf(&j, list)
+			j.Deps, err = dependenciesJSON(&j, list)
 		}
-		l.tell(func() error {
+		l.post(func() error {
 			l.mu.Lock()
 			if h.settling || h.dropSent || len(h.pendingChanges) > 0 { // the job is being returned to the queue
 				l.mu.Unlock()
@@ -56,34 +56,34 @@ func (l *loop) readDeps(j queue.Job) {
 			}
 			defer l.mu.Unlock()
 			h.settling = true
-			l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "could not read the results of a job's dependencies; trying again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
+			l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not read the results of a job's dependencies; trying again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
 			l.putOff([]queue.Job{j}, err)
 			return nil
 		})
 	})
 }
 
-// toldOf returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
-// results of the job's own user as long as the output does not exceed queue.MaxDeps bytes.
-func toldOf(j *queue.Job, list []store.Parent) ([]byte, error) {
+// dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It
+// adds the results of the job's own user as long as the output does not exceed queue.MaxDeps bytes.
+func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // escaped characters would take six times as many bytes
 	b.WriteByte('[')
-	room := queue.MaxDeps
+	limit := queue.MaxDeps
 	for i := range list {
 		p := &list[i]
-		told := parent{ID: p.ID, State: p.State.String()}
+		entry := parent{ID: p.ID, State: p.State.String()}
 		if p.ExitCode >= 0 {
-			told.ExitCode = &p.ExitCode
+			entry.ExitCode = &p.ExitCode
 		}
-		if p.UID == j.UID && p.UID >= 0 && b.Len()+len(p.Result) <= room {
-			told.Result = p.Result
+		if p.UID == j.UID && p.UID >= 0 && b.Len()+len(p.Result) <= limit {
+			entry.Result = p.Result
 		}
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		if err := enc.Encode(&told); err != nil {
+		if err := enc.Encode(&entry); err != nil {
 			return nil, err
 		}
 		b.Truncate(b.Len() - 1) // the newline that Encode adds

@@ -25,7 +25,7 @@ func TestWhatAJobIsToldFits(t *testing.T) {
 		list[i] = store.Parent{ID: fmt.Sprintf("%0128d", i), UID: 7, State: queue.Cancelled, ExitCode: 255, Result: result}
 	}
 	list[0].UID = 8
-	told, err := toldOf(&queue.Job{UID: 7}, list)
+	told, err := dependenciesJSON(&queue.Job{UID: 7}, list)
 	if err != nil || len(told) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
 		t.Fatalf("%d bytes are told, %v", len(told), err)
 	}
@@ -36,7 +36,7 @@ func TestWhatAJobIsToldFits(t *testing.T) {
 	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) || string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {
 		t.Errorf("told %.100s, %d bytes of the second's, %s", got[0].Result, len(got[1].Result), got[len(got)-1].Result)
 	}
-	if none, err := toldOf(&queue.Job{}, nil); err != nil || string(none) != "[]" {
+	if none, err := dependenciesJSON(&queue.Job{}, nil); err != nil || string(none) != "[]" {
 		t.Errorf("of nobody: %q, %v", none, err)
 	}
 }

@@ -27,7 +27,7 @@ func (p *Pool) Drain(on bool) {
 	p.takeBackForDrain()
 	p.leases.notifyChange()
 	p.mu.Unlock()
-	p.ring()
+	p.wake()
 }
 
 // takeBackForDrain recalls from all runners the jobs that have not started, if a drain is on. The
@@ -46,21 +46,21 @@ func (p *Pool) Draining() bool {
 }
 
 // NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer. A runner
-// starts nothing that was sent to it more than startBy ago, and its files then show which attempts
-// it has begun.
-const NoStartsWithin = startBy + startSpare + aliveWithin
+// starts nothing that was sent to it more than startDeadline ago, and its files then show which
+// attempts it may have started.
+const NoStartsWithin = startDeadline + startDeadlineMargin + livenessTimeout
 
 // MaxNoStartsWait is the longest time that AwaitNoStarts takes with NoStartsWithin. AwaitNoStarts
-// checks the runners once every aliveEvery, which takes up to aliveWithin, and returns after a
-// check.
-const MaxNoStartsWait = NoStartsWithin + aliveEvery + aliveWithin
+// checks the runners once every livenessInterval, which takes up to livenessTimeout, and returns
+// after a check.
+const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
 // start after the time limit within, it returns an error. The error says how many jobs can start.
 // It also names a runner that does not answer, or else a job whose start takes long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 	deadline := time.Now().Add(within)
-	tick := time.NewTicker(aliveEvery)
+	tick := time.NewTicker(livenessInterval)
 	defer tick.Stop()
 	for {
 		p.mu.Lock()
@@ -75,50 +75,50 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 			return ctx.Err()
 		case <-changed:
 		case <-tick.C:
-			silence := p.answerAll(ctx, list)
+			unresponsive := p.checkRunnersOf(ctx, list)
 			if ctx.Err() == nil && !time.Now().Before(deadline) {
-				return unconfirmed(list, silence)
+				return unconfirmed(list, unresponsive)
 			}
 		}
 	}
 }
 
-// unconfirmed returns the error about jobs that can still start during a drain. silence is the
+// unconfirmed returns the error about jobs that can still start during a drain. unresponsive is the
 // error about a runner that does not answer; nil if all runners answer.
-func unconfirmed(list []*leaseState, silence error) error {
-	if silence == nil {
-		silence = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
+func unconfirmed(list []*leaseState, unresponsive error) error {
+	if unresponsive == nil {
+		unresponsive = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
 	}
-	which := "this job"
+	jobs := "this job"
 	if len(list) > 1 {
-		which = fmt.Sprintf("up to %d jobs", len(list))
+		jobs = fmt.Sprintf("up to %d jobs", len(list))
 	}
-	return later(silence, "draining has begun, but "+which+" may still start")
+	return later(unresponsive, "draining has begun, but "+jobs+" may still start")
 }
 
-// answerAll checks concurrently that the runners of leases answer, each runner once. It returns the
-// error about one runner that does not answer, or nil.
-func (p *Pool) answerAll(ctx context.Context, list []*leaseState) error {
+// checkRunnersOf checks concurrently that the runners of leases answer, each runner once. It
+// returns the error about one runner that does not answer, or nil.
+func (p *Pool) checkRunnersOf(ctx context.Context, list []*leaseState) error {
 	p.mu.Lock()
-	of := map[place]*leaseState{}
+	leaseAt := map[leaseLocation]*leaseState{}
 	for _, h := range list {
-		if at := (place{h.conn, h.dir}); of[at] == nil && !h.unsent {
-			of[at] = h
+		if location := (leaseLocation{h.conn, h.dir}); leaseAt[location] == nil && !h.unsent {
+			leaseAt[location] = h
 		}
 	}
 	p.mu.Unlock()
-	silences := make(chan error, len(of))
-	var asks sync.WaitGroup
-	for _, h := range of {
-		asks.Go(func() {
-			if err := p.answers(ctx, h); err != nil {
-				silences <- err
+	errs := make(chan error, len(leaseAt))
+	var checks sync.WaitGroup
+	for _, h := range leaseAt {
+		checks.Go(func() {
+			if err := p.checkRunnerOf(ctx, h); err != nil {
+				errs <- err
 			}
 		})
 	}
-	asks.Wait()
-	close(silences)
-	return <-silences
+	checks.Wait()
+	close(errs)
+	return <-errs
 }
 
 // Quiet waits until no lease is left, the drain ends, or ctx ends.

@@ -30,7 +30,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: p.notAfter(j), By: (runner.SinceBoot() + startBy).Milliseconds(),
+		Background: j.AllowBackground, NotAfter: p.notAfter(j), By: (runner.SinceBoot() + startDeadline).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 		NoNewPrivileges: j.NoNewPrivileges,

@@ -72,7 +72,7 @@ func (p *Pool) Lost(list []store.LostLease) {
 	p.mu.Lock()
 	p.orphaned = append(p.orphaned, list...)
 	p.mu.Unlock()
-	p.ring()
+	p.wake()
 }
 
 // settleLost adds the settlements for the leases passed to Lost to the pending report.
@@ -92,7 +92,7 @@ func (l *loop) settleLost() {
 		if d.Error == "" {
 			d.Error = "the node that ran the job is gone: " + l.orphaned[i].From
 		}
-		l.session.settle(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
+		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
 	}
 	l.orphaned = nil
 }

@@ -44,8 +44,8 @@ type leaseState struct {
 	recalled      bool        // the Drop is part of a recall, so it returns the job unchanged
 	lastMessageAt time.Time   // last message of the runner, while it is disconnected
 	running       bool        // the attempt is known to have started
-	// mayHaveStarted is set if a Drop came too late: the runner has recorded the attempt, and perhaps
-	// started it.
+	// mayHaveStarted is set if a Drop came too late: the runner has recorded the attempt, and
+	// perhaps started it.
 	mayHaveStarted bool
 	hasProcess     bool // the runner's files name the process or hold the result
 	workerID       string
@@ -158,8 +158,8 @@ func (s *leases) anyHeldBy(conn *runnerConn) bool {
 	return false
 }
 
-// orphansOf returns the leases that a dead runner may hold, and those of them that are known to have
-// been sent to it. Leases in list alone may belong to a living runner, which may run their
+// orphansOf returns the leases that a dead runner may hold, and those of them that are known to
+// have been sent to it. Leases in list alone may belong to a living runner, which may run their
 // processes.
 func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
 	for _, h := range s.all {
@@ -186,8 +186,8 @@ func (s *leases) anyOrphanIn(dirs []string) bool {
 	return false
 }
 
-// awaitingRunner returns the selected leases whose jobs wait for a separate runner and are not being
-// returned to the queue.
+// awaitingRunner returns the selected leases whose jobs wait for a separate runner and are not
+// being returned to the queue.
 func (s *leases) awaitingRunner(selects func(*queue.Job) bool) (list []*leaseState) {
 	for _, h := range s.all {
 		if h.unsent && !h.readingDeps && !h.settling && selects(&h.job) {

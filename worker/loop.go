@@ -18,12 +18,12 @@ import (
 type loop struct {
 	*Pool
 	background
-	session   session
-	recovery  recovery
-	isolation isolation
-	mean      time.Duration // mean run time of recent attempts
-	short     shortage      // recent starts that failed for lack of resources
-	telling   telling
+	session     session
+	recovery    recovery
+	isolation   isolation
+	meanRunTime time.Duration // mean run time of recent attempts
+	shortage    shortage      // recent starts that failed for lack of resources
+	telling     telling
 }
 
 // background holds the goroutines that run concurrently with Run until ctx ends, and the channels
@@ -31,22 +31,22 @@ type loop struct {
 type background struct {
 	ctx context.Context
 	sync.WaitGroup
-	inbox chan delivery     // frames from runners
-	found chan func() error // functions for Run to execute
-	reads chan struct{}     // semaphore that limits concurrent reads of dependencies
+	inbox     chan delivery     // frames from runners
+	calls     chan func() error // functions for Run to execute
+	depsReads chan struct{}     // semaphore that limits concurrent reads of dependencies
 }
 
 // delivery holds frames that arrived together from one runner.
 type delivery struct {
-	from   *runnerConn
+	conn   *runnerConn
 	frames []wire.Frame // nil means that the connection has ended
 }
 
-// tell passes a function to Run, which executes it in its goroutine. It does nothing if Run ends
+// post passes a function to Run, which executes it in its goroutine. It does nothing if Run ends
 // first.
-func (b *background) tell(deal func() error) {
+func (b *background) post(call func() error) {
 	select {
-	case b.found <- deal:
+	case b.calls <- call:
 	case <-b.ctx.Done():
 	}
 }
@@ -69,10 +69,10 @@ func pause(ctx context.Context, wait time.Duration) bool {
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
-		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), found: make(chan func() error, 64), reads: make(chan struct{}, depsReads)},
-		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retry: retryFirst},
+		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), calls: make(chan func() error, 64), depsReads: make(chan struct{}, maxDepsReads)},
+		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retryDelay: retryFirst},
 		isolation: isolation{owners: map[int]*owner{}, pause: pauseFirst},
-		short:     shortage{pause: pauseFirst},
+		shortage:  shortage{pause: pauseFirst},
 	}
 	defer l.Wait()
 	defer cancel()
@@ -101,7 +101,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 func (l *loop) adoptAll() error {
 	within := time.After(adoptWithin)
 	for l.adopting() {
-		if over, err := l.next(within); over || err != nil {
+		if expired, err := l.next(within); expired || err != nil {
 			return err
 		}
 		l.needsRunner()
@@ -118,15 +118,15 @@ func (l *loop) adopting() bool {
 }
 
 // next waits for one event and handles it. It reports over if the timer fired first.
-func (l *loop) next(timer <-chan time.Time) (over bool, err error) {
+func (l *loop) next(timer <-chan time.Time) (expired bool, err error) {
 	select {
 	case <-l.ctx.Done():
 		return false, l.ctx.Err()
 	case d := <-l.inbox:
 		l.deliver(d)
-	case deal := <-l.found:
-		return false, deal()
-	case <-l.kick:
+	case call := <-l.calls:
+		return false, call()
+	case <-l.wakeUp:
 	case <-timer:
 		return true, nil
 	}
@@ -140,19 +140,19 @@ func (l *loop) step() error {
 	for err == nil && len(l.inbox) > 0 {
 		l.deliver(<-l.inbox)
 	}
-	for err == nil && len(l.found) > 0 {
-		err = (<-l.found)()
+	for err == nil && len(l.calls) > 0 {
+		err = (<-l.calls)()
 	}
 	if err != nil {
 		return err
 	}
-	l.dropStale()
-	l.askSilent()
+	l.recallStale()
+	l.startLivenessChecks()
 	l.needsRunner()
 	l.settleLost()
 	err = l.flush()
 	l.dismissIdle()
-	l.setUp()
+	l.sendSetup()
 	return err
 }
 
@@ -164,134 +164,134 @@ func (l *loop) nextTimer() time.Duration {
 	now := time.Now()
 	for _, h := range l.leases.all {
 		switch {
-		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.looksAgain(h):
+		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheck(h):
 		case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
 			wait = min(wait, h.sentAt.Add(staleAfter).Sub(now))
 		default:
-			wait = min(wait, max(h.sentAt.Add(startBy+startSpare).Sub(now), time.Second))
+			wait = min(wait, max(h.sentAt.Add(startDeadline+startDeadlineMargin).Sub(now), time.Second))
 		}
 	}
 	// When a contact has been unreachable for againWithin, needsRunner starts another runner.
 	for _, c := range l.runners.contacts {
-		if left := c.since.Add(againWithin).Sub(now); left > 0 {
-			wait = min(wait, left)
+		if remaining := c.since.Add(againWithin).Sub(now); remaining > 0 {
+			wait = min(wait, remaining)
 		}
 	}
-	if at := l.telling.due(); !at.IsZero() {
-		wait = min(wait, at.Sub(now))
+	if due := l.telling.due(); !due.IsZero() {
+		wait = min(wait, due.Sub(now))
 	}
 	for _, conn := range l.runners.clients {
-		if l.asks(conn) {
-			wait = min(wait, conn.heard.Add(l.cfg.HeardEvery()).Sub(now))
+		if l.needsLivenessCheck(conn) {
+			wait = min(wait, conn.lastChecked.Add(l.cfg.HeardEvery()).Sub(now))
 		}
 	}
-	// Before session.due, flush does nothing, so paused does not matter until then. If the chosen
-	// time has passed already, the next flush resets it.
-	if at := cmp.Or(l.session.due, l.paused); !at.IsZero() {
-		wait = min(wait, at.Sub(now))
+	// Before session.retryAt, flush does nothing, so paused does not matter until then. If the
+	// chosen time has passed already, the next flush resets it.
+	if due := cmp.Or(l.session.retryAt, l.paused); !due.IsZero() {
+		wait = min(wait, due.Sub(now))
 	}
 	return max(wait, time.Millisecond)
 }
 
-// dropStale recalls all jobs that a runner has not started, if one of them has waited there for
+// recallStale recalls all jobs that a runner has not started, if one of them has waited there for
 // staleAfter. The runner's workers are then all busy and would hold these jobs for long, while jobs
 // of a higher rank may arrive. A job whose start hangs does not wait for a worker, so it causes no
-// recall. If an unresponsive or unreachable runner does not return its jobs, dropStale takes back
+// recall. If an unresponsive or unreachable runner does not return its jobs, recallStale takes back
 // those that it has not started before their start deadline.
-func (l *loop) dropStale() {
-	stale, late := map[*runnerConn]bool{}, map[place][]*leaseState{}
+func (l *loop) recallStale() {
+	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*leaseState{}
 	l.mu.Lock()
 	for _, h := range l.leases.all {
 		switch since := time.Since(h.sentAt); {
 		case h.settling || h.running:
 		case h.unsent && (h.dropSent || len(h.pendingChanges) > 0):
-			l.giveBack(h)
+			l.returnToQueue(h)
 		case h.unsent:
 		case h.conn == nil:
-			if (!h.mayHaveStarted || l.looksAgain(h)) && since >= startBy+startSpare {
-				late[place{dir: h.dir}] = append(late[place{dir: h.dir}], h)
+			if (!h.mayHaveStarted || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin {
+				expired[leaseLocation{dir: h.dir}] = append(expired[leaseLocation{dir: h.dir}], h)
 			}
 		case !h.dropSent && !h.mayHaveStarted && since >= staleAfter:
 			stale[h.conn] = true
-		case (h.dropSent && !h.mayHaveStarted && h.conn.silent || l.looksAgain(h)) && since >= startBy+startSpare:
-			late[place{h.conn, h.dir}] = append(late[place{h.conn, h.dir}], h)
+		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin:
+			expired[leaseLocation{h.conn, h.dir}] = append(expired[leaseLocation{h.conn, h.dir}], h)
 		}
 	}
 	for conn := range stale {
-		l.dropWaiting(conn)
+		l.recallFrom(conn)
 	}
 	l.mu.Unlock()
-	for at, list := range late {
-		l.expire(at, list)
+	for location, list := range expired {
+		l.expire(location, list)
 	}
 }
 
-// looksAgain reports whether a drain waits for a job that an unresponsive or unreachable runner has
-// begun. For such a job, the pool reads the runner's files repeatedly until they name the process.
-// The caller holds mu.
-func (l *loop) looksAgain(h *leaseState) bool {
-	return l.draining && h.mayHaveStarted && !h.hasProcess && (h.conn == nil || h.conn.silent)
+// needsFileCheck reports whether a drain waits for a job that an unresponsive or unreachable runner
+// may have started. For such a job, the pool reads the runner's files repeatedly until they name
+// the process. The caller holds mu.
+func (l *loop) needsFileCheck(h *leaseState) bool {
+	return l.draining && h.mayHaveStarted && !h.hasProcess && (h.conn == nil || h.conn.unresponsive)
 }
 
-// dropWaiting recalls all jobs that wait in a runner. If it is the current runner, its jobs run for
-// longer than expected. In that case dropWaiting raises the mean run time, so fewer jobs are
+// recallFrom recalls all jobs that wait in a runner. If it is the current runner, its jobs run for
+// longer than expected. In that case recallFrom raises the mean run time, so fewer jobs are
 // prefetched. The caller holds mu.
-func (l *loop) dropWaiting(conn *runnerConn) {
-	take := l.dropUnstarted
+func (l *loop) recallFrom(conn *runnerConn) {
+	recall := l.dropUnstarted
 	if conn.current {
-		take, l.mean = l.recall, max(l.mean, staleAfter)
+		recall, l.meanRunTime = l.recall, max(l.meanRunTime, staleAfter)
 	}
-	take(func(h *leaseState) bool { return h.conn == conn })
+	recall(func(h *leaseState) bool { return h.conn == conn })
 }
 
 // flush records the pending events and claims jobs for the free workers in one commit. Then it
 // notifies the runners.
 func (l *loop) flush() error {
 	s := &l.session
-	if time.Now().Before(s.due) {
+	if time.Now().Before(s.retryAt) {
 		return nil
 	}
-	s.due = time.Time{}
-	if err := s.note(l.ctx, l.folders()); err != nil {
-		return s.failed(err)
+	s.retryAt = time.Time{}
+	if err := s.recordRunners(l.ctx, l.folders()); err != nil {
+		return s.handleStoreError(err)
 	}
 	l.mu.Lock()
 	capacity, workers, recalls := l.capacity(), l.fit(), l.recalls
 	l.telling.take(time.Now(), &s.pending)
 	l.mu.Unlock()
-	turn, then := s.pending, len(s.then)
-	if s.cancel == nil {
-		turn.Want = capacity
-	} else if capacity == 0 || workers < s.awaited {
+	report, queued := s.pending, len(s.afterExchange)
+	if s.cancelAwait == nil {
+		report.Want = capacity
+	} else if capacity == 0 || workers < s.awaitWorkers {
 		// The waiting claim would take more jobs than there are workers.
-		s.cancel()
+		s.cancelAwait()
 	}
-	var remarks []remark
+	var lines []logLine
 	// If there is nothing to record, await below claims the jobs.
-	if len(turn.Started)+len(turn.Progress)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 {
+	if len(report.Started)+len(report.Progress)+len(report.Ended)+len(report.Released)+len(report.Changed) > 0 {
 		if l.cfg.UserQuota != nil {
-			turn.MaxBytesUser = l.cfg.UserQuota()
+			report.MaxBytesUser = l.cfg.UserQuota()
 		}
 		// These events have happened, so they must be recorded even if Run is stopped.
-		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn)
+		reply, err := s.store.Exchange(context.WithoutCancel(l.ctx), report)
 		if err != nil {
-			return s.failed(err)
+			return s.handleStoreError(err)
 		}
 		failpoint.Hit("settled")
-		s.retry = retryFirst
-		remarks = l.recorded(turn, turned.Refused)
+		s.retryDelay = retryFirst
+		lines = l.finishRecorded(report, reply.Refused)
 		failpoint.Hit("before-ack")
-		l.startAll(turned.Jobs, true)
-		capacity -= len(turned.Jobs)
+		l.startAll(reply.Jobs, true)
+		capacity -= len(reply.Jobs)
 	}
 	s.acknowledge() // includes results that an earlier service has stored
-	s.report(remarks)
-	for _, do := range s.then[:then] {
-		l.Go(do) // may remove large directories
+	s.writeLog(lines)
+	for _, call := range s.afterExchange[:queued] {
+		l.Go(call) // may remove large directories
 	}
-	s.then = s.then[then:]
+	s.afterExchange = s.afterExchange[queued:]
 	// Jobs that were returned must be recorded first, so that they take part in the next claim.
-	if capacity > 0 && s.cancel == nil && len(s.pending.Released) == 0 {
+	if capacity > 0 && s.cancelAwait == nil && len(s.pending.Released) == 0 {
 		l.await(capacity, workers, recalls)
 	}
 	return nil
@@ -300,42 +300,42 @@ func (l *loop) flush() error {
 // deliver handles frames from a runner, or the end of its connection.
 func (l *loop) deliver(d delivery) {
 	if d.frames == nil {
-		l.runnerGone(d.from)
+		l.runnerGone(d.conn)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runners.heard(d.from)
+	l.runners.markAlive(d.conn)
 	for _, f := range d.frames {
 		switch f := f.(type) {
 		case *wire.Started:
-			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.from {
+			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.running(h, f.Attempt)
 			}
 		case *wire.Telling:
-			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.from {
+			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.telling.heard(h, f.Progress)
 			}
 		case *wire.Result:
-			l.result(d.from, f)
+			l.result(d.conn, f)
 		case *wire.Dropped:
-			l.dropped(d.from, f)
+			l.dropped(d.conn, f)
 		case *wire.Stuck:
-			l.runners.stuck(d.from, f.Attempts)
+			l.runners.stuck(d.conn, f.Attempts)
 		}
 	}
 }
 
 // result settles an attempt. Results from a runner that does not hold the lease are ignored. The
 // caller holds mu.
-func (l *loop) result(from *runnerConn, r *wire.Result) {
+func (l *loop) result(conn *runnerConn, r *wire.Result) {
 	h := l.leases.all[queue.Lease(r.Lease)]
-	if h != nil && h.conn != from {
+	if h != nil && h.conn != conn {
 		return
 	}
-	l.session.acks[from] = append(l.session.acks[from], r.Lease)
+	l.session.acks[conn] = append(l.session.acks[conn], r.Lease)
 	if h == nil {
-		l.ring() // stored or given up before; the next flush acknowledges it
+		l.wake() // stored or given up before; the next flush acknowledges it
 		return
 	}
 	if h.settling {
@@ -346,24 +346,24 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 		r.Cause = int64(*h.requestedEnd) // cancelled after the service had asked the runner to stop it
 	}
 	h.requeued = r.Cause == int64(queue.Stopped)
-	s := l.settlement(h, r, from.Dir)
+	s := l.settlement(h, r, conn.Dir)
 	h.recordEndedBy(&s)
 	// The settlement includes the start.
 	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease })
 	l.learn(h, r)
-	l.session.settle(s)
+	l.session.addSettlement(s)
 }
 
 // dropped handles the answer to a Drop: it returns a job that has not started, and carries out
 // pending requests to end one that has. The caller holds mu.
-func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
+func (l *loop) dropped(conn *runnerConn, f *wire.Dropped) {
 	h := l.leases.all[queue.Lease(f.Lease)]
-	if h == nil || h.settling || h.conn != from {
+	if h == nil || h.settling || h.conn != conn {
 		return
 	}
 	h.dropSent, h.recalled, h.sentAt = false, false, time.Now()
 	if f.Dropped {
-		l.giveBack(h)
+		l.returnToQueue(h)
 		return
 	}
 	h.mayHaveStarted = true // its Started or Result will follow
@@ -377,16 +377,16 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 	h.pendingChanges = nil
 }
 
-// giveBack returns a lease whose job has not started to the queue. If callers wait to change the
-// job, the first of their changes is stored in the same commit. The caller holds mu.
-func (l *loop) giveBack(h *leaseState) {
+// returnToQueue returns a lease whose job has not started to the queue. If callers wait to change
+// the job, the first of their changes is stored in the same commit. The caller holds mu.
+func (l *loop) returnToQueue(h *leaseState) {
 	h.settling = true
-	if at := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly }); at >= 0 {
-		h.reportedChange = h.pendingChanges[at]
+	if first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly }); first >= 0 {
+		h.reportedChange = h.pendingChanges[first]
 		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {
 		h.requeued = true
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
 	}
-	l.ring()
+	l.wake()
 }

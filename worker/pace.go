@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStart reports whether jobs may be sent to runners now: not during a stop, a drain, a pause of the queue or a recall,
-// and not after the node lease has ended. The caller holds mu.
+// mayStart reports whether jobs may be sent to runners now: not during a stop, a drain, a pause of
+// the queue or a recall, and not after the node lease has ended. The caller holds mu.
 func (l *loop) mayStart() bool {
 	return !l.stopping && !l.draining && !l.frozen && !l.lapsed() && !l.leases.recalling()
 }
@@ -31,8 +31,8 @@ func (l *loop) capacity() int {
 		return 0
 	}
 	block := 0
-	if l.mean > 0 {
-		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(l.mean, time.Microsecond)))
+	if l.meanRunTime > 0 {
+		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
 		if block < workers {
 			block = 0 // jobs are too long for a block: claim only for the free workers
 		}
@@ -43,19 +43,19 @@ func (l *loop) capacity() int {
 	return max(0, workers+block-l.leases.countOpen())
 }
 
-// taken returns how many workers are occupied by processes that survive SIGKILL. The caller holds
-// mu.
-func (p *Pool) taken() (n int) {
+// stuckWorkers returns how many workers are occupied by processes that survive SIGKILL. The caller
+// holds mu.
+func (p *Pool) stuckWorkers() (n int) {
 	for _, conn := range p.runners.clients {
-		n += p.takenBy(conn)
+		n += p.stuckWorkersOf(conn)
 	}
 	return n
 }
 
-// takenBy returns how many workers of one runner are occupied by such processes. An account's
-// runner may report anything. Its reports are ignored if it takes no new jobs; otherwise at least
-// one worker remains usable. The caller holds mu.
-func (p *Pool) takenBy(conn *runnerConn) int {
+// stuckWorkersOf returns how many workers of one runner are occupied by such processes. An
+// account's runner may report anything. Its reports are ignored if it takes no new jobs; otherwise
+// at least one worker remains usable. The caller holds mu.
+func (p *Pool) stuckWorkersOf(conn *runnerConn) int {
 	switch {
 	case !runner.OfAnAccount(conn.Dir):
 		return len(conn.stuck)
@@ -71,7 +71,7 @@ func (p *Pool) fit() int {
 	if p.cfg.Runners.As != "" {
 		least = min(p.target, 1)
 	}
-	return max(least, p.target-p.taken())
+	return max(least, p.target-p.stuckWorkers())
 }
 
 // learn updates from a result what later claims depend on: whether the machine lacks resources, how
@@ -81,13 +81,13 @@ func (l *loop) learn(h *leaseState, r *wire.Result) {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
 		// A hung start is not caused by a lack of resources of the machine.
-		if r.Cause != int64(queue.HungStart) && l.short.met(h.job.Seq, time.Now()) {
+		if r.Cause != int64(queue.HungStart) && l.shortage.met(h.job.Seq, time.Now()) {
 			l.slowDown(r.Error)
 		}
 	case r.Cause == int64(queue.HungStart):
 		l.startHung(&h.job)
 	default:
-		l.short = shortage{pause: pauseFirst}
+		l.shortage = shortage{pause: pauseFirst}
 		l.measure(r)
 	}
 }
@@ -122,8 +122,8 @@ func (l *loop) slowDown(startErr string) {
 	l.startErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.
 	if now := time.Now(); now.After(l.paused) {
-		l.paused = now.Add(l.short.pause)
-		l.short.pause = min(2*l.short.pause, pauseLast)
+		l.paused = now.Add(l.shortage.pause)
+		l.shortage.pause = min(2*l.shortage.pause, pauseLast)
 	}
 }
 
@@ -131,10 +131,10 @@ func (l *loop) slowDown(startErr string) {
 func (l *loop) measure(r *wire.Result) {
 	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
 	run = max(run, time.Millisecond/2)
-	if l.mean == 0 {
-		l.mean = run
+	if l.meanRunTime == 0 {
+		l.meanRunTime = run
 	}
-	l.mean += (run - l.mean) / 4
+	l.meanRunTime += (run - l.meanRunTime) / 4
 }
 
 // Throughput returns how many attempts were recorded as ended in the last minute.

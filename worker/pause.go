@@ -20,18 +20,18 @@ import (
 // See docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
-// beginsWithin is how long a pause waits for its job to start. The pool recalls a job that does not
-// start long before that.
-const beginsWithin = time.Second
+// pauseStartWait is how long a pause waits for its job to start. The pool recalls a job that does
+// not start long before that.
+const pauseStartWait = time.Second
 
-// pausedWithin limits the wait for a runner that pauses or resumes a process tree.
-const pausedWithin = 5 * time.Second
+// pauseTimeout limits the wait for a runner that pauses or resumes a process tree.
+const pauseTimeout = 5 * time.Second
 
 // Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the
 // runner has done so. It reports whether the job runs. An error names a runner that does not
 // answer, or says that some processes still run.
 func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
-	h := p.runningSoon(ctx, seq, beginsWithin)
+	h := p.runningSoon(ctx, seq, pauseStartWait)
 	if h == nil {
 		return false, nil
 	}
@@ -101,7 +101,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 			list = append(list, h)
 		}
 	}
-	p.ring()
+	p.wake()
 	return func(ctx context.Context) ([]string, error) { return p.tellAll(ctx, list) }
 }
 
@@ -195,9 +195,9 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 			what = "the job will pause when the runner answers"
 		}
 		if conn == nil {
-			return later(p.answers(ctx, h), what)
+			return later(p.checkRunnerOf(ctx, h), what)
 		}
-		within, cancel := context.WithTimeout(ctx, pausedWithin)
+		within, cancel := context.WithTimeout(ctx, pauseTimeout)
 		left, err := conn.Pause(within, h.wireLease(), still)
 		cancel()
 		p.mu.Lock()
@@ -210,7 +210,7 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
 			return nil // nothing to resume, or pauseAgain sends it to the next connection
 		case err != nil && ctx.Err() == nil:
-			return later(p.silence(conn.Reply.PID, h), what)
+			return later(p.unresponsiveError(conn.Reply.PID, h), what)
 		case err != nil:
 			return err
 		case left > 0 && still:

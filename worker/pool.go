@@ -47,15 +47,15 @@ const (
 	// resources for a start.
 	pauseFirst = time.Second
 	pauseLast  = 30 * time.Second
-	// heardWithin is how long List waits for answers of runners.
-	heardWithin = 200 * time.Millisecond
-	// purgedWithin is how long Purge waits for one runner. Upkeep requests deletions that took
+	// heartbeatTimeout is how long List waits for answers of runners.
+	heartbeatTimeout = 200 * time.Millisecond
+	// purgeTimeout is how long Purge waits for one runner. Upkeep requests deletions that took
 	// longer again.
-	purgedWithin = time.Second
+	purgeTimeout = time.Second
 
-	// startBy is how long after the send a runner may start an attempt. After that the runner
+	// startDeadline is how long after the send a runner may start an attempt. After that the runner
 	// refuses to start it, so an unresponsive runner cannot hold a job for longer.
-	startBy = 5 * time.Second
+	startDeadline = 5 * time.Second
 )
 
 // Config holds what a pool needs to know. The pool calls the functions whenever it needs their
@@ -120,9 +120,9 @@ func (a *Account) RunsAs(j *queue.Job) int {
 // Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be
 // called from any goroutine while Run runs. State that only Run's goroutine uses is in loop.
 type Pool struct {
-	store store.Session
-	cfg   Config
-	kick  chan struct{} // wakes Run after a change of the fields below
+	store  store.Session
+	cfg    Config
+	wakeUp chan struct{} // wakes Run after a change of the fields below
 
 	// mu guards all fields below. There is one lock because a change of a lease often changes its
 	// runner too.
@@ -148,15 +148,15 @@ type Pool struct {
 
 // New returns a pool with a number of workers. It starts nothing until Run is called.
 func New(s store.Session, cfg Config, workers int) *Pool {
-	p := &Pool{store: s, cfg: cfg, target: workers, grace: runner.StopGrace(), kick: make(chan struct{}, 1), leases: newLeases()}
+	p := &Pool{store: s, cfg: cfg, target: workers, grace: runner.StopGrace(), wakeUp: make(chan struct{}, 1), leases: newLeases()}
 	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
 	return p
 }
 
-// ring wakes Run.
-func (p *Pool) ring() {
+// wake wakes Run.
+func (p *Pool) wake() {
 	select {
-	case p.kick <- struct{}{}:
+	case p.wakeUp <- struct{}{}:
 	default: // a wake-up is already pending
 	}
 }
@@ -181,8 +181,8 @@ func (p *Pool) Scale(n int) {
 		p.takeBack()
 	}
 	p.mu.Unlock()
-	p.setUp()
-	p.ring()
+	p.sendSetup()
+	p.wake()
 }
 
 // takeBack recalls all jobs that wait in the current runner or for a runner. The caller holds mu.
@@ -233,16 +233,16 @@ func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err err
 	for _, h := range list {
 		p.endOne(h, queue.Stopped, by, "worker.stop")
 	}
-	silent := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
+	unresponsive := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
 	for _, h := range list {
 		p.mu.Lock()
 		conn := h.conn
 		p.mu.Unlock()
-		if silent[conn] {
+		if unresponsive[conn] {
 			continue
 		}
-		if _, failed := p.waitFor(ctx, h, nil); failed != nil {
-			err, silent[conn] = failed, true
+		if _, failed := p.awaitAnswer(ctx, h, nil); failed != nil {
+			err, unresponsive[conn] = failed, true
 		}
 	}
 	return err
@@ -275,7 +275,7 @@ func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 		p.endOne(h, queue.Stopped, nil, "")
 	}
 	if p.Settle(ctx, within, nil) != nil {
-		p.endSilent()
+		p.killUnresponsive()
 		p.Settle(ctx, grace, nil)
 	}
 	p.mu.Lock()
@@ -290,7 +290,7 @@ func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 	limit := time.After(2 * time.Second)
 	for _, conn := range clients {
 		select {
-		case <-conn.gone:
+		case <-conn.closed:
 		case <-limit: // the runner ends itself when its work is done
 			return
 		}
@@ -324,7 +324,7 @@ type Status struct {
 
 // List returns the workers: those that run a job, and the idle ones.
 func (p *Pool) List(ctx context.Context) []Status {
-	p.hear(ctx)
+	p.heartbeat(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []Status
@@ -336,15 +336,15 @@ func (p *Pool) List(ctx context.Context) []Status {
 		busy[h.workerID] = true
 		w := Status{ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt, Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
 		if h.conn != nil {
-			w.Heard, w.Stale = h.conn.lived, h.conn.silent || time.Since(h.conn.lived) > p.cfg.StaleAfter()
+			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || time.Since(h.conn.lastMessageAt) > p.cfg.StaleAfter()
 		}
 		list = append(list, w)
 	}
 	for _, conn := range p.runners.clients {
-		for _, a := range conn.stuck[:p.takenBy(conn)] {
+		for _, a := range conn.stuck[:p.stuckWorkersOf(conn)] {
 			id := runner.Worker(conn.Dir, a.Slot)
 			busy[id] = true
-			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lived, Stuck: true})
+			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lastMessageAt, Stuck: true})
 		}
 	}
 	for slot := int64(1); len(list) < p.target; slot++ {
@@ -360,7 +360,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.taken()
+	n := p.stuckWorkers()
 	for _, h := range p.leases.all {
 		if h.running {
 			n++

@@ -56,7 +56,7 @@ func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	for _, h := range list {
 		h.dropSent, h.recalled = true, true
 		if h.conn == nil {
-			p.ring() // Run returns jobs that wait for a runner
+			p.wake() // Run returns jobs that wait for a runner
 			continue
 		}
 		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.wireLease()})
@@ -81,10 +81,10 @@ func (s *leases) recalling() bool {
 	return false
 }
 
-// giveBackClaimed returns claimed jobs that were not sent to a runner.
-func (l *loop) giveBackClaimed(jobs []queue.Job) {
+// returnClaimed returns claimed jobs that were not sent to a runner.
+func (l *loop) returnClaimed(jobs []queue.Job) {
 	for i := range jobs {
 		l.session.pending.Released = append(l.session.pending.Released, jobs[i].Lease())
 	}
-	l.ring()
+	l.wake()
 }

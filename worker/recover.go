@@ -53,7 +53,7 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	c.dead = true
 	leased, sent := p.leases.orphansOf(c.dir)
 	p.mu.Unlock()
-	p.ring()
+	p.wake()
 	d := &deadRunner{dir: c.dir, stays: true, Remains: runner.Remains{SameBoot: true}}
 	if c.unknown {
 		return d, nil
@@ -84,7 +84,7 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
-		if filepath.Dir(conn.Dir) == root && !conn.silent {
+		if filepath.Dir(conn.Dir) == root && !conn.unresponsive {
 			return conn, nil
 		}
 	}
@@ -110,8 +110,8 @@ func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	watch.Go(func() {
-		for pause(ctx, aliveEvery) {
-			if !p.lives(ctx, by) {
+		for pause(ctx, livenessInterval) {
+			if !p.checkAlive(ctx, by) {
 				cancel()
 			}
 		}
@@ -177,17 +177,17 @@ func (l *loop) settle(d *deadRunner) (results, lost int) {
 		switch {
 		case e.result != nil:
 			results++
-			l.session.settle(l.settlement(e.leaseState, e.result, d.dir))
+			l.session.addSettlement(l.settlement(e.leaseState, e.result, d.dir))
 		case e.noted != nil:
 			lost++
-			l.session.settle(l.lost(e.leaseState, e.noted, e.how, d.dir))
+			l.session.addSettlement(l.lost(e.leaseState, e.noted, e.how, d.dir))
 		case e.how != 0:
-			l.session.settle(l.lost(e.leaseState, nil, e.how, ""))
+			l.session.addSettlement(l.lost(e.leaseState, nil, e.how, ""))
 		default:
-			l.giveBack(e.leaseState)
+			l.returnToQueue(e.leaseState)
 		}
 	}
-	l.ring()
+	l.wake()
 	return results, lost
 }
 
@@ -200,7 +200,7 @@ func (l *loop) recovered(d *deadRunner) {
 		l.recovery.unsure = append(l.recovery.unsure, d.dir)
 	}
 	if !d.stays {
-		l.session.then = append(l.session.then, func() {
+		l.session.afterExchange = append(l.session.afterExchange, func() {
 			if err := runner.Forget(d.dir, d.by); err != nil { // on Windows, a reader of a file prevents this
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start", "dir", d.dir, "error", err)
 			}
@@ -224,7 +224,7 @@ func (l *loop) folders() []string {
 	if !l.leases.anyOrphanIn(l.recovery.unsure) {
 		l.recovery.unsure = nil
 	}
-	return l.runners.folders(slices.Clone(l.recovery.unsure))
+	return l.runners.leaseDirs(slices.Clone(l.recovery.unsure))
 }
 
 // seekStrays runs after all directories were found. It searches for living processes of leases that
@@ -243,11 +243,11 @@ func (l *loop) seekStrays() {
 	l.recovery.seeking = true
 	after := time.Duration(0)
 	if l.recovery.missing {
-		after = startBy + startSpare
+		after = startDeadline + startDeadlineMargin
 	}
 	l.Go(func() {
 		if alive, found := l.seek(l.ctx, leased, after); found {
-			l.tell(func() error { l.settleStrays(alive); return nil })
+			l.post(func() error { l.settleStrays(alive); return nil })
 		}
 	})
 }

@@ -23,22 +23,22 @@ type runners struct {
 	spawnErr  error               // error of the last attempt to start one
 }
 
-// runnerConn is a connected runner. The pool's mu guards its fields, except gone.
+// runnerConn is a connected runner. The pool's mu guards its fields, except closed.
 type runnerConn struct {
 	*runner.Client
 	current bool
-	// heard is the time of the last message or of the last failed liveness check; the next check is
-	// HeardEvery later.
-	heard  time.Time
-	lived  time.Time // time of the last message
-	asking bool      // a liveness check is in progress
-	silent bool      // the runner is unresponsive
-	// gone is closed when the connection has ended.
-	gone      chan struct{}
+	// lastChecked is the time of the last message or of the last failed liveness check; the next
+	// check is HeardEvery later.
+	lastChecked   time.Time
+	lastMessageAt time.Time // time of the last message
+	checking      bool      // a liveness check is in progress
+	unresponsive  bool      // the runner is unresponsive
+	// closed is closed when the connection has ended.
+	closed    chan struct{}
 	dismissed bool           // a Shutdown was sent, since it has finished its jobs
 	owner     *owner         // user whose jobs it runs; nil if it is not one user's
 	stuck     []wire.Attempt // ended attempts whose processes still occupy workers
-	set       wire.Setup     // last Setup frame sent
+	sentSetup wire.Setup     // last Setup frame sent
 }
 
 // current returns the runner for new jobs, or nil.
@@ -66,19 +66,19 @@ func (r *runners) add(conn *runnerConn) {
 // remove removes a connection that has ended.
 func (r *runners) remove(conn *runnerConn) {
 	r.clients = slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn })
-	conn.forsake()
+	conn.unlinkOwner()
 }
 
-// fits reports whether a runner that an earlier service started can take new jobs. It must have
-// this version, take any job, and be of the kind and have the job_tmpdir that the settings require.
-// A runner that this service has started takes new jobs whatever its version, because the program
-// on disk may be newer than this one.
-func (r *runners) fits(c *runner.Client) bool {
+// canTakeNewJobs reports whether a runner that an earlier service started can take new jobs. It
+// must have this version, take any job, and be of the kind and have the job_tmpdir that the
+// settings require. A runner that this service has started takes new jobs whatever its version,
+// because the program on disk may be newer than this one.
+func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
 }
 
-// needed reports whether no runner for new jobs exists and none is expected soon.
-func (r *runners) needed() bool {
+// lackCurrent reports whether no runner for new jobs exists and none is expected soon.
+func (r *runners) lackCurrent() bool {
 	for _, c := range r.contacts {
 		if (c.current || c.initial) && !c.dead && time.Since(c.since) < againWithin {
 			return false
@@ -98,8 +98,8 @@ func (r *runners) adopting() bool {
 	return false
 }
 
-// folders appends the directories of all runners that may hold leases to dirs.
-func (r *runners) folders(dirs []string) []string {
+// leaseDirs appends the directories of all runners that may hold leases to dirs.
+func (r *runners) leaseDirs(dirs []string) []string {
 	for _, conn := range r.clients {
 		if !conn.dismissed {
 			dirs = append(dirs, conn.Dir)
@@ -113,50 +113,50 @@ func (r *runners) folders(dirs []string) []string {
 	return dirs
 }
 
-// unreached returns the directories of runners that have been unreachable for at least the time
-// within.
-func (r *runners) unreached(within time.Duration) (dirs []string) {
+// unreachableFor returns the directories of runners that have been unreachable for at least this
+// time.
+func (r *runners) unreachableFor(atLeast time.Duration) (dirs []string) {
 	for dir, c := range r.contacts {
-		if !c.dead && time.Since(c.since) >= within {
+		if !c.dead && time.Since(c.since) >= atLeast {
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs
 }
 
-// fellSilent marks a runner as unresponsive. New jobs go to another runner.
-func (r *runners) fellSilent(conn *runnerConn) {
+// markUnresponsive marks a runner as unresponsive. New jobs go to another runner.
+func (r *runners) markUnresponsive(conn *runnerConn) {
 	select {
-	case <-conn.gone:
+	case <-conn.closed:
 		return
 	default:
 	}
-	conn.heard = time.Now() // delays the next liveness check
-	if !conn.silent {
-		conn.silent, conn.current = true, false
-		conn.forsake()
+	conn.lastChecked = time.Now() // delays the next liveness check
+	if !conn.unresponsive {
+		conn.unresponsive, conn.current = true, false
+		conn.unlinkOwner()
 		r.cfg.Log.Error("the runner does not answer; new jobs go to another runner", "runner", conn.Reply.PID)
 	}
 }
 
-// heard records that a runner is alive. It reports whether the runner was unresponsive before.
-func (r *runners) heard(conn *runnerConn) bool {
+// markAlive records that a runner is alive. It reports whether the runner was unresponsive before.
+func (r *runners) markAlive(conn *runnerConn) bool {
 	select {
-	case <-conn.gone:
+	case <-conn.closed:
 		return false
 	default:
 	}
-	was := conn.silent
-	conn.heard, conn.silent = time.Now(), false
-	conn.lived = conn.heard
-	if was {
-		if r.current() == nil && !r.spawning && r.fits(conn.Client) {
+	wasUnresponsive := conn.unresponsive
+	conn.lastChecked, conn.unresponsive = time.Now(), false
+	conn.lastMessageAt = conn.lastChecked
+	if wasUnresponsive {
+		if r.current() == nil && !r.spawning && r.canTakeNewJobs(conn.Client) {
 			conn.current = true
 			r.clients = append(slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn }), conn)
 		}
 		r.cfg.Log.Info("the runner answers again", "runner", conn.Reply.PID)
 	}
-	return was
+	return wasUnresponsive
 }
 
 // stuck records the ended attempts whose processes still occupy workers of a runner.
@@ -167,9 +167,9 @@ func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
 	conn.stuck = attempts
 }
 
-// forsake unlinks the runner from its user, if it is a user's separate runner. The user's next jobs
-// get another one.
-func (conn *runnerConn) forsake() {
+// unlinkOwner unlinks the runner from its user, if it is a user's separate runner. The user's next
+// jobs get another one.
+func (conn *runnerConn) unlinkOwner() {
 	if conn.owner != nil && conn.owner.conn == conn {
 		conn.owner.conn = nil
 	}
@@ -179,41 +179,41 @@ func (conn *runnerConn) forsake() {
 func (p *Pool) Refresh() {
 	p.mu.Lock()
 	for _, conn := range p.runners.clients {
-		conn.set = wire.Setup{}
+		conn.sentSetup = wire.Setup{}
 	}
 	p.mu.Unlock()
-	p.setUp()
+	p.sendSetup()
 }
 
-// setUp sends each runner its number of workers, if that has changed. A runner that takes no new
-// jobs gets enough for its running jobs, and the current runner gets the rest.
-func (p *Pool) setUp() {
+// sendSetup sends each runner its number of workers, if that has changed. A runner that takes no
+// new jobs gets enough for its running jobs, and the current runner gets the rest.
+func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	elsewhere := 0
+	usedElsewhere := 0
 	for _, h := range p.leases.all {
 		if (h.conn == nil || !h.conn.current) && (h.running || h.conn != nil) {
-			elsewhere++
+			usedElsewhere++
 		}
 	}
 	for _, conn := range p.runners.clients {
 		if !conn.current {
-			elsewhere += p.takenBy(conn)
+			usedElsewhere += p.stuckWorkersOf(conn)
 		}
 	}
 	for _, conn := range p.runners.clients {
-		n := elsewhere
+		n := usedElsewhere
 		switch {
 		case runner.Isolated(conn.Dir):
 			n = 1
 		case conn.current:
-			n = max(0, p.target-elsewhere)
+			n = max(0, p.target-usedElsewhere)
 		case conn.owner != nil:
 			n = p.target
 		}
-		if set := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); set != conn.set {
-			conn.set = set
-			conn.Send(&set)
+		if setup := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); setup != conn.sentSetup {
+			conn.sentSetup = setup
+			conn.Send(&setup)
 		}
 	}
 }
@@ -225,11 +225,11 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.current || conn.dismissed || conn.silent || l.takenBy(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.used) < ownerIdle {
+		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.used) < ownerIdle {
 			continue
 		}
 		if !l.leases.anyHeldBy(conn) {
-			conn.forsake()
+			conn.unlinkOwner()
 			conn.dismissed = true
 			conn.Send(&wire.Shutdown{})
 		}
@@ -244,63 +244,66 @@ func (p *Pool) Connected() <-chan struct{} {
 	return p.runners.connected
 }
 
-// hear checks concurrently that runners are alive from which no message has arrived for a while.
-func (p *Pool) hear(ctx context.Context) {
+// heartbeat checks concurrently that runners are alive from which no message has arrived for a
+// while.
+func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
-	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool { return conn.silent || time.Since(conn.heard) < p.cfg.HeardEvery() })
+	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool {
+		return conn.unresponsive || time.Since(conn.lastChecked) < p.cfg.HeardEvery()
+	})
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, heardWithin)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	p.reachAll(ctx, clients)
+	p.pingAll(ctx, clients)
 }
 
-// reachAll checks concurrently that runners are alive. It reports for each whether it answered.
-func (p *Pool) reachAll(ctx context.Context, clients []*runnerConn) []bool {
-	lives := make([]bool, len(clients))
-	var asks sync.WaitGroup
+// pingAll checks concurrently that runners are alive. It reports for each whether it answered.
+func (p *Pool) pingAll(ctx context.Context, clients []*runnerConn) []bool {
+	alive := make([]bool, len(clients))
+	var pings sync.WaitGroup
 	for i, conn := range clients {
-		asks.Go(func() { lives[i] = p.reach(ctx, conn) })
+		pings.Go(func() { alive[i] = p.ping(ctx, conn) })
 	}
-	asks.Wait()
-	return lives
+	pings.Wait()
+	return alive
 }
 
-// reach checks that a runner is alive, and reports whether it answered. It reads the output of a
+// ping checks that a runner is alive, and reports whether it answered. It reads the output of a
 // lease that does not exist.
-func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
+func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runners.heard(conn) {
-		p.ring()
+	if p.runners.markAlive(conn) {
+		p.wake()
 	}
 	return true
 }
 
 // Runners checks that all runners are alive. It returns the pids of those that answered within the
 // given time, and of those that did not.
-func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
+func (p *Pool) Runners(within time.Duration) (responsive, unresponsive []int64) {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	for i, lives := range p.reachAll(ctx, clients) {
-		if lives {
-			live = append(live, clients[i].Reply.PID)
+	for i, alive := range p.pingAll(ctx, clients) {
+		if alive {
+			responsive = append(responsive, clients[i].Reply.PID)
 		} else {
-			silent = append(silent, clients[i].Reply.PID)
+			unresponsive = append(unresponsive, clients[i].Reply.PID)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, dir := range p.runners.unreached(within) {
-		silent = append(silent, runner.PID(dir))
+	for _, dir := range p.runners.unreachableFor(within) {
+		unresponsive = append(unresponsive, runner.PID(dir))
 	}
-	return live, silent
+	return responsive, unresponsive
 }
 
 // Purge deletes output files that only runners can delete. In each directory of runners it uses the
@@ -313,8 +316,8 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	purged := map[string]bool{} // by the directory that runners share
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
-		within, cancel := context.WithTimeout(ctx, purgedWithin)
-		purged[root] = purged[root] || conn.Purge(within, refs) == nil
+		timeoutCtx, cancel := context.WithTimeout(ctx, purgeTimeout)
+		purged[root] = purged[root] || conn.Purge(timeoutCtx, refs) == nil
 		cancel()
 	}
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)

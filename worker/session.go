@@ -19,50 +19,53 @@ type session struct {
 	store store.Session
 	log   *slog.Logger
 
-	pending store.Report                 // events that the next exchange records
-	remarks []remark                     // log lines to write after the next exchange
-	then    []func()                     // functions to run after the next exchange
-	acks    map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
-	retry   time.Duration                // delay after the next error
-	due     time.Time                    // time of the next try after an error; zero if no try is due
-	noted   []string                     // runner directories recorded in the store
+	pending       store.Report                 // events that the next exchange records
+	logLines      []logLine                    // log lines to write after the next exchange
+	afterExchange []func()                     // functions to run after the next exchange
+	acks          map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
+	retryDelay    time.Duration                // delay after the next error
+	retryAt       time.Time                    // time of the next try after an error; zero if no try is due
+	recordedDirs  []string                     // runner directories recorded in the store
 
-	cancel  context.CancelFunc // cancels the Await in progress; nil if none is
-	awaited int                // number of workers when it began
-	recalls int                // number of recalls when it began
+	cancelAwait  context.CancelFunc // cancels the Await in progress; nil if none is
+	awaitWorkers int                // number of workers when it began
+	awaitRecalls int                // number of recalls when it began
 }
 
-// settle adds a settlement to the pending report.
-func (s *session) settle(end store.Settlement) { s.pending.Ended = append(s.pending.Ended, end) }
+// addSettlement adds a settlement to the pending report.
+func (s *session) addSettlement(settlement store.Settlement) {
+	s.pending.Ended = append(s.pending.Ended, settlement)
+}
 
-// failed handles an error of the store. After a temporary error the pending report is kept for a
-// later exchange, and failed returns nil.
-func (s *session) failed(err error) error {
-	if passes(err) {
-		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retry.Milliseconds())
-		s.due = time.Now().Add(s.retry)
-		s.retry = min(2*s.retry, retryLast)
+// handleStoreError handles an error of the store. After a temporary error the pending report is
+// kept for a later exchange, and handleStoreError returns nil.
+func (s *session) handleStoreError(err error) error {
+	if isTemporary(err) {
+		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retryDelay.Milliseconds())
+		s.retryAt = time.Now().Add(s.retryDelay)
+		s.retryDelay = min(2*s.retryDelay, retryLast)
 		return nil
 	}
 	return fmt.Errorf("cannot record results: %w", err)
 }
 
-// passes reports whether an error of the store is temporary.
-func passes(err error) bool {
+// isTemporary reports whether an error of the store is temporary.
+func isTemporary(err error) bool {
 	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
 }
 
-// note records in the store the directories of all runners that may hold leases. This happens
-// before anything is sent to them, so the next service notices if a directory has disappeared.
-func (s *session) note(ctx context.Context, dirs []string) error {
+// recordRunners records in the store the directories of all runners that may hold leases. This
+// happens before anything is sent to them, so the next service notices if a directory has
+// disappeared.
+func (s *session) recordRunners(ctx context.Context, dirs []string) error {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
-	if s.noted != nil && slices.Equal(dirs, s.noted) {
+	if s.recordedDirs != nil && slices.Equal(dirs, s.recordedDirs) {
 		return nil
 	}
 	err := s.store.NoteRunners(context.WithoutCancel(ctx), dirs)
 	if err == nil {
-		s.noted = dirs
+		s.recordedDirs = dirs
 	}
 	return err
 }
@@ -79,73 +82,73 @@ func (s *session) acknowledge() {
 // of recalls together with the number of wanted jobs.
 func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	l.session.cancel, l.session.awaited, l.session.recalls = cancel, workers, recalls
+	l.session.cancelAwait, l.session.awaitWorkers, l.session.awaitRecalls = cancel, workers, recalls
 	l.Go(func() {
 		jobs, err := l.store.Await(ctx, want)
-		l.tell(func() error { return l.granted(jobs, err) })
+		l.post(func() error { return l.startAwaited(jobs, err) })
 	})
 }
 
-// granted starts claimed jobs. If jobs were recalled since the claim began, they may rank before
-// the claimed ones. In that case granted returns the claimed jobs, so that all take part in the
-// next claim.
-func (l *loop) granted(jobs []queue.Job, err error) error {
-	l.session.cancel()
-	l.session.cancel = nil
+// startAwaited starts the jobs that await has claimed. If jobs were recalled since the claim began,
+// they may rank before the claimed ones. In that case startAwaited returns the claimed jobs, so
+// that all take part in the next claim.
+func (l *loop) startAwaited(jobs []queue.Job, err error) error {
+	l.session.cancelAwait()
+	l.session.cancelAwait = nil
 	l.mu.Lock()
-	recalled := l.recalls != l.session.recalls
+	recalled := l.recalls != l.session.awaitRecalls
 	l.mu.Unlock()
 	switch {
 	case len(jobs) > 0 && recalled:
-		l.giveBackClaimed(jobs)
+		l.returnClaimed(jobs)
 	case len(jobs) > 0:
 		l.startAll(jobs, false)
 	case err != nil && !errors.Is(err, context.Canceled):
-		return l.session.failed(err)
+		return l.session.handleStoreError(err)
 	}
 	return nil
 }
 
-// recorded removes leases whose end the store has recorded, and answers callers whose change was
-// stored or refused. It returns the lines to log.
-func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []remark {
+// finishRecorded removes leases whose end the store has recorded, and answers callers whose change
+// was stored or refused. It returns the lines to log.
+func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error) []logLine {
 	l.mu.Lock()
-	remarks := append(l.session.remarks, l.remarks(turn.Ended)...)
-	l.session.remarks = nil
+	lines := append(l.session.logLines, l.attemptLogLines(report.Ended)...)
+	l.session.logLines = nil
 	attempts, now := 0, time.Now()
-	for i := range turn.Ended {
-		lease := turn.Ended[i].Lease
-		if turn.Ended[i].Decision.Started {
+	for i := range report.Ended {
+		lease := report.Ended[i].Lease
+		if report.Ended[i].Decision.Started {
 			attempts++
 			if h := l.leases.all[lease]; h != nil {
 				l.rates.add(h.job.Queue, now)
 				if l.cfg.Ended != nil {
-					l.cfg.Ended(&h.job, &turn.Ended[i])
+					l.cfg.Ended(&h.job, &report.Ended[i])
 				}
 			}
 		}
 		l.leases.remove(lease)
 	}
 	l.rate.add(now, attempts)
-	for _, lease := range turn.Released {
+	for _, lease := range report.Released {
 		l.leases.remove(lease)
 	}
-	for i := range turn.Changed {
-		lease := turn.Changed[i].Lease
+	for i := range report.Changed {
+		lease := report.Changed[i].Lease
 		if h := l.leases.all[lease]; h != nil && h.reportedChange != nil {
 			h.reportedChange.answer <- refused[lease] // other waiting callers find the job in the store
 		}
 		l.leases.remove(lease)
 	}
 	l.mu.Unlock()
-	clear(turn.Ended)
-	l.session.pending = store.Report{Ended: turn.Ended[:0]}
-	return remarks
+	clear(report.Ended)
+	l.session.pending = store.Report{Ended: report.Ended[:0]}
+	return lines
 }
 
-// start sends claimed jobs to the current runner. stored says that all results so far are stored,
-// so their acknowledgements are sent along.
-func (l *loop) start(jobs []queue.Job, stored bool) {
+// startOnCurrent sends claimed jobs to the current runner. allStored says that all results so far
+// are stored, so their acknowledgements are sent along.
+func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	if len(jobs) == 0 {
 		return
 	}
@@ -154,11 +157,11 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 	defer l.mu.Unlock()
 	conn := l.runners.current()
 	if conn == nil || !l.mayStart() { // changed during the claim, or the runner died
-		l.giveBackClaimed(jobs)
+		l.returnClaimed(jobs)
 		return
 	}
 	frames := make([]wire.Frame, 0, len(jobs)+1)
-	if acks := l.session.acks[conn]; stored && len(acks) > 0 {
+	if acks := l.session.acks[conn]; allStored && len(acks) > 0 {
 		frames = append(frames, &wire.Ack{Leases: acks})
 		delete(l.session.acks, conn)
 	}
@@ -171,20 +174,20 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 	failpoint.Hit("start-sent")
 }
 
-// remark is a line for the log.
-type remark struct {
+// logLine is a line for the log.
+type logLine struct {
 	level slog.Level
 	text  string
 	attrs []slog.Attr
 }
 
-// remarks returns log lines about attempts that have ended. Problems that need attention are
-// warnings, attempts that will be retried are information, and all others are debug lines. A line
-// contains the job's id only, since commands and output may be secret. The caller holds mu.
-func (l *loop) remarks(ended []store.Settlement) (list []remark) {
+// attemptLogLines returns log lines about attempts that have ended. Problems that need attention
+// are warnings, attempts that will be retried are information, and all others are debug lines. A
+// line contains the job's id only, since commands and output may be secret. The caller holds mu.
+func (l *loop) attemptLogLines(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
 		e := &ended[i]
-		r := remarkOn(&e.Decision)
+		r := logLineFor(&e.Decision)
 		if !l.cfg.Log.Enabled(context.Background(), r.level) {
 			continue
 		}
@@ -212,23 +215,23 @@ func (l *loop) remarks(ended []store.Settlement) (list []remark) {
 	return list
 }
 
-// remarkOn returns the level and text of the log line for a decision.
-func remarkOn(d *queue.Decision) remark {
+// logLineFor returns the level and text of the log line for a decision.
+func logLineFor(d *queue.Decision) logLine {
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
-		return remark{level: slog.LevelError, text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
+		return logLine{level: slog.LevelError, text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
 	case d.State == queue.Dead:
-		return remark{level: slog.LevelWarn, text: "job is dead"}
+		return logLine{level: slog.LevelWarn, text: "job is dead"}
 	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
-		return remark{level: slog.LevelWarn, text: "job was interrupted"}
+		return logLine{level: slog.LevelWarn, text: "job was interrupted"}
 	case d.State == queue.Failed:
-		return remark{level: slog.LevelInfo, text: "attempt failed"}
+		return logLine{level: slog.LevelInfo, text: "attempt failed"}
 	}
-	return remark{level: slog.LevelDebug, text: "attempt ended"}
+	return logLine{level: slog.LevelDebug, text: "attempt ended"}
 }
 
-// report writes lines to the log. The caller holds no lock, since logging may block.
-func (s *session) report(list []remark) {
+// writeLog writes lines to the log. The caller holds no lock, since logging may block.
+func (s *session) writeLog(list []logLine) {
 	for _, r := range list {
 		s.log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
 	}

@@ -18,103 +18,107 @@ import (
 // jobs go to another runner. When the runner answers again, its jobs continue normally.
 
 const (
-	aliveWithin = 2 * time.Second // time limit for the answer to a liveness check
-	aliveEvery  = time.Second     // time between two liveness checks while a caller waits
-	startSpare  = time.Second     // time between the start deadline and the check whether the job was started
+	livenessTimeout  = 2 * time.Second // time limit for the answer to a liveness check
+	livenessInterval = time.Second     // time between two liveness checks while a caller waits
+	// startDeadlineMargin is the time between the start deadline and the check whether the job was
+	// started.
+	startDeadlineMargin = time.Second
 )
 
-// asks reports whether the pool checks that a runner is alive when no message has arrived for a
-// while. It does so for runners that hold leases or are unresponsive. The caller holds mu.
+// needsLivenessCheck reports whether the pool checks that a runner is alive when no message has
+// arrived for a while. It does so for runners that hold leases or are unresponsive. The caller
+// holds mu.
 // See docs/decisions/0055.
-func (l *loop) asks(conn *runnerConn) bool {
-	return !conn.asking && (conn.silent || l.leases.anyHeldBy(conn))
+func (l *loop) needsLivenessCheck(conn *runnerConn) bool {
+	return !conn.checking && (conn.unresponsive || l.leases.anyHeldBy(conn))
 }
 
-// askSilent starts the liveness checks that are due.
-func (l *loop) askSilent() {
+// startLivenessChecks starts the liveness checks that are due.
+func (l *loop) startLivenessChecks() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if !l.asks(conn) || time.Since(conn.heard) < l.cfg.HeardEvery() {
+		if !l.needsLivenessCheck(conn) || time.Since(conn.lastChecked) < l.cfg.HeardEvery() {
 			continue
 		}
-		conn.asking = true
+		conn.checking = true
 		l.Go(func() {
-			l.lives(l.ctx, conn)
+			l.checkAlive(l.ctx, conn)
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			conn.asking = false
-			l.ring()
+			conn.checking = false
+			l.wake()
 		})
 	}
 }
 
-// lives checks that a runner is alive. If the runner does not answer in time, it counts as
-// unresponsive and lives returns false. If ctx ends first, lives returns true.
-func (p *Pool) lives(ctx context.Context, conn *runnerConn) bool {
-	within, cancel := context.WithTimeout(ctx, aliveWithin)
+// checkAlive checks that a runner is alive. If the runner does not answer in time, it counts as
+// unresponsive and checkAlive returns false. If ctx ends first, checkAlive returns true.
+func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
+	timeoutCtx, cancel := context.WithTimeout(ctx, livenessTimeout)
 	defer cancel()
-	if p.reach(within, conn) || ctx.Err() != nil {
+	if p.ping(timeoutCtx, conn) || ctx.Err() != nil {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runners.fellSilent(conn)
-	p.ring()
+	p.runners.markUnresponsive(conn)
+	p.wake()
 	return false
 }
 
-// place identifies the runner that holds leases: a live connection, or the directory of a
+// leaseLocation identifies the runner that holds leases: a live connection, or the directory of a
 // disconnected runner. dir is "" if the runner is not known.
-type place struct {
+type leaseLocation struct {
 	conn *runnerConn
 	dir  string
 }
 
 // expire returns leases to the queue whose runner is unresponsive or disconnected and has not
 // started them before their start deadline. The runner checks the deadline too, so it cannot start
-// them later. Leases that the runner has begun are kept, since their results may still arrive.
-func (l *loop) expire(at place, list []*leaseState) {
+// them later. Leases that the runner may have started are kept, since their results may still
+// arrive.
+func (l *loop) expire(location leaseLocation, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
 		leases[i] = h.wireLease()
 	}
-	dirs, ok := l.perhapsAt(at)
-	begun := map[wire.Lease]bool{}
+	dirs, ok := l.mayHaveStartedAt(location)
+	started := map[wire.Lease]bool{}
 	for i := 0; ok && i < len(dirs); i++ {
 		var b map[wire.Lease]bool
 		b, ok = runner.Begun(dirs[i], leases)
-		maps.Copy(begun, b)
+		maps.Copy(started, b)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, h := range list {
-		launched, found := begun[leases[i]]
+		hasProcess, found := started[leases[i]]
 		switch {
-		case h.settling || h.running || h.conn != at.conn: // its state has changed in the meantime
-		case launched:
+		case h.settling || h.running || h.conn != location.conn: // its state has changed in the meantime
+		case hasProcess:
 			h.mayHaveStarted, h.hasProcess = true, true
 			l.leases.notifyChange()
 		case !found && !h.mayHaveStarted && ok:
-			l.giveBack(h)
+			l.returnToQueue(h)
 		default: // the files cannot be read now, or do not name the process yet
 			h.mayHaveStarted = h.mayHaveStarted || found
-			h.sentAt = time.Now().Add(-startBy)
+			h.sentAt = time.Now().Add(-startDeadline)
 		}
 	}
 }
 
-// perhapsAt returns the directories of the runners that may have begun leases at a place. all is
-// false if runners with other directories may have begun them.
-func (l *loop) perhapsAt(at place) (dirs []string, all bool) {
-	if at.conn != nil {
-		return []string{at.dir}, true
+// mayHaveStartedAt returns the directories of the runners that may have started leases at a
+// location. all is false if runners with other directories may have started them.
+func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool) {
+	if location.conn != nil {
+		return []string{location.dir}, true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all = at.dir != "" || !l.recovery.missing && !l.recovery.moved && len(l.recovery.unsure) == 0
+	all = location.dir != "" || !l.recovery.missing && !l.recovery.moved && len(l.recovery.unsure) == 0
 	for dir, c := range l.runners.contacts {
-		if dir == at.dir || at.dir == "" && c.initial && !c.unknown {
+		if dir == location.dir || location.dir == "" && c.initial && !c.unknown {
 			dirs = append(dirs, dir)
 			all = all && !c.dead
 		}
@@ -122,9 +126,9 @@ func (l *loop) perhapsAt(at place) (dirs []string, all bool) {
 	return dirs, all && len(dirs) > 0
 }
 
-// waitFor waits for an answer about a lease or for the lease's end. It fails with an error that
+// awaitAnswer waits for an answer about a lease or for the lease's end. It fails with an error that
 // names the lease's runner if that runner does not answer liveness checks.
-func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) (answered bool, err error) {
+func (p *Pool) awaitAnswer(ctx context.Context, h *leaseState, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
 		case err := <-answer:
@@ -138,44 +142,44 @@ func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) 
 			}
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-time.After(aliveEvery):
-			if err := p.answers(ctx, h); err != nil {
+		case <-time.After(livenessInterval):
+			if err := p.checkRunnerOf(ctx, h); err != nil {
 				return false, err
 			}
 		}
 	}
 }
 
-// answers returns an error if the runner of a lease does not answer a liveness check.
-func (p *Pool) answers(ctx context.Context, h *leaseState) error {
+// checkRunnerOf returns an error if the runner of a lease does not answer a liveness check.
+func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
 	conn, dir := h.conn, h.dir
-	out := time.Duration(0) // how long the runner has been unreachable
+	unreachable := time.Duration(0) // how long the runner has been unreachable
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
-			out, dir = time.Since(c.since), c.dir
+			unreachable, dir = time.Since(c.since), c.dir
 		}
 	}
 	p.mu.Unlock()
 	if conn == nil {
-		if out < aliveWithin {
+		if unreachable < livenessTimeout {
 			return nil
 		}
-		return p.silence(runner.PID(dir), h)
+		return p.unresponsiveError(runner.PID(dir), h)
 	}
-	if p.lives(ctx, conn) {
+	if p.checkAlive(ctx, conn) {
 		return ctx.Err()
 	}
 	select {
-	case <-conn.gone:
+	case <-conn.closed:
 		return nil // the pool reconnects to it or recovers it
 	default:
 	}
-	return p.silence(conn.Reply.PID, h)
+	return p.unresponsiveError(conn.Reply.PID, h)
 }
 
-// silence returns the error for a request about a lease whose runner does not answer.
-func (p *Pool) silence(pid int64, h *leaseState) error {
+// unresponsiveError returns the error for a request about a lease whose runner does not answer.
+func (p *Pool) unresponsiveError(pid int64, h *leaseState) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }
 
@@ -193,11 +197,11 @@ func (p *Pool) Silent() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
-		if conn.silent {
+		if conn.unresponsive {
 			pids = append(pids, conn.Reply.PID)
 		}
 	}
-	for _, dir := range p.runners.unreached(aliveWithin) {
+	for _, dir := range p.runners.unreachableFor(livenessTimeout) {
 		pids = append(pids, runner.PID(dir))
 	}
 	return pids
@@ -215,17 +219,17 @@ func (p *Pool) NoRunner() error {
 	return cmp.Or(p.cfg.Runners.CheckLauncher(), p.runners.spawnErr)
 }
 
-// endSilent kills the runners that do not answer, with all their jobs. The pool then recovers them
-// like other dead runners.
-func (p *Pool) endSilent() {
+// killUnresponsive kills the runners that do not answer, with all their jobs. The pool then
+// recovers them like other dead runners.
+func (p *Pool) killUnresponsive() {
 	p.mu.Lock()
 	var dirs []string
 	for _, conn := range p.runners.clients {
-		if conn.silent {
+		if conn.unresponsive {
 			dirs = append(dirs, conn.Dir)
 		}
 	}
-	dirs = append(dirs, p.runners.unreached(0)...)
+	dirs = append(dirs, p.runners.unreachableFor(0)...)
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)

@@ -43,14 +43,14 @@ func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t
 	if conn == nil {
 		return t, false, nil
 	}
-	within, cancel := context.WithTimeout(ctx, aliveWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, livenessTimeout)
 	defer cancel()
-	t, err = conn.Type(within, h.wireLease(), data)
+	t, err = conn.Type(timeoutCtx, h.wireLease(), data)
 	switch {
 	case errors.Is(err, runner.ErrGone):
 		return t, false, nil
 	case err != nil && ctx.Err() == nil:
-		return t, false, p.silence(conn.Reply.PID, h)
+		return t, false, p.unresponsiveError(conn.Reply.PID, h)
 	}
 	return t, err == nil, err
 }
