@@ -23,11 +23,11 @@ import (
 type isolation struct {
 	owners   map[int]*owner // users whose starts have hung, by uid
 	spawning bool           // a runner for a suspect is starting
-	// pause is how long suspects wait after the next runner that cannot be started. It doubles each
-	// time.
-	pause    time.Duration
-	after    time.Time // earliest time of the next suspect
-	putOffTo time.Time // time at which the last postponed suspect may be claimed again
+	// spawnPause is how long suspects wait after the next runner that cannot be started. It doubles
+	// each time.
+	spawnPause      time.Duration
+	nextSuspectAt   time.Time // earliest time of the next suspect
+	lastPostponedTo time.Time // time at which the last postponed suspect may be claimed again
 }
 
 // startAll sends claimed jobs to runners: suspects to separate runners, jobs of users whose starts
@@ -47,7 +47,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 			l.readDeps(*j)
 		} else if j.Suspect {
 			suspects = append(suspects, *j)
-		} else if o := l.isolated(j); o != nil {
+		} else if o := l.isolatedOwner(j); o != nil {
 			owned[o] = append(owned[o], *j)
 		} else {
 			regular = append(regular, *j)
@@ -55,10 +55,10 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	}
 	l.startOnCurrent(regular, allStored)
 	if len(suspects) > 0 {
-		l.startAlone(suspects)
+		l.startSuspects(suspects)
 	}
 	for o, list := range owned {
-		l.startOwned(o, list)
+		l.startForOwner(o, list)
 	}
 }
 
@@ -67,68 +67,68 @@ var ErrNotHere = errors.New("the job cannot start on this node")
 
 // holdDisowned settles a job that may not start here. It is held, or, for ErrNotHere, waits for
 // another node.
-func (l *loop) holdDisowned(j *queue.Job, why error) {
+func (l *loop) holdDisowned(j *queue.Job, cause error) {
 	end := queue.Disowned
-	if errors.Is(why, ErrNotHere) {
+	if errors.Is(cause, ErrNotHere) {
 		end = queue.Shortage
 	}
-	d := queue.Decide(j, queue.Outcome{End: end, Error: why.Error()}, l.cfg.Policy())
+	d := queue.Decide(j, queue.Outcome{End: end, Error: cause.Error()}, l.cfg.Policy())
 	l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	if end == queue.Shortage {
 		l.wake()
 		return
 	}
-	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why)}})
+	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", cause)}})
 	l.wake()
 }
 
 // Limits of suspects.
 const (
-	// maxAlone is how many suspects run concurrently. Each needs a process of 11 MB next to it, and
-	// a watchdog if the runner is root's. A runner with thousands of workers leaves thousands of
-	// suspects.
+	// maxSuspects is how many suspects run concurrently. Each needs a process of 11 MB next to it,
+	// and a watchdog if the runner is root's. A runner with thousands of workers leaves thousands
+	// of suspects.
 	// See docs/decisions/0050.
-	maxAlone = 16
-	// aloneEvery is the minimum time between two postponed suspects that return. It limits them to
-	// as many as can be started.
-	aloneEvery = time.Second / maxAlone
-	// putOffFor is the minimum time for which a job is postponed.
-	putOffFor = time.Second
+	maxSuspects = 16
+	// suspectInterval is the minimum time between two postponed suspects that return. It limits
+	// them to as many as can be started.
+	suspectInterval = time.Second / maxSuspects
+	// minPostpone is the minimum time for which a job is postponed.
+	minPostpone = time.Second
 )
 
-// startAlone starts a runner for each suspect, one after the other. It postpones suspects beyond
+// startSuspects starts a runner for each suspect, one after the other. It postpones suspects beyond
 // the limit.
-func (l *loop) startAlone(suspects []queue.Job) {
+func (l *loop) startSuspects(suspects []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range suspects {
-		if why := l.crowdedAlone(); why != nil {
-			l.putOff(suspects[i:], why)
+		if cause := l.suspectLimitError(); cause != nil {
+			l.postpone(suspects[i:], cause)
 			break
 		}
 		l.leases.add(&suspects[i]).unsent = true
 	}
-	l.spawnAlone()
+	l.spawnForSuspect()
 }
 
-// spawnAlone starts a runner for the next waiting suspect, unless another one is starting. The
+// spawnForSuspect starts a runner for the next waiting suspect, unless another one is starting. The
 // caller holds mu.
-func (l *loop) spawnAlone() {
+func (l *loop) spawnForSuspect() {
 	if l.isolation.spawning {
 		return
 	}
 	for _, h := range l.leases.byAge() {
 		if h.unsent && !h.readingDeps && !h.settling && h.job.Suspect {
 			l.isolation.spawning = true
-			l.spawn(true, false, func(conn *runnerConn, err error) { l.spawnedAlone(h, conn, err) })
+			l.spawn(true, false, func(conn *runnerConn, err error) { l.suspectSpawned(h, conn, err) })
 			return
 		}
 	}
 }
 
-// crowdedAlone returns why no further suspect may start now, or nil. The caller holds mu.
-func (l *loop) crowdedAlone() error {
-	if time.Now().Before(l.isolation.after) {
+// suspectLimitError returns why no further suspect may start now, or nil. The caller holds mu.
+func (l *loop) suspectLimitError() error {
+	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("a separate runner for this job could not be started a moment ago; the service tries again later")
 	}
 	n := 0
@@ -142,36 +142,36 @@ func (l *loop) crowdedAlone() error {
 			n++
 		}
 	}
-	if n >= maxAlone {
+	if n >= maxSuspects {
 		return fmt.Errorf("%d jobs already run in separate runners because their runners died, which is the limit; this job waits for them", n)
 	}
 	return nil
 }
 
-// spawnedAlone sends a suspect to the runner that was started for it. If that runner could not be
+// suspectSpawned sends a suspect to the runner that was started for it. If that runner could not be
 // started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as
 // after any shortage. Suspects wait for longer than that; otherwise they would take all claims. The
 // caller holds mu.
-func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
+func (l *loop) suspectSpawned(h *leaseState, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
-		l.isolation.pause = pauseFirst
+		l.isolation.spawnPause = shortagePauseMin
 		if h.unsent && !h.settling {
-			l.handOver(h, conn)
+			l.sendTo(h, conn)
 		}
-	} else if back := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
+	} else if failed := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
 		l.slowDown(err.Error())
-		l.isolation.after = l.paused.Add(l.isolation.pause)
-		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
-		l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
-		l.putOff(back, err)
+		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
+		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
+		l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", failed[0].ID), slog.Any("error", err)}})
+		l.postpone(failed, err)
 	}
-	l.spawnAlone()
+	l.spawnForSuspect()
 }
 
-// handOver sends a job to the runner that was started for it. If jobs may not start now, it returns
+// sendTo sends a job to the runner that was started for it. If jobs may not start now, it returns
 // the job to the queue. The caller holds mu.
-func (l *loop) handOver(h *leaseState, conn *runnerConn) {
+func (l *loop) sendTo(h *leaseState, conn *runnerConn) {
 	if !l.mayStart() || len(h.pendingChanges) > 0 || h.requestedEnd != nil {
 		l.returnToQueue(h)
 		return
@@ -180,52 +180,52 @@ func (l *loop) handOver(h *leaseState, conn *runnerConn) {
 	conn.Send(l.startFrames(nil, &h.job)...)
 }
 
-// putOff returns jobs to the queue with a delay. Without it they would return to the head of the
+// postpone returns jobs to the queue with a delay. Without it they would return to the head of the
 // queue, and the next claim would take them again and no other job.
-func (l *loop) putOff(jobs []queue.Job, why error) {
+func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
-		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, l.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: cause.Error()}, l.cfg.Policy())
 		d.Reason = queue.ReasonShortage // caused by other jobs, so it uses none of this job's refunds
-		d.Delay = l.isolation.comeBack(time.Now())
+		d.Delay = l.isolation.nextDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
 	l.wake()
 }
 
-// comeBack returns for how long the next job is postponed.
-func (i *isolation) comeBack(now time.Time) time.Duration {
-	i.putOffTo = i.putOffTo.Add(aloneEvery)
-	for _, at := range []time.Time{now.Add(putOffFor), i.after} {
-		if i.putOffTo.Before(at) {
-			i.putOffTo = at
+// nextDelay returns for how long the next job is postponed.
+func (i *isolation) nextDelay(now time.Time) time.Duration {
+	i.lastPostponedTo = i.lastPostponedTo.Add(suspectInterval)
+	for _, earliest := range []time.Time{now.Add(minPostpone), i.nextSuspectAt} {
+		if i.lastPostponedTo.Before(earliest) {
+			i.lastPostponedTo = earliest
 		}
 	}
-	return i.putOffTo.Sub(now)
+	return i.lastPostponedTo.Sub(now)
 }
 
 // Limits for users whose starts hang.
 const (
-	hungStarts  = 2           // a user with this number of hung starts gets a separate runner
-	maxOwners   = 16          // users with a separate runner at the same time
-	maxSilent   = 2           // unresponsive separate runners of a user; no further one is started then
-	ownerMemory = time.Hour   // a user counts for this long after the last hung start
-	ownerIdle   = time.Minute // a separate runner ends after this time without a job
+	hungStartsToIsolate = 2           // a user with this number of hung starts gets a separate runner
+	maxOwners           = 16          // users with a separate runner at the same time
+	maxUnresponsive     = 2           // unresponsive separate runners of a user; no further one is started then
+	ownerMemory         = time.Hour   // a user counts for this long after the last hung start
+	ownerIdle           = time.Minute // a separate runner ends after this time without a job
 )
 
 // owner is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
 // pool's mu guards.
 type owner struct {
-	uid      int
-	hung     int         // number of starts that hung
-	at       time.Time   // time of the last hung start
-	conn     *runnerConn // the user's separate runner; nil if it has none
-	spawning bool
-	used     time.Time // when conn was last used
+	uid        int
+	hungStarts int         // number of starts that hung
+	lastHungAt time.Time   // time of the last hung start
+	conn       *runnerConn // the user's separate runner; nil if it has none
+	spawning   bool
+	lastUsed   time.Time // when conn was last used
 }
 
-// startHung records that the start of a job has hung and delayed other jobs.
-func (l *loop) startHung(j *queue.Job) {
+// recordHungStart records that the start of a job has hung and delayed other jobs.
+func (l *loop) recordHungStart(j *queue.Job) {
 	if !l.cfg.Runners.Roots() {
 		return // all jobs run as one account
 	}
@@ -235,83 +235,83 @@ func (l *loop) startHung(j *queue.Job) {
 		o = &owner{uid: uid}
 		l.isolation.owners[uid] = o
 	}
-	if o.hung++; o.hung == hungStarts {
+	if o.hungStarts++; o.hungStarts == hungStartsToIsolate {
 		l.cfg.Log.Warn("a user's jobs hang when they start; they get a separate runner for a while", "uid", uid, "job", j.ID)
 	}
-	o.at = time.Now()
+	o.lastHungAt = time.Now()
 }
 
-// isolated returns the owner of a job that needs its user's separate runner, or nil.
-func (l *loop) isolated(j *queue.Job) *owner {
+// isolatedOwner returns the owner of a job that needs its user's separate runner, or nil.
+func (l *loop) isolatedOwner(j *queue.Job) *owner {
 	if len(l.isolation.owners) == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, o := range l.isolation.owners {
-		if o.conn == nil && !o.spawning && time.Since(o.at) > ownerMemory {
+		if o.conn == nil && !o.spawning && time.Since(o.lastHungAt) > ownerMemory {
 			delete(l.isolation.owners, uid)
 		}
 	}
-	if o := l.isolation.owners[l.cfg.Account.RunsAs(j)]; o != nil && o.hung >= hungStarts {
+	if o := l.isolation.owners[l.cfg.Account.RunsAs(j)]; o != nil && o.hungStarts >= hungStartsToIsolate {
 		return o
 	}
 	return nil
 }
 
-// startOwned sends jobs to their user's separate runner, and starts that runner if necessary.
-func (l *loop) startOwned(o *owner, jobs []queue.Job) {
+// startForOwner sends jobs to their user's separate runner, and starts that runner if necessary.
+func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	have, silent := 0, 0
+	others, unresponsive := 0, 0
 	for _, other := range l.isolation.owners {
 		if other != o && (other.conn != nil || other.spawning) {
-			have++
+			others++
 		}
 	}
 	for _, conn := range l.runners.clients {
 		if conn.owner == o && conn.unresponsive {
-			silent++
+			unresponsive++
 		}
 	}
-	var why error
+	var cause error
 	switch {
 	case o.conn != nil || o.spawning:
-	case have >= maxOwners:
-		why = fmt.Errorf("%d users already have a separate runner because their jobs hang when they start, which is the limit", have)
-	case silent >= maxSilent:
-		why = fmt.Errorf("%d separate runners of this user do not answer", silent)
+	case others >= maxOwners:
+		cause = fmt.Errorf("%d users already have a separate runner because their jobs hang when they start, which is the limit", others)
+	case unresponsive >= maxUnresponsive:
+		cause = fmt.Errorf("%d separate runners of this user do not answer", unresponsive)
 	}
-	if why != nil {
-		l.putOff(jobs, why)
+	if cause != nil {
+		l.postpone(jobs, cause)
 		return
 	}
 	for i := range jobs {
 		h := l.leases.add(&jobs[i])
 		h.unsent = true
 		if o.conn != nil {
-			l.handOver(h, o.conn)
+			l.sendTo(h, o.conn)
 		}
 	}
-	o.used = time.Now()
+	o.lastUsed = time.Now()
 	if o.conn == nil && !o.spawning {
 		o.spawning = true
-		l.spawn(false, false, func(conn *runnerConn, err error) { l.spawnedFor(o, conn, err) })
+		l.spawn(false, false, func(conn *runnerConn, err error) { l.ownerSpawned(o, conn, err) })
 	}
 }
 
-// spawnedFor sends the waiting jobs of a user to the runner that was started for them. The caller
+// ownerSpawned sends the waiting jobs of a user to the runner that was started for them. The caller
 // holds mu.
-func (l *loop) spawnedFor(o *owner, conn *runnerConn, err error) {
-	o.spawning, o.used = false, time.Now()
-	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
+func (l *loop) ownerSpawned(o *owner, conn *runnerConn, err error) {
+	o.spawning, o.lastUsed = false, time.Now()
+	selects := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
 		o.conn, conn.owner = conn, o
-		for _, h := range l.leases.awaitingRunner(of) {
-			l.handOver(h, conn)
+		for _, h := range l.leases.awaitingRunner(selects) {
+			l.sendTo(h, conn)
 		}
-	} else if back := l.leases.closeAwaitingRunner(of); len(back) > 0 {
+	} else if failed := l.leases.closeAwaitingRunner(selects); len(failed) > 0 {
 		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)
-		l.putOff(back, err)
+		l.postpone(failed, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// maxAlone is the pool's limit of suspects that run concurrently.
+// maxSuspects is the pool's limit of suspects that run concurrently.
 const maxAlone = 16
 
 // beginAlone is like begin, with a command that starts separate runners. The command prints this
@@ -73,7 +73,7 @@ func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
 	s.becomes(4, queue.Completed)
 }
 
-// Suspects run in separate runners, at most maxAlone concurrently. Other jobs overtake the rest,
+// Suspects run in separate runners, at most maxSuspects concurrently. Other jobs overtake the rest,
 // which start as running ones end.
 func TestSoManySuspectsRunAlone(t *testing.T) {
 	const more = 3

@@ -23,7 +23,7 @@ var ErrOtherwise = errors.New("the attempt ended before it could be requeued")
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrRuns) {
-		h, err := p.end(ctx, seq, queue.Killed, uid, "cancel")
+		h, err := p.endAttempt(ctx, seq, queue.Killed, uid, "cancel")
 		return h != nil, err
 	}
 	return leased, err
@@ -33,7 +33,7 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 // waits until this is recorded. If the attempt ended otherwise first, it returns ErrOtherwise. It
 // reports whether the job was leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
-	h, err := p.end(ctx, seq, queue.Stopped, uid, "requeue")
+	h, err := p.endAttempt(ctx, seq, queue.Stopped, uid, "requeue")
 	if h == nil || err != nil {
 		return h != nil, err
 	}
@@ -65,23 +65,23 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return true, ErrRuns
 	}
-	answered, err := p.askFor(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
+	answered, err := p.requestChange(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
 	return answered || err != nil, err
 }
 
-// askFor requests the return of a lease that has not started, and waits for it. The caller holds
-// mu; askFor unlocks it.
-func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
+// requestChange requests the return of a lease that has not started, and waits for it. The caller
+// holds mu; requestChange unlocks it.
+func (p *Pool) requestChange(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
 	h.pendingChanges = append(h.pendingChanges, a)
 	if len(h.pendingChanges) == 1 { // otherwise a Drop was sent already
-		p.drop(h)
+		p.sendDrop(h)
 	}
 	p.mu.Unlock()
 	answered, err = p.awaitAnswer(ctx, h, a.answer)
 	if !answered && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(o *pendingChange) bool { return o == a })
+		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(other *pendingChange) bool { return other == a })
 	}
 	return answered, err
 }
@@ -98,54 +98,56 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 		}
 		return true, ErrRuns
 	}
-	_, err := p.askFor(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
+	_, err := p.requestChange(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
 	return true, err
 }
 
-// end ends the attempt of a leased job and waits until it is settled or returned. It returns nil if
-// the job is not leased.
-func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb string) (*leaseState, error) {
+// endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns
+// nil if the job is not leased.
+func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int, verb string) (*leaseState, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	p.mu.Unlock()
 	if h == nil {
 		return nil, nil
 	}
-	p.endOne(h, how, &uid, verb)
+	p.requestEnd(h, end, &uid, verb)
 	_, err := p.awaitAnswer(ctx, h, nil)
-	return h, later(err, "the job will be ended when the runner answers")
+	return h, withConsequence(err, "the job will be ended when the runner answers")
 }
 
-// later appends the further effect of a request to an error about a runner that does not answer.
-func later(err error, what string) error {
+// withConsequence appends the further effect of a request to an error about a runner that does not
+// answer.
+func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
-		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, what)
+		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
 	}
 	return err
 }
 
-// endOne ends an attempt that has started. If it has not started, endOne takes the job back.
-func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
+// requestEnd ends an attempt that has started. If it has not started, requestEnd takes the job
+// back.
+func (p *Pool) requestEnd(h *leaseState, end queue.End, by *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.requestedEnd == nil || how == queue.Killed {
-		h.requestedEnd, h.grace, h.endedBy, h.endVerb = &how, h.job.KillAfter, by, verb
+	if h.requestedEnd == nil || end == queue.Killed {
+		h.requestedEnd, h.grace, h.endedBy, h.endVerb = &end, h.job.KillAfter, by, verb
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
 	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" {
-		h.grace = min(h.grace, p.grace)
+		h.grace = min(h.grace, p.maxGrace)
 	}
 	switch {
-	case h.conn == nil && !h.unsent: // askAgain sends the request when the runner is connected
+	case h.conn == nil && !h.unsent: // resendRequests sends the request when the runner is connected
 	case h.running || h.mayHaveStarted:
-		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(how), Grace: h.grace})
+		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(end), Grace: h.grace})
 	default:
-		p.drop(h)
+		p.sendDrop(h)
 	}
 }
 
-// drop requests the return of a job that has not started. The caller holds mu.
-func (p *Pool) drop(h *leaseState) {
+// sendDrop requests the return of a job that has not started. The caller holds mu.
+func (p *Pool) sendDrop(h *leaseState) {
 	h.dropSent = true
 	if h.conn == nil {
 		p.wake() // Run returns jobs that wait for a runner
@@ -166,7 +168,7 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 		h.conn.Send(&wire.Signal{Lease: h.wireLease(), Number: int64(number)})
 	}
 	p.mu.Unlock()
-	return true, later(p.checkRunnerOf(ctx, h), "the signal will be sent when the runner answers")
+	return true, withConsequence(p.checkRunnerOf(ctx, h), "the signal will be sent when the runner answers")
 }
 
 // runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to

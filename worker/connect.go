@@ -24,36 +24,36 @@ import (
 // Delays of contacts.
 // See docs/decisions/0076.
 const (
-	// adoptWithin is how long a starting service waits for the work of earlier services, before it
+	// adoptTimeout is how long a starting service waits for the work of earlier services, before it
 	// serves requests and claims jobs. It adopts the rest afterwards.
-	adoptWithin = time.Second
-	// againWithin is how long the runner for new jobs may be unreachable before another one
+	adoptTimeout = time.Second
+	// replaceAfter is how long the runner for new jobs may be unreachable before another one
 	// replaces it.
-	againWithin  = 2 * time.Second
-	contactFirst = 10 * time.Millisecond
-	contactLast  = time.Second
-	spawnFirst   = 100 * time.Millisecond
-	spawnLast    = 30 * time.Second
-	// launcherAgain is the longest retry delay while no launcher is available; a failed request
+	replaceAfter    = 2 * time.Second
+	contactRetryMin = 10 * time.Millisecond
+	contactRetryMax = time.Second
+	spawnRetryMin   = 100 * time.Millisecond
+	spawnRetryMax   = 30 * time.Second
+	// launcherRetryMax is the longest retry delay while no launcher is available; a failed request
 	// costs little.
-	launcherAgain = time.Second
+	launcherRetryMax = time.Second
 )
 
 // contact is a runner that the pool is trying to connect to.
 type contact struct {
-	dir     string
-	current bool  // it takes new jobs when connected, as it did before
-	initial bool  // its directory existed when the service started
-	newest  int64 // highest job number that the store has assigned, if initial
+	dir            string
+	current        bool  // it takes new jobs when connected, as it did before
+	initial        bool  // its directory existed when the service started
+	maxAssignedSeq int64 // highest job number that the store has assigned, if initial
 	// unknown is set if the store has no record of the runner. If the runner is alive it may be
 	// used. If it is dead, it held no jobs of this queue.
-	unknown bool
-	since   time.Time // since when the pool has tried to connect
-	dead    bool      // the runner is dead; guarded by the pool's mu
+	unknown     bool
+	tryingSince time.Time
+	dead        bool // the runner is dead; guarded by the pool's mu
 }
 
-// finding is the outcome of a contact. Exactly one field is set.
-type finding struct {
+// contactResult is the outcome of a contact. Exactly one field is set.
+type contactResult struct {
 	client *runner.Client // the runner is alive and connected
 	dead   *deadRunner    // the runner was dead and is recovered
 	err    error          // the service cannot continue
@@ -64,27 +64,27 @@ type finding struct {
 // See docs/decisions/0035.
 var ErrOlder = errors.New("the runner has jobs that were never enqueued in this queue")
 
-// takeOver starts to connect living runners and to recover dead ones. From now on the pool holds
+// adoptLeases starts to connect living runners and to recover dead ones. From now on the pool holds
 // every lease of earlier services, until it finds the lease's runner.
-func (l *loop) takeOver() error {
+func (l *loop) adoptLeases() error {
 	dirs, err := l.cfg.Runners.Find()
 	if err != nil {
 		return err
 	}
-	left, err := l.store.Left(l.ctx)
+	previous, err := l.store.Left(l.ctx)
 	if err != nil {
 		return err
 	}
-	newest := left.LastSeq
-	if left.Moved { // the store is a copy or was restored, so runners may have newer jobs
-		newest = math.MaxInt64
+	maxAssignedSeq := previous.LastSeq
+	if previous.Moved { // the store is a copy or was restored, so runners may have newer jobs
+		maxAssignedSeq = math.MaxInt64
 	}
-	contacts := l.contactsFor(dirs, left.Runners, newest)
-	unsure := slices.DeleteFunc(left.Runners, func(dir string) bool { return slices.Contains(dirs, dir) })
-	l.recovery = recovery{moved: left.Moved, unsure: unsure, missing: len(unsure) > 0}
+	contacts := l.contactsFor(dirs, previous.Runners, maxAssignedSeq)
+	uncertain := slices.DeleteFunc(previous.Runners, func(dir string) bool { return slices.Contains(dirs, dir) })
+	l.recovery = recovery{storeMoved: previous.Moved, uncertainDirs: uncertain, dirMissing: len(uncertain) > 0}
 	l.mu.Lock()
-	for i := range left.Leased {
-		j := &left.Leased[i]
+	for i := range previous.Leased {
+		j := &previous.Leased[i]
 		h := l.leases.add(j)
 		if j.State == queue.Processing {
 			h.markRunning()
@@ -93,10 +93,10 @@ func (l *loop) takeOver() error {
 	}
 	l.mu.Unlock()
 	for _, c := range contacts {
-		l.approach(c)
+		l.connectOrRecover(c)
 	}
 	if len(contacts) == 0 {
-		l.seekStrays()
+		l.searchStrays()
 	}
 	return nil
 }
@@ -107,12 +107,13 @@ const maxUnknown = 16
 
 // contactsFor returns the contacts for a starting service. An account can put anything into the
 // directory of its runners. If jobs do not run as this account now, contactsFor includes only its
-// runners that the store knows. newest is the highest job number that the store has assigned.
-func (p *Pool) contactsFor(dirs, noted []string, newest int64) (list []*contact) {
+// runners that the store knows. maxAssignedSeq is the highest job number that the store has
+// assigned.
+func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*contact) {
 	unknown := 0
 	for _, dir := range dirs {
-		c := &contact{dir: dir, initial: true, newest: newest, since: time.Now()}
-		if runner.OfAnAccount(dir) && !slices.Contains(noted, dir) {
+		c := &contact{dir: dir, initial: true, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
+		if runner.OfAnAccount(dir) && !slices.Contains(recorded, dir) {
 			c.unknown = true
 			if unknown++; unknown > maxUnknown || filepath.Dir(dir) != p.cfg.Runners.Root() {
 				continue
@@ -123,22 +124,22 @@ func (p *Pool) contactsFor(dirs, noted []string, newest int64) (list []*contact)
 	return list
 }
 
-// approach connects to a runner, or recovers it if it is dead. It retries until one of these
-// succeeds.
-func (l *loop) approach(c *contact) {
+// connectOrRecover connects to a runner, or recovers it if it is dead. It retries until one of
+// these succeeds.
+func (l *loop) connectOrRecover(c *contact) {
 	l.mu.Lock()
 	l.runners.contacts[c.dir] = c
 	l.mu.Unlock()
 	l.Go(func() {
-		told := false
-		for wait := contactFirst; ; wait = min(2*wait, contactLast) {
-			f, err := l.look(l.ctx, c)
+		logged := false
+		for wait := contactRetryMin; ; wait = min(2*wait, contactRetryMax) {
+			f, err := l.tryContact(l.ctx, c)
 			if err == nil {
-				l.post(func() error { return l.foundRunner(c, f) })
+				l.post(func() error { return l.finishContact(c, f) })
 				return
 			}
-			if !told && time.Since(c.since) > againWithin && l.ctx.Err() == nil {
-				told = true
+			if !logged && time.Since(c.tryingSince) > replaceAfter && l.ctx.Err() == nil {
+				logged = true
 				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again", "dir", c.dir, "error", err)
 			}
 			l.wake() // another runner may be needed now
@@ -149,14 +150,14 @@ func (l *loop) approach(c *contact) {
 	})
 }
 
-// look tries once to connect to a runner or to recover it. If it returns an error, the caller
+// tryContact tries once to connect to a runner or to recover it. If it returns an error, the caller
 // retries.
-func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
-	lives, err := runner.Lives(c.dir)
+func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err error) {
+	alive, err := runner.Lives(c.dir)
 	if err != nil {
 		return f, err
 	}
-	if !lives {
+	if !alive {
 		f.dead, err = p.recover(ctx, c)
 		return f, err
 	}
@@ -170,20 +171,20 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 	switch {
 	// Answers of an account's runner are not trusted.
 	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir):
-		return finding{err: fmt.Errorf("%s: %w", c.dir, err)}, nil
+		return contactResult{err: fmt.Errorf("%s: %w", c.dir, err)}, nil
 	case err != nil:
 		return f, err
 	}
-	if newest := client.Newest(); c.initial && newest > c.newest && !runner.OfAnAccount(c.dir) {
+	if newestSeq := client.Newest(); c.initial && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
 		client.Close()
-		return finding{err: fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d", c.dir, ErrOlder, newest, c.newest)}, nil
+		return contactResult{err: fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d", c.dir, ErrOlder, newestSeq, c.maxAssignedSeq)}, nil
 	}
-	return finding{client: client}, nil
+	return contactResult{client: client}, nil
 }
 
 // epoch raises the service's epoch and returns it. It retries temporary errors until ctx ends.
 func (p *Pool) epoch(ctx context.Context) (int64, error) {
-	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		epoch, err := p.store.NextEpoch(ctx)
 		if !isTemporary(err) {
 			return epoch, err
@@ -195,8 +196,8 @@ func (p *Pool) epoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// foundRunner handles the outcome of a contact.
-func (l *loop) foundRunner(c *contact, f finding) error {
+// finishContact handles the outcome of a contact.
+func (l *loop) finishContact(c *contact, f contactResult) error {
 	if f.err != nil {
 		return f.err
 	}
@@ -208,12 +209,12 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	if f.client != nil {
 		l.adopt(f.client, current)
 		// Leases that were sent to the runner and that it does not know never arrived there.
-		l.settle(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
+		l.settleDeadRunner(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
 	} else {
-		l.recovered(f.dead)
+		l.finishRecovery(f.dead)
 	}
 	if last {
-		l.seekStrays()
+		l.searchStrays()
 	}
 	return nil
 }
@@ -235,10 +236,10 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		}
 		h.assignTo(conn)
 		if a.PID != 0 {
-			l.running(h, a)
+			l.recordStart(h, a)
 		}
-		l.askAgain(h)
-		l.pauseAgain(h)
+		l.resendRequests(h)
+		l.resendPause(h)
 	}
 	for _, lease := range c.Reply.Ended {
 		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
@@ -247,18 +248,18 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		}
 	}
 	l.runners.add(conn)
-	l.takeBackForDrain()
-	l.prolong(conn)
+	l.recallForDrain()
+	l.sendLeaseDeadline(conn)
 	l.mu.Unlock()
-	l.listen(conn)
+	l.receiveFrames(conn)
 	l.sendSetup()
 	l.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.Ended))
 	return conn
 }
 
-// askAgain sends requests for a lease again that may have been lost with an earlier connection. The
-// caller holds mu.
-func (l *loop) askAgain(h *leaseState) {
+// resendRequests sends requests for a lease again that may have been lost with an earlier
+// connection. The caller holds mu.
+func (l *loop) resendRequests(h *leaseState) {
 	if l.leases.watchers[h.job.Seq] > 0 {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
 	}
@@ -266,17 +267,17 @@ func (l *loop) askAgain(h *leaseState) {
 	case h.requestedEnd != nil && h.running:
 		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(*h.requestedEnd), Grace: h.grace})
 	case h.requestedEnd != nil, len(h.pendingChanges) > 0:
-		l.drop(h)
+		l.sendDrop(h)
 	}
 }
 
-// running records that an attempt runs, and adds its start to the pending report. The caller holds
-// mu.
-func (l *loop) running(h *leaseState, a wire.Attempt) {
-	known := h.running
+// recordStart records that an attempt runs, and adds its start to the pending report. The caller
+// holds mu.
+func (l *loop) recordStart(h *leaseState, a wire.Attempt) {
+	wasRunning := h.running
 	h.markRunning()
 	h.pid, h.startedAt, h.workerID = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)
-	if !known {
+	if !wasRunning {
 		if l.draining {
 			l.leases.notifyChange()
 		}
@@ -284,8 +285,8 @@ func (l *loop) running(h *leaseState, a wire.Attempt) {
 	}
 }
 
-// listen passes the frames of a runner to Run until the connection ends.
-func (l *loop) listen(conn *runnerConn) {
+// receiveFrames passes the frames of a runner to Run until the connection ends.
+func (l *loop) receiveFrames(conn *runnerConn) {
 	deliver := func(d delivery) {
 		select {
 		case l.inbox <- d:
@@ -300,15 +301,15 @@ func (l *loop) listen(conn *runnerConn) {
 		l.mu.Unlock()
 		if l.ctx.Err() == nil && !expected {
 			l.cfg.Log.Warn("lost the connection to the runner", "runner", conn.Reply.PID, "error", err)
-			l.Go(func() { l.endLeft(l.ctx, conn.Dir) })
+			l.Go(func() { l.endOrphanProcesses(l.ctx, conn.Dir) })
 		}
 		deliver(delivery{conn: conn})
 	})
 }
 
-// runnerGone handles the end of a runner's connection. The pool reconnects to the runner, or
+// connectionEnded handles the end of a runner's connection. The pool reconnects to the runner, or
 // recovers it if it has died.
-func (l *loop) runnerGone(conn *runnerConn) {
+func (l *loop) connectionEnded(conn *runnerConn) {
 	l.mu.Lock()
 	l.runners.remove(conn)
 	delete(l.session.acks, conn)
@@ -318,36 +319,35 @@ func (l *loop) runnerGone(conn *runnerConn) {
 			h.conn, h.lastMessageAt, needed = nil, conn.lastMessageAt, needed || !h.settling
 		}
 	}
-	over := conn.dismissed && !needed // it ended because of a Shutdown
+	finished := conn.dismissed && !needed // it ended because of a Shutdown
 	l.mu.Unlock()
-	if over {
+	if finished {
 		// Its results must be stored first.
-		l.session.afterExchange = append(l.session.afterExchange, func() { l.seeOut(l.ctx, conn.Dir) })
+		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissed(l.ctx, conn.Dir) })
 	} else {
-		l.approach(&contact{dir: conn.Dir, current: conn.current, since: time.Now()})
+		l.connectOrRecover(&contact{dir: conn.Dir, current: conn.current, tryingSince: time.Now()})
 	}
 }
 
-// seeOut removes the directory of a dismissed runner that was killed before it could remove the
-// directory itself. Its results are stored by then.
-func (p *Pool) seeOut(ctx context.Context, dir string) {
-	// dead counts how often the runner was found dead. After the first time it may still be
-	// removing its directory.
-	dead := 0
-	for wait := contactFirst; wait <= contactLast && pause(ctx, wait); wait *= 2 {
+// removeDismissed removes the directory of a dismissed runner that was killed before it could
+// remove the directory itself. Its results are stored by then.
+func (p *Pool) removeDismissed(ctx context.Context, dir string) {
+	// After the runner was found dead for the first time, it may still be removing its directory.
+	foundDead := 0
+	for wait := contactRetryMin; wait <= contactRetryMax && pause(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		if lives, err := runner.Lives(dir); lives || err != nil {
+		if alive, err := runner.Lives(dir); alive || err != nil {
 			continue
 		}
-		by, err := p.cleaner(filepath.Dir(dir))
-		if dead++; dead < 2 || err != nil {
+		cleaner, err := p.recovererFor(filepath.Dir(dir))
+		if foundDead++; foundDead < 2 || err != nil {
 			continue
 		}
 		switch {
-		case by != nil:
-			runner.Forget(dir, by.Client)
+		case cleaner != nil:
+			runner.Forget(dir, cleaner.Client)
 		case !p.cfg.Runners.Foreign():
 			runner.Forget(dir, nil) // the next start retries if this fails
 		}
@@ -355,8 +355,8 @@ func (p *Pool) seeOut(ctx context.Context, dir string) {
 	}
 }
 
-// needsRunner starts a runner for new jobs if none exists and none is expected soon.
-func (l *loop) needsRunner() {
+// ensureRunner starts a runner for new jobs if none exists and none is expected soon.
+func (l *loop) ensureRunner() {
 	l.mu.Lock()
 	needed := !l.stopping && l.runners.lackCurrent()
 	l.runners.spawning = l.runners.spawning || needed
@@ -367,20 +367,20 @@ func (l *loop) needsRunner() {
 	l.spawn(false, true, func(*runnerConn, error) { l.runners.spawning, l.runners.spawnErr = false, nil })
 }
 
-// spawn starts a runner in the background. With alone, the runner is for one suspect. With forNew,
-// it is for new jobs, and spawn retries until one has started. Run adopts the runner and calls use,
-// with mu held, with the connection or the error.
-func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
+// spawn starts a runner in the background. With forSuspect, the runner is for one suspect. With
+// forNew, it is for new jobs, and spawn retries until one has started. Run adopts the runner and
+// calls onSpawned, with mu held, with the connection or the error.
+func (l *loop) spawn(forSuspect, forNew bool, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
-		for wait := spawnFirst; ; wait = min(2*wait, spawnLast) {
-			client, dir, err := l.trySpawn(l.ctx, alone)
+		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
+			client, dir, err := l.trySpawn(l.ctx, forSuspect)
 			if err != nil && dir != "" { // it has died or hangs
-				c := &contact{dir: dir, since: time.Now()}
-				l.post(func() error { l.approach(c); return nil })
+				c := &contact{dir: dir, tryingSince: time.Now()}
+				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
 			if err == nil || !forNew {
-				l.post(func() error { l.spawned(client, forNew, use, err); return nil })
+				l.post(func() error { l.spawned(client, forNew, onSpawned, err); return nil })
 				return
 			}
 			l.mu.Lock()
@@ -391,7 +391,7 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 				return
 			}
 			if launcher := new(runner.LauncherError); errors.As(err, &launcher) {
-				wait = min(wait, launcherAgain)
+				wait = min(wait, launcherRetryMax)
 			}
 			if err.Error() != logged {
 				l.cfg.Log.Error("could not start a runner; trying again", "error", err, "in_ms", wait.Milliseconds())
@@ -405,24 +405,24 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 	})
 }
 
-// spawned adopts a runner that was started, and passes it to use.
-func (l *loop) spawned(client *runner.Client, forNew bool, use func(*runnerConn, error), err error) {
+// spawned adopts a runner that was started, and passes it to onSpawned.
+func (l *loop) spawned(client *runner.Client, forNew bool, onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
 		conn = l.adopt(client, forNew)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	use(conn, err)
+	onSpawned(conn, err)
 }
 
 // trySpawn starts a runner and connects to it. dir is its directory, "" if it was not started.
-func (p *Pool) trySpawn(ctx context.Context, alone bool) (client *runner.Client, dir string, err error) {
+func (p *Pool) trySpawn(ctx context.Context, forSuspect bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if dir, err = p.cfg.Runners.Spawn(alone); err != nil {
+	if dir, err = p.cfg.Runners.Spawn(forSuspect); err != nil {
 		return nil, "", err
 	}
 	client, err = runner.Connect(dir, epoch, p.cfg.Version)

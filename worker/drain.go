@@ -24,15 +24,15 @@ import (
 func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
 	p.draining = on
-	p.takeBackForDrain()
+	p.recallForDrain()
 	p.leases.notifyChange()
 	p.mu.Unlock()
 	p.wake()
 }
 
-// takeBackForDrain recalls from all runners the jobs that have not started, if a drain is on. The
+// recallForDrain recalls from all runners the jobs that have not started, if a drain is on. The
 // caller holds mu.
-func (p *Pool) takeBackForDrain() {
+func (p *Pool) recallForDrain() {
 	if p.draining {
 		p.recall(func(*leaseState) bool { return true })
 	}
@@ -93,7 +93,7 @@ func unconfirmed(list []*leaseState, unresponsive error) error {
 	if len(list) > 1 {
 		jobs = fmt.Sprintf("up to %d jobs", len(list))
 	}
-	return later(unresponsive, "draining has begun, but "+jobs+" may still start")
+	return withConsequence(unresponsive, "draining has begun, but "+jobs+" may still start")
 }
 
 // checkRunnersOf checks concurrently that the runners of leases answer, each runner once. It

@@ -2,14 +2,14 @@
 
 package worker
 
-// usuallyAdded is how many variables the service adds to a job's own, used as a capacity.
-const usuallyAdded = 12
+// defaultEnvCap is how many variables the service adds to a job's own, used as a capacity.
+const defaultEnvCap = 12
 
-// usual adds the default variables of a job: the program search path, the locale and the account. A
-// variable that the job sets itself takes precedence.
-func (p *Pool) usual(given func(name string) bool, add func(name, value string)) {
+// addDefaultEnv adds the default variables of a job: the program search path, the locale and the
+// account. A variable that the job sets itself takes precedence.
+func (p *Pool) addDefaultEnv(isSet func(name string) bool, add func(name, value string)) {
 	add("PATH", "/usr/local/bin:/usr/bin:/bin")
-	if !given("LC_ALL") {
+	if !isSet("LC_ALL") {
 		add("LANG", "C.UTF-8")
 	}
 	if !p.cfg.Runners.Roots() { // otherwise the runner adds the account's variables

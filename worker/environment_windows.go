@@ -9,27 +9,27 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// usuallyAdded is how many variables the service adds to a job's own, used as a capacity.
-const usuallyAdded = 32
+// defaultEnvCap is how many variables the service adds to a job's own, used as a capacity.
+const defaultEnvCap = 32
 
-// machine lists the variables that Windows sets for every process on the machine.
-var machine = []string{
+// machineVariables lists the variables that Windows sets for every process on the machine.
+var machineVariables = []string{
 	"ALLUSERSPROFILE", "CommonProgramFiles", "CommonProgramFiles(x86)", "CommonProgramW6432", "COMPUTERNAME", "ComSpec", "NUMBER_OF_PROCESSORS", "OS", "PATHEXT",
 	"PROCESSOR_ARCHITECTURE", "ProgramData", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432", "PUBLIC", "SystemDrive", "SystemRoot", "windir",
 }
 
-// usual adds the default variables of a job: the program search path, the machine and the account.
-// A variable that the job sets itself takes precedence.
-func (p *Pool) usual(_ func(name string) bool, add func(name, value string)) {
+// addDefaultEnv adds the default variables of a job: the program search path, the machine and the
+// account. A variable that the job sets itself takes precedence.
+func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value string)) {
 	root := os.Getenv("SystemRoot")
 	add("PATH", strings.Join([]string{
 		filepath.Join(root, "system32"), root, filepath.Join(root, `System32\Wbem`), filepath.Join(root, `System32\WindowsPowerShell\v1.0`),
 	}, ";"))
-	for _, name := range machine {
+	for _, name := range machineVariables {
 		add(name, os.Getenv(name))
 	}
-	domain, user, both := strings.Cut(p.cfg.Account.User, `\`)
-	if !both {
+	domain, user, hasDomain := strings.Cut(p.cfg.Account.User, `\`)
+	if !hasDomain {
 		domain, user = "", domain
 	}
 	home := p.cfg.Account.Home
@@ -38,18 +38,18 @@ func (p *Pool) usual(_ func(name string) bool, add func(name, value string)) {
 	add("USERPROFILE", home)
 	add("HOMEDRIVE", filepath.VolumeName(home))
 	add("HOMEPATH", home[len(filepath.VolumeName(home)):])
-	f := folders()
+	f := knownFolders()
 	add("APPDATA", f.roaming)
 	add("LOCALAPPDATA", f.local)
 	add("TEMP", f.temp)
 	add("TMP", f.temp)
 }
 
-// ownFolders holds the folders of the account that the service and its jobs run as. A folder that
-// the account lacks is "".
-type ownFolders struct{ roaming, local, temp string }
+// accountFolders holds the folders of the account that the service and its jobs run as. A folder
+// that the account lacks is "".
+type accountFolders struct{ roaming, local, temp string }
 
-var folders = sync.OnceValue(func() (f ownFolders) {
+var knownFolders = sync.OnceValue(func() (f accountFolders) {
 	f.roaming, _ = windows.KnownFolderPath(windows.FOLDERID_RoamingAppData, 0)
 	f.local, _ = windows.KnownFolderPath(windows.FOLDERID_LocalAppData, 0)
 	if f.local != "" {

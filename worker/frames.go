@@ -47,11 +47,11 @@ func (p *Pool) notAfter(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
 		return int64(j.ExpiresAt)
 	}
-	ahead := queue.MillisOf(time.Now()) - p.cfg.Clock()
-	if ahead > -clockSlack && ahead < clockSlack { // within the measurement error
-		ahead = 0
+	offset := queue.MillisOf(time.Now()) - p.cfg.Clock()
+	if offset > -clockSlack && offset < clockSlack { // within the measurement error
+		offset = 0
 	}
-	return int64(j.ExpiresAt + ahead)
+	return int64(j.ExpiresAt + offset)
 }
 
 // clockSlack is the difference below which two clocks count as equal.
@@ -59,8 +59,8 @@ const clockSlack = queue.Millis(50)
 
 // environment returns a job's environment. It contains nothing of the service's environment.
 func (p *Pool) environment(j *queue.Job) []string {
-	env := make([]string, 0, len(j.Env)+usuallyAdded)
-	given := func(name string) bool {
+	env := make([]string, 0, len(j.Env)+defaultEnvCap)
+	isSet := func(name string) bool {
 		for _, e := range j.Env {
 			if len(e) > len(name) && e[len(name)] == '=' && sameVariable(e[:len(name)], name) {
 				return true
@@ -68,12 +68,12 @@ func (p *Pool) environment(j *queue.Job) []string {
 		}
 		return false
 	}
-	p.usual(given, func(name, value string) {
-		if value != "" && !given(name) {
+	p.addDefaultEnv(isSet, func(name, value string) {
+		if value != "" && !isSet(name) {
 			env = append(env, name+"="+value)
 		}
 	})
-	if j.TTY && !given("TERM") {
+	if j.TTY && !isSet("TERM") {
 		env = append(env, "TERM=xterm-256color") // a type that most current terminals support
 	}
 	env = append(env, j.Env...)
@@ -141,8 +141,8 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
 	o := outcome(r)
-	o.Paused = p.heldBack(h)
-	a.Result, a.ResultError = valueOf(r)
+	o.Paused = p.holdOnReturn(h)
+	a.Result, a.ResultError = resultValue(r)
 	d := queue.Decide(j, o, p.cfg.Policy())
 	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}
 	if d.State == queue.Completed {

@@ -9,64 +9,64 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// progressEvery is the minimum time between two records of one attempt's progress. progressGap is
-// the minimum time between two reports that contain any progress.
+// progressInterval is the minimum time between two records of one attempt's progress. progressGap
+// is the minimum time between two reports that contain any progress.
 const (
-	progressEvery = 450 * time.Millisecond
-	progressGap   = 200 * time.Millisecond
+	progressInterval = 450 * time.Millisecond
+	progressGap      = 200 * time.Millisecond
 )
 
-// telling collects the attempts whose progress is to be recorded. Callers of its methods hold the
-// pool's mu.
-type telling struct {
-	news map[queue.Lease]*leaseState
-	last time.Time // time of the last record
+// progressBatch collects the attempts whose progress is to be recorded. Callers of its methods hold
+// the pool's mu.
+type progressBatch struct {
+	unrecorded map[queue.Lease]*leaseState
+	lastReport time.Time // time of the last record
 }
 
-// heard stores progress that a runner has sent for an attempt. Empty progress is ignored.
-func (t *telling) heard(h *leaseState, p wire.Progress) {
-	told := progressOf(p)
-	if told == nil || h.settling {
+// add stores progress that a runner has sent for an attempt. Empty progress is ignored.
+func (t *progressBatch) add(h *leaseState, p wire.Progress) {
+	progress := progressOf(p)
+	if progress == nil || h.settling {
 		return
 	}
-	h.progress = told
-	if t.news == nil {
-		t.news = map[queue.Lease]*leaseState{}
+	h.progress = progress
+	if t.unrecorded == nil {
+		t.unrecorded = map[queue.Lease]*leaseState{}
 	}
-	t.news[h.job.Lease()] = h
+	t.unrecorded[h.job.Lease()] = h
 }
 
-// due returns when the next progress may be recorded; the zero time if none is waiting.
-func (t *telling) due() (next time.Time) {
-	for _, h := range t.news {
-		if at := h.progressRecordedAt.Add(progressEvery); next.IsZero() || at.Before(next) {
+// nextDue returns when the next progress may be recorded; the zero time if all is recorded.
+func (t *progressBatch) nextDue() (next time.Time) {
+	for _, h := range t.unrecorded {
+		if at := h.progressRecordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	if first := t.last.Add(progressGap); !next.IsZero() && next.Before(first) {
+	if first := t.lastReport.Add(progressGap); !next.IsZero() && next.Before(first) {
 		return first
 	}
 	return next
 }
 
-// take moves the progress that is due to a report.
-func (t *telling) take(now time.Time, to *store.Report) {
-	if len(t.news) == 0 || len(to.Progress) > 0 || now.Before(t.due()) {
+// moveDue moves the progress that is due to a report.
+func (t *progressBatch) moveDue(now time.Time, to *store.Report) {
+	if len(t.unrecorded) == 0 || len(to.Progress) > 0 || now.Before(t.nextDue()) {
 		return
 	}
-	for lease, h := range t.news {
+	for lease, h := range t.unrecorded {
 		switch {
 		case h.settling:
-			delete(t.news, lease) // its result contains the progress
-		case h.running && !now.Before(h.progressRecordedAt.Add(progressEvery)):
+			delete(t.unrecorded, lease) // its result contains the progress
+		case h.running && !now.Before(h.progressRecordedAt.Add(progressInterval)):
 			to.Progress = append(to.Progress, store.Progress{Lease: lease, Progress: *h.progress})
-			delete(t.news, lease)
+			delete(t.unrecorded, lease)
 			h.progressRecordedAt = now
 		case !h.running:
 			h.progressRecordedAt = now // wait until its start is known
 		}
 	}
-	t.last = now
+	t.lastReport = now
 }
 
 // progressOf returns the progress of an attempt, or nil if it has reported none. The values are
@@ -82,19 +82,19 @@ func progressOf(p wire.Progress) *queue.Progress {
 	return &queue.Progress{Percent: int(min(max(p.Percent, 0), 100)), Text: strings.ToValidUTF8(text, ""), At: queue.Millis(p.At)}
 }
 
-// outer nests a result as deeply as a reply to a client does, so that the reply does not exceed the
-// protocol's limit for nested JSON.
-var outer = [2]string{"[[[[[[[[", "]]]]]]]]"}
+// replyNesting nests a result as deeply as a reply to a client does, so that the reply does not
+// exceed the protocol's limit for nested JSON.
+var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
-// valueOf returns the result value that an attempt has left, or why that value is invalid. The
+// resultValue returns the result value that an attempt has left, or why that value is invalid. The
 // value is checked again, because a runner of another account may send anything.
-func valueOf(r *wire.Result) (value []byte, fault string) {
+func resultValue(r *wire.Result) (value []byte, invalid string) {
 	switch {
 	case r.ValueError != "":
 		return nil, queue.Clip(r.ValueError)
 	case len(r.Value) == 0:
 		return nil, ""
-	case len(r.Value) > queue.MaxResult || queue.CheckJSON([]byte(outer[0]+string(r.Value)+outer[1])) != nil:
+	case len(r.Value) > queue.MaxResult || queue.CheckJSON([]byte(replyNesting[0]+string(r.Value)+replyNesting[1])) != nil:
 		return nil, "the result is not valid JSON, or is too large"
 	}
 	return r.Value, ""

@@ -10,12 +10,12 @@ import (
 
 // Empty progress does not replace progress that the runner sent before.
 func TestProgressIsNotTakenBack(t *testing.T) {
-	var told telling
+	var told progressBatch
 	h := &leaseState{running: true}
-	told.heard(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
-	told.heard(h, wire.Progress{})
+	told.add(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
+	told.add(h, wire.Progress{})
 	var r store.Report
-	told.take(time.Now(), &r)
+	told.moveDue(time.Now(), &r)
 	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
 		t.Errorf("got %+v", r.Progress)
 	}

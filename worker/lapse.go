@@ -18,45 +18,47 @@ import (
 func (p *Pool) Prolong(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until.IsZero() && p.until.IsZero() {
+	if until.IsZero() && p.leasesLapseAt.IsZero() {
 		return
 	}
-	p.until = until
+	p.leasesLapseAt = until
 	for _, conn := range p.runners.clients {
-		p.prolong(conn)
+		p.sendLeaseDeadline(conn)
 	}
 }
 
-// prolong sends a runner when the leases lapse, or that they never do, because the runner may know
-// an earlier time from an earlier service. The caller holds mu.
-func (p *Pool) prolong(conn *runnerConn) {
+// sendLeaseDeadline sends a runner when the leases lapse, or that they never do, because the runner
+// may know an earlier time from an earlier service. The caller holds mu.
+func (p *Pool) sendLeaseDeadline(conn *runnerConn) {
 	f := &wire.Prolong{} // the leases never lapse
-	if !p.until.IsZero() {
-		f.For = max(time.Nanosecond, time.Until(p.until))
+	if !p.leasesLapseAt.IsZero() {
+		f.For = max(time.Nanosecond, time.Until(p.leasesLapseAt))
 		f.By = (runner.SinceBoot() + f.For).Milliseconds() // the frame may arrive late
 	}
 	conn.Send(f)
 }
 
-// lapsed reports whether the leases have lapsed, so that other nodes may hold them. The caller
-// holds mu.
-func (p *Pool) lapsed() bool { return !p.until.IsZero() && !time.Now().Before(p.until) }
+// leasesLapsed reports whether the leases have lapsed, so that other nodes may hold them. The
+// caller holds mu.
+func (p *Pool) leasesLapsed() bool {
+	return !p.leasesLapseAt.IsZero() && !time.Now().Before(p.leasesLapseAt)
+}
 
-// endLeft ends the processes that a dead runner left behind, if the leases may lapse. Run also does
-// that when it recovers the runner, but it may wait for the store until after the leases have
-// lapsed. A living runner ends its jobs itself.
-func (p *Pool) endLeft(ctx context.Context, dir string) {
+// endOrphanProcesses ends the processes that a dead runner left behind, if the leases may lapse.
+// Run also does that when it recovers the runner, but it may wait for the store until after the
+// leases have lapsed. A living runner ends its jobs itself.
+func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	p.mu.Lock()
-	ends := !p.until.IsZero()
+	mayLapse := !p.leasesLapseAt.IsZero()
 	p.mu.Unlock()
-	if !ends {
+	if !mayLapse {
 		return
 	}
-	for wait := contactFirst; wait <= contactLast; wait *= 2 { // its lock may outlive its connection
-		by, err := p.cleaner(filepath.Dir(dir))
-		if lives, unknown := runner.Lives(dir); !lives && unknown == nil && err == nil {
-			if by != nil || !p.cfg.Runners.Foreign() {
-				p.recoverBy(ctx, by, dir, nil, nil) // Run repeats this and handles the errors
+	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 { // its lock may outlive its connection
+		via, err := p.recovererFor(filepath.Dir(dir))
+		if alive, unknown := runner.Lives(dir); !alive && unknown == nil && err == nil {
+			if via != nil || !p.cfg.Runners.Foreign() {
+				p.recoverVia(ctx, via, dir, nil, nil) // Run repeats this and handles the errors
 			}
 			return
 		}
@@ -70,7 +72,7 @@ func (p *Pool) endLeft(ctx context.Context, dir string) {
 // recorded as one that may have started. Lost may be called while Run runs.
 func (p *Pool) Lost(list []store.LostLease) {
 	p.mu.Lock()
-	p.orphaned = append(p.orphaned, list...)
+	p.lostLeases = append(p.lostLeases, list...)
 	p.mu.Unlock()
 	p.wake()
 }
@@ -80,19 +82,19 @@ func (l *loop) settleLost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := queue.MillisOf(time.Now())
-	for i := range l.orphaned {
-		j := &l.orphaned[i].Job
-		how := queue.PerhapsInterrupted
-		a := queue.Attempt{Fence: j.Fence, Node: l.orphaned[i].From, StartedAt: now, EndedAt: now, ExitCode: -1}
-		if l.orphaned[i].Running {
-			how = queue.Interrupted
+	for i := range l.lostLeases {
+		j := &l.lostLeases[i].Job
+		end := queue.PerhapsInterrupted
+		a := queue.Attempt{Fence: j.Fence, Node: l.lostLeases[i].From, StartedAt: now, EndedAt: now, ExitCode: -1}
+		if l.lostLeases[i].Running {
+			end = queue.Interrupted
 			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
 		}
-		d := queue.Decide(j, queue.Outcome{End: how, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: end, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
 		if d.Error == "" {
-			d.Error = "the node that ran the job is gone: " + l.orphaned[i].From
+			d.Error = "the node that ran the job is gone: " + l.lostLeases[i].From
 		}
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
 	}
-	l.orphaned = nil
+	l.lostLeases = nil
 }

@@ -23,7 +23,7 @@ type loop struct {
 	isolation   isolation
 	meanRunTime time.Duration // mean run time of recent attempts
 	shortage    shortage      // recent starts that failed for lack of resources
-	telling     telling
+	progress    progressBatch
 }
 
 // background holds the goroutines that run concurrently with Run until ctx ends, and the channels
@@ -63,24 +63,24 @@ func pause(ctx context.Context, wait time.Duration) bool {
 
 // Run connects to the runners of earlier services, settles attempts that have ended, and then
 // claims and runs jobs until ctx ends. Jobs that run at that time continue in their runner. Run
-// calls ready when the work of earlier services is adopted, but at most adoptWithin after it
+// calls ready when the work of earlier services is adopted, but at most adoptTimeout after it
 // started. A runner that hangs is adopted when it answers. An error means that the store or the
 // runners cannot be used any more.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
 		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), calls: make(chan func() error, 64), depsReads: make(chan struct{}, maxDepsReads)},
-		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retryDelay: retryFirst},
-		isolation: isolation{owners: map[int]*owner{}, pause: pauseFirst},
-		shortage:  shortage{pause: pauseFirst},
+		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retryDelay: storeRetryMin},
+		isolation: isolation{owners: map[int]*owner{}, spawnPause: shortagePauseMin},
+		shortage:  shortage{pause: shortagePauseMin},
 	}
 	defer l.Wait()
 	defer cancel()
-	if err := l.takeOver(); err != nil {
+	if err := l.adoptLeases(); err != nil {
 		return err
 	}
-	l.needsRunner()
-	err := l.adoptAll()
+	l.ensureRunner()
+	err := l.awaitAdoption()
 	if err == nil {
 		err = l.flush()
 	}
@@ -97,14 +97,14 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// adoptAll waits until the work of earlier services is adopted, at most for adoptWithin.
-func (l *loop) adoptAll() error {
-	within := time.After(adoptWithin)
+// awaitAdoption waits until the work of earlier services is adopted, at most for adoptTimeout.
+func (l *loop) awaitAdoption() error {
+	timeout := time.After(adoptTimeout)
 	for l.adopting() {
-		if expired, err := l.next(within); expired || err != nil {
+		if expired, err := l.next(timeout); expired || err != nil {
 			return err
 		}
-		l.needsRunner()
+		l.ensureRunner()
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (l *loop) adoptAll() error {
 func (l *loop) adopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.runners.adopting() || l.recovery.seeking || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
+	return l.runners.adopting() || l.recovery.searching || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
 // next waits for one event and handles it. It reports over if the timer fired first.
@@ -148,7 +148,7 @@ func (l *loop) step() error {
 	}
 	l.recallStale()
 	l.startLivenessChecks()
-	l.needsRunner()
+	l.ensureRunner()
 	l.settleLost()
 	err = l.flush()
 	l.dismissIdle()
@@ -171,13 +171,13 @@ func (l *loop) nextTimer() time.Duration {
 			wait = min(wait, max(h.sentAt.Add(startDeadline+startDeadlineMargin).Sub(now), time.Second))
 		}
 	}
-	// When a contact has been unreachable for againWithin, needsRunner starts another runner.
+	// When a contact has been unreachable for replaceAfter, ensureRunner starts another runner.
 	for _, c := range l.runners.contacts {
-		if remaining := c.since.Add(againWithin).Sub(now); remaining > 0 {
+		if remaining := c.tryingSince.Add(replaceAfter).Sub(now); remaining > 0 {
 			wait = min(wait, remaining)
 		}
 	}
-	if due := l.telling.due(); !due.IsZero() {
+	if due := l.progress.nextDue(); !due.IsZero() {
 		wait = min(wait, due.Sub(now))
 	}
 	for _, conn := range l.runners.clients {
@@ -185,9 +185,9 @@ func (l *loop) nextTimer() time.Duration {
 			wait = min(wait, conn.lastChecked.Add(l.cfg.HeardEvery()).Sub(now))
 		}
 	}
-	// Before session.retryAt, flush does nothing, so paused does not matter until then. If the
-	// chosen time has passed already, the next flush resets it.
-	if due := cmp.Or(l.session.retryAt, l.paused); !due.IsZero() {
+	// Before session.retryAt, flush does nothing, so claimsPausedUntil does not matter until then.
+	// If the chosen time has passed already, the next flush resets it.
+	if due := cmp.Or(l.session.retryAt, l.claimsPausedUntil); !due.IsZero() {
 		wait = min(wait, due.Sub(now))
 	}
 	return max(wait, time.Millisecond)
@@ -252,12 +252,12 @@ func (l *loop) flush() error {
 		return nil
 	}
 	s.retryAt = time.Time{}
-	if err := s.recordRunners(l.ctx, l.folders()); err != nil {
+	if err := s.recordRunners(l.ctx, l.leaseDirs()); err != nil {
 		return s.handleStoreError(err)
 	}
 	l.mu.Lock()
-	capacity, workers, recalls := l.capacity(), l.fit(), l.recalls
-	l.telling.take(time.Now(), &s.pending)
+	capacity, workers, recalls := l.capacity(), l.usableWorkers(), l.recallCount
+	l.progress.moveDue(time.Now(), &s.pending)
 	l.mu.Unlock()
 	report, queued := s.pending, len(s.afterExchange)
 	if s.cancelAwait == nil {
@@ -278,7 +278,7 @@ func (l *loop) flush() error {
 			return s.handleStoreError(err)
 		}
 		failpoint.Hit("settled")
-		s.retryDelay = retryFirst
+		s.retryDelay = storeRetryMin
 		lines = l.finishRecorded(report, reply.Refused)
 		failpoint.Hit("before-ack")
 		l.startAll(reply.Jobs, true)
@@ -300,7 +300,7 @@ func (l *loop) flush() error {
 // deliver handles frames from a runner, or the end of its connection.
 func (l *loop) deliver(d delivery) {
 	if d.frames == nil {
-		l.runnerGone(d.conn)
+		l.connectionEnded(d.conn)
 		return
 	}
 	l.mu.Lock()
@@ -310,11 +310,11 @@ func (l *loop) deliver(d delivery) {
 		switch f := f.(type) {
 		case *wire.Started:
 			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
-				l.running(h, f.Attempt)
+				l.recordStart(h, f.Attempt)
 			}
 		case *wire.Telling:
 			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
-				l.telling.heard(h, f.Progress)
+				l.progress.add(h, f.Progress)
 			}
 		case *wire.Result:
 			l.result(d.conn, f)

@@ -13,16 +13,16 @@ import (
 func TestLostAttemptsAreTheirOwn(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
 	h := &leaseState{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
-	perhaps := p.lost(h, nil, queue.PerhapsLost, "").Attempt
+	perhaps := p.lostSettlement(h, nil, queue.PerhapsLost, "").Attempt
 	if perhaps.StartedAt != perhaps.EndedAt || perhaps.EndedAt < 2000 || perhaps.Worker != "" || perhaps.PID != 0 {
 		t.Errorf("one that may have begun: %+v", perhaps)
 	}
 	h.running, h.workerID, h.pid, h.startedAt = true, "new", 88, 3000
-	begun := p.lost(h, nil, queue.Lost, "").Attempt
+	begun := p.lostSettlement(h, nil, queue.Lost, "").Attempt
 	if begun.StartedAt != 3000 || begun.Worker != "new" || begun.PID != 88 {
 		t.Errorf("one that began: %+v", begun)
 	}
-	noted := p.lost(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
+	noted := p.lostSettlement(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
 	if noted.StartedAt != 4000 || noted.PID != 99 || noted.Worker == "new" {
 		t.Errorf("one that its runner has noted: %+v", noted)
 	}

@@ -13,17 +13,17 @@ import (
 // mayStart reports whether jobs may be sent to runners now: not during a stop, a drain, a pause of
 // the queue or a recall, and not after the node lease has ended. The caller holds mu.
 func (l *loop) mayStart() bool {
-	return !l.stopping && !l.draining && !l.frozen && !l.lapsed() && !l.leases.recalling()
+	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsed() && !l.leases.recalling()
 }
 
 // capacity returns how many jobs may be claimed now: one for each free worker, plus a block of
 // short jobs. The caller holds mu.
 func (l *loop) capacity() int {
-	if time.Now().Before(l.paused) {
+	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
 	}
-	l.paused = time.Time{}
-	workers := l.fit()
+	l.claimsPausedUntil = time.Time{}
+	workers := l.usableWorkers()
 	if !l.mayStart() {
 		return 0
 	}
@@ -62,16 +62,16 @@ func (p *Pool) stuckWorkersOf(conn *runnerConn) int {
 	case filepath.Dir(conn.Dir) != p.cfg.Runners.Root():
 		return 0
 	}
-	return min(len(conn.stuck), max(p.target-1, 0))
+	return min(len(conn.stuck), max(p.wantedWorkers-1, 0))
 }
 
-// fit returns how many of the wanted workers can run jobs. The caller holds mu.
-func (p *Pool) fit() int {
-	least := 0
+// usableWorkers returns how many of the wanted workers can run jobs. The caller holds mu.
+func (p *Pool) usableWorkers() int {
+	atLeast := 0
 	if p.cfg.Runners.As != "" {
-		least = min(p.target, 1)
+		atLeast = min(p.wantedWorkers, 1)
 	}
-	return max(least, p.target-p.stuckWorkers())
+	return max(atLeast, p.wantedWorkers-p.stuckWorkers())
 }
 
 // learn updates from a result what later claims depend on: whether the machine lacks resources, how
@@ -81,35 +81,35 @@ func (l *loop) learn(h *leaseState, r *wire.Result) {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
 		// A hung start is not caused by a lack of resources of the machine.
-		if r.Cause != int64(queue.HungStart) && l.shortage.met(h.job.Seq, time.Now()) {
+		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
 			l.slowDown(r.Error)
 		}
 	case r.Cause == int64(queue.HungStart):
-		l.startHung(&h.job)
+		l.recordHungStart(&h.job)
 	default:
-		l.shortage = shortage{pause: pauseFirst}
-		l.measure(r)
+		l.shortage = shortage{pause: shortagePauseMin}
+		l.updateMeanRunTime(r)
 	}
 }
 
 // shortage tracks starts that fail for lack of resources. If one job cannot start, only this job is
 // postponed. If several jobs cannot start, the pool claims fewer jobs.
 type shortage struct {
-	seq int64     // job number of the last failed start
-	at  time.Time // time of the last failed start
+	lastSeq int64     // job number of the last failed start
+	lastAt  time.Time // time of the last failed start
 	// pause is the length of the next pause of claims.
 	pause time.Duration
 }
 
-// shortWithin is the time within which failed starts of two jobs count as a shortage of the
+// shortageWindow is the time within which failed starts of two jobs count as a shortage of the
 // machine.
-const shortWithin = 5 * time.Second
+const shortageWindow = 5 * time.Second
 
-// met records that a job could not be started. It reports whether the machine lacks resources, as
-// opposed to this job alone.
-func (s *shortage) met(seq int64, now time.Time) bool {
-	machine := s.seq != 0 && s.seq != seq && now.Sub(s.at) < shortWithin
-	s.seq, s.at = seq, now
+// record notes that a job could not be started. It reports whether the machine lacks resources,
+// as opposed to this job alone.
+func (s *shortage) record(seq int64, now time.Time) bool {
+	machine := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
+	s.lastSeq, s.lastAt = seq, now
 	return machine
 }
 
@@ -121,14 +121,15 @@ const maxStartErr = 400
 func (l *loop) slowDown(startErr string) {
 	l.startErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.
-	if now := time.Now(); now.After(l.paused) {
-		l.paused = now.Add(l.shortage.pause)
-		l.shortage.pause = min(2*l.shortage.pause, pauseLast)
+	if now := time.Now(); now.After(l.claimsPausedUntil) {
+		l.claimsPausedUntil = now.Add(l.shortage.pause)
+		l.shortage.pause = min(2*l.shortage.pause, shortagePauseMax)
 	}
 }
 
-// measure updates the mean of recent run times. Each new run time has a weight of a quarter.
-func (l *loop) measure(r *wire.Result) {
+// updateMeanRunTime updates the mean of recent run times. Each new run time has a weight of a
+// quarter.
+func (l *loop) updateMeanRunTime(r *wire.Result) {
 	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
 	run = max(run, time.Millisecond/2)
 	if l.meanRunTime == 0 {
@@ -141,43 +142,43 @@ func (l *loop) measure(r *wire.Result) {
 func (p *Pool) Throughput() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.rate.sum(time.Now())
+	return p.endedRate.sum(time.Now())
 }
 
 // Throughputs returns the same number for each queue; queues without ended attempts are omitted.
 func (p *Pool) Throughputs() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.rates.sums(time.Now())
+	return p.endedRates.sums(time.Now())
 }
 
 // queueRates holds a rate per queue name. Queues without an ended attempt in the last minute are
 // removed from time to time.
 type queueRates struct {
-	of    map[string]*rate
-	swept int64 // Unix second of the last removal of idle queues
+	byQueue   map[string]*rate
+	lastSweep int64 // Unix second of the last removal of idle queues
 }
 
-// ratesKept limits how many queues have a rate, which takes 500 bytes. Other queues are not
+// maxQueueRates limits how many queues have a rate, which takes 500 bytes. Other queues are not
 // counted.
-const ratesKept = 4096
+const maxQueueRates = 4096
 
 // add counts one ended attempt.
 func (q *queueRates) add(name string, now time.Time) {
-	r := q.of[name]
+	r := q.byQueue[name]
 	if r == nil {
-		if q.of == nil {
-			q.of = map[string]*rate{}
+		if q.byQueue == nil {
+			q.byQueue = map[string]*rate{}
 		}
-		if len(q.of) >= ratesKept && q.swept != now.Unix() {
-			q.swept = now.Unix()
+		if len(q.byQueue) >= maxQueueRates && q.lastSweep != now.Unix() {
+			q.lastSweep = now.Unix()
 			q.sums(now)
 		}
-		if len(q.of) >= ratesKept {
+		if len(q.byQueue) >= maxQueueRates {
 			return
 		}
 		r = &rate{}
-		q.of[name] = r
+		q.byQueue[name] = r
 	}
 	r.add(now, 1)
 }
@@ -186,11 +187,11 @@ func (q *queueRates) add(name string, now time.Time) {
 // that have none.
 func (q *queueRates) sums(now time.Time) map[string]int {
 	sums := map[string]int{}
-	for name, r := range q.of {
+	for name, r := range q.byQueue {
 		if n := r.sum(now); n > 0 {
 			sums[name] = n
 		} else {
-			delete(q.of, name)
+			delete(q.byQueue, name)
 		}
 	}
 	return sums
@@ -203,21 +204,21 @@ type rate struct {
 }
 
 func (r *rate) add(now time.Time, n int) {
-	r.forget(now)
+	r.discardOld(now)
 	r.counts[r.last%60] += n
 }
 
 // sum returns the number of events in the minute before now.
 func (r *rate) sum(now time.Time) (n int) {
-	r.forget(now)
+	r.discardOld(now)
 	for _, c := range r.counts {
 		n += c
 	}
 	return n
 }
 
-// forget clears counts that are older than a minute.
-func (r *rate) forget(now time.Time) {
+// discardOld clears counts that are older than a minute.
+func (r *rate) discardOld(now time.Time) {
 	second := max(r.last, now.Unix())
 	for s := max(r.last, second-60) + 1; s <= second; s++ {
 		r.counts[s%60] = 0

@@ -35,18 +35,18 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	if h == nil {
 		return false, nil
 	}
-	leave, err := p.enterPause(ctx, h)
+	unlock, err := p.lockPause(ctx, h)
 	if err != nil {
 		return true, err
 	}
-	defer leave()
+	defer unlock()
 	p.mu.Lock()
-	ends, byAll := h.requestedEnd != nil, !on && !h.paused && p.standsStill(h)
+	isEnding, pausedByAll := h.requestedEnd != nil, !on && !h.paused && p.isPaused(h)
 	p.mu.Unlock()
 	switch {
-	case ends && on:
+	case isEnding && on:
 		return true, errEnding
-	case byAll:
+	case pausedByAll:
 		return true, ErrAllPaused
 	}
 	// The store returns ErrLeased until the job's start is recorded, which happens soon.
@@ -64,7 +64,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	p.mu.Lock()
 	h.paused = on
 	p.mu.Unlock()
-	return true, p.tellPause(ctx, h)
+	return true, p.applyPause(ctx, h)
 }
 
 // Thaw resumes a paused job on behalf of uid, so that it can handle a signal. It also works while
@@ -72,12 +72,12 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
-	still := h != nil && p.standsStill(h)
-	if still {
+	paused := h != nil && p.isPaused(h)
+	if paused {
 		h.exemptFromPauseAll = true
 	}
 	p.mu.Unlock()
-	if !still {
+	if !paused {
 		return nil
 	}
 	_, err := p.Pause(ctx, seq, false, uid)
@@ -90,7 +90,7 @@ func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.frozen = on
+	p.allPaused = on
 	var list []*leaseState
 	if on {
 		p.recall(func(*leaseState) bool { return true })
@@ -102,35 +102,35 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 		}
 	}
 	p.wake()
-	return func(ctx context.Context) ([]string, error) { return p.tellAll(ctx, list) }
+	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, list) }
 }
 
 // Withdraw recalls the jobs of a queue that have not started. It returns the jobs that have or may
 // have started, and the number of other jobs that are not returned yet.
-func (p *Pool) Withdraw(name string) (begun []int64, left int) {
+func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.leases.byAge() {
 		switch {
 		case h.job.Queue != name || h.settling:
 		case h.running || h.mayHaveStarted:
-			begun = append(begun, h.job.Seq)
+			started = append(started, h.job.Seq)
 		default:
-			left++
+			unstarted++
 		}
 	}
 	p.recall(func(h *leaseState) bool { return h.job.Queue == name })
-	return begun, left
+	return started, unstarted
 }
 
-// tellAll sends the pause states of leases to their runners concurrently, and waits for them. It
-// returns the ids of the jobs that run.
-func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, err error) {
+// applyPauses sends the pause states of leases to their runners concurrently, and waits for them.
+// It returns the ids of the jobs that run.
+func (p *Pool) applyPauses(ctx context.Context, list []*leaseState) (ids []string, err error) {
 	errs := make([]error, len(list))
 	var calls sync.WaitGroup
 	for i, h := range list {
 		calls.Go(func() {
-			if err := p.tellPause(ctx, h); err != errEnding {
+			if err := p.applyPause(ctx, h); err != errEnding {
 				errs[i] = err
 			}
 		})
@@ -150,71 +150,71 @@ func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, e
 func (p *Pool) Frozen() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.frozen
+	return p.allPaused
 }
 
-// standsStill reports whether the job of a lease is paused, individually or with all jobs. The
+// isPaused reports whether the job of a lease is paused, individually or with all jobs. The
 // caller holds mu.
-func (p *Pool) standsStill(h *leaseState) bool { return h.paused || p.frozen && !h.exemptFromPauseAll }
+func (p *Pool) isPaused(h *leaseState) bool { return h.paused || p.allPaused && !h.exemptFromPauseAll }
 
-// enterPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
+// lockPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
 // the runner the same as the order of records in the store.
-func (p *Pool) enterPause(ctx context.Context, h *leaseState) (leave func(), err error) {
+func (p *Pool) lockPause(ctx context.Context, h *leaseState) (unlock func(), err error) {
 	for {
 		p.mu.Lock()
-		other := h.pauseDone
-		if other == nil {
-			own := make(chan struct{})
-			h.pauseDone = own
+		held := h.pauseDone
+		if held == nil {
+			done := make(chan struct{})
+			h.pauseDone = done
 			p.mu.Unlock()
 			return func() {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				h.pauseDone = nil
-				close(own)
+				close(done)
 			}, nil
 		}
 		p.mu.Unlock()
 		select {
-		case <-other:
+		case <-held:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// tellPause sends a lease's pause state to its runner and waits until the runner has applied it. A
+// applyPause sends a lease's pause state to its runner and waits until the runner has applied it. A
 // disconnected runner gets the state when it connects.
-func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
+func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
 	for {
 		p.mu.Lock()
-		conn, still := h.conn, p.standsStill(h)
+		conn, paused := h.conn, p.isPaused(h)
 		p.mu.Unlock()
-		what := "the job will resume when the runner answers"
-		if still {
-			what = "the job will pause when the runner answers"
+		consequence := "the job will resume when the runner answers"
+		if paused {
+			consequence = "the job will pause when the runner answers"
 		}
 		if conn == nil {
-			return later(p.checkRunnerOf(ctx, h), what)
+			return withConsequence(p.checkRunnerOf(ctx, h), consequence)
 		}
-		within, cancel := context.WithTimeout(ctx, pauseTimeout)
-		left, err := conn.Pause(within, h.wireLease(), still)
+		timeoutCtx, cancel := context.WithTimeout(ctx, pauseTimeout)
+		running, err := conn.Pause(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
-		changed := p.standsStill(h) != still // another call may have sent its frame before this one
+		changed := p.isPaused(h) != paused // another call may have sent its frame before this one
 		p.mu.Unlock()
 		switch {
 		case changed && ctx.Err() == nil:
-		case errors.Is(err, runner.ErrEnds) && still:
+		case errors.Is(err, runner.ErrEnds) && paused:
 			return errEnding
 		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
-			return nil // nothing to resume, or pauseAgain sends it to the next connection
+			return nil // nothing to resume, or resendPause sends it to the next connection
 		case err != nil && ctx.Err() == nil:
-			return later(p.unresponsiveError(conn.Reply.PID, h), what)
+			return withConsequence(p.unresponsiveError(conn.Reply.PID, h), consequence)
 		case err != nil:
 			return err
-		case left > 0 && still:
-			return queue.Errorf(queue.CodeUnavailable, "job %s is paused, but %d of its processes still run: they start and end too quickly, or cannot be stopped; the runner keeps trying", h.job.ID, left)
+		case running > 0 && paused:
+			return queue.Errorf(queue.CodeUnavailable, "job %s is paused, but %d of its processes still run: they start and end too quickly, or cannot be stopped; the runner keeps trying", h.job.ID, running)
 		default:
 			return nil
 		}
@@ -224,15 +224,15 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 // errEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
-// pauseAgain sends a lease's pause state to a runner that has just connected. The caller holds mu.
-func (p *Pool) pauseAgain(h *leaseState) {
+// resendPause sends a lease's pause state to a runner that has just connected. The caller holds mu.
+func (p *Pool) resendPause(h *leaseState) {
 	if h.requestedEnd == nil {
-		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.standsStill(h)})
+		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.isPaused(h)})
 	}
 }
 
-// heldBack reports whether a job that returns to the queue is held. It is if a user has paused the
-// job and has not requeued it. Jobs of a paused queue need no hold.
-func (p *Pool) heldBack(h *leaseState) bool {
+// holdOnReturn reports whether a job that returns to the queue is held. It is if a user has paused
+// the job and has not requeued it. Jobs of a paused queue need no hold.
+func (p *Pool) holdOnReturn(h *leaseState) bool {
 	return h.paused && h.endVerb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
 }

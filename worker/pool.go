@@ -39,14 +39,14 @@ const (
 
 // Limits and delays of the pool.
 const (
-	MaxWorkers = 4096
-	retryFirst = 100 * time.Millisecond // first retry delay after a temporary store error
-	// retryLast is the longest retry delay after a temporary store error.
-	retryLast = 5 * time.Second
-	// pauseFirst and pauseLast are the first and the longest pause after the machine lacked
-	// resources for a start.
-	pauseFirst = time.Second
-	pauseLast  = 30 * time.Second
+	MaxWorkers    = 4096
+	storeRetryMin = 100 * time.Millisecond // first retry delay after a temporary store error
+	// storeRetryMax is the longest retry delay after a temporary store error.
+	storeRetryMax = 5 * time.Second
+	// shortagePauseMin and shortagePauseMax are the first and the longest pause after the machine
+	// lacked resources for a start.
+	shortagePauseMin = time.Second
+	shortagePauseMax = 30 * time.Second
 	// heartbeatTimeout is how long List waits for answers of runners.
 	heartbeatTimeout = 200 * time.Millisecond
 	// purgeTimeout is how long Purge waits for one runner. Upkeep requests deletions that took
@@ -126,29 +126,29 @@ type Pool struct {
 
 	// mu guards all fields below. There is one lock because a change of a lease often changes its
 	// runner too.
-	mu       sync.Mutex
-	target   int  // number of workers wanted
-	stopping bool // Stop was called: no further job is claimed or started
-	// grace is the longest time between SIGTERM and SIGKILL, for requests that do not wait for the
-	// job's own kill_after.
-	grace    time.Duration
-	draining bool      // a drain is on: no job is sent to a runner
-	frozen   bool      // all jobs are paused
-	paused   time.Time // no job is claimed before this time; zero if claims are not paused
-	startErr string    // error of the last job whose start failed and set paused
-	// until is when the leases of this pool lapse; zero means never.
-	until    time.Time
-	rate     rate       // attempts recorded as ended
-	rates    queueRates // the same for each queue
-	leases   leases
-	recalls  int // number of recalls since the start, see recall.go
-	runners  runners
-	orphaned []store.LostLease // leases of lost nodes that Run has to settle
+	mu            sync.Mutex
+	wantedWorkers int
+	stopping      bool // Stop was called: no further job is claimed or started
+	// maxGrace is the longest time between SIGTERM and SIGKILL, for requests that do not wait for
+	// the job's own kill_after.
+	maxGrace          time.Duration
+	draining          bool      // a drain is on: no job is sent to a runner
+	allPaused         bool      // all jobs are paused
+	claimsPausedUntil time.Time // no job is claimed before this time; zero if claims are not paused
+	startErr          string    // error of the last job whose start failed and paused claims
+	// leasesLapseAt is when the leases of this pool lapse; zero means never.
+	leasesLapseAt time.Time
+	endedRate     rate       // attempts recorded as ended
+	endedRates    queueRates // the same for each queue
+	leases        leases
+	recallCount   int // number of recalls since the start, see recall.go
+	runners       runners
+	lostLeases    []store.LostLease // leases of lost nodes that Run has to settle
 }
 
 // New returns a pool with a number of workers. It starts nothing until Run is called.
 func New(s store.Session, cfg Config, workers int) *Pool {
-	p := &Pool{store: s, cfg: cfg, target: workers, grace: runner.StopGrace(), wakeUp: make(chan struct{}, 1), leases: newLeases()}
+	p := &Pool{store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1), leases: newLeases()}
 	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
 	return p
 }
@@ -165,7 +165,7 @@ func (p *Pool) wake() {
 func (p *Pool) Workers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.target
+	return p.wantedWorkers
 }
 
 // Scale sets how many workers are wanted. Additional workers start immediately; surplus workers
@@ -175,18 +175,19 @@ func (p *Pool) Scale(n int) {
 	if p.stopping {
 		n = 0
 	}
-	fewer := n < p.target
-	p.target = min(max(n, 0), MaxWorkers)
+	fewer := n < p.wantedWorkers
+	p.wantedWorkers = min(max(n, 0), MaxWorkers)
 	if fewer {
-		p.takeBack()
+		p.recallFromCurrent()
 	}
 	p.mu.Unlock()
 	p.sendSetup()
 	p.wake()
 }
 
-// takeBack recalls all jobs that wait in the current runner or for a runner. The caller holds mu.
-func (p *Pool) takeBack() {
+// recallFromCurrent recalls all jobs that wait in the current runner or for a runner. The caller
+// holds mu.
+func (p *Pool) recallFromCurrent() {
 	p.recall(func(h *leaseState) bool { return h.unsent || h.conn.current })
 }
 
@@ -195,27 +196,27 @@ func (p *Pool) takeBack() {
 func (p *Pool) Paused() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !time.Now().Before(p.paused) {
+	if !time.Now().Before(p.claimsPausedUntil) {
 		return ""
 	}
 	return fmt.Sprintf("jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs", p.startErr)
 }
 
 // Settle waits until the number of running jobs is at most the number of wanted workers. When the
-// time within has passed, it ends the surplus jobs, the youngest first, returns them to the queue
+// timeout has passed, it ends the surplus jobs, the youngest first, returns them to the queue
 // and waits for that. by is the uid of the user who caused this, or nil. When ctx ends, Settle
 // returns and ends no further job. An error names a runner that does not answer.
-func (p *Pool) Settle(ctx context.Context, within time.Duration, by *int) error {
-	deadline := time.After(within)
+func (p *Pool) Settle(ctx context.Context, timeout time.Duration, by *int) error {
+	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
-		running, changed, n := p.leases.byAge(), p.leases.changed, p.target
+		running, changed, n := p.leases.byAge(), p.leases.changed, p.wantedWorkers
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil
 		}
 		if expired {
-			return p.endAll(ctx, running[n:], by)
+			return p.requeueAll(ctx, running[n:], by)
 		}
 		select {
 		case <-ctx.Done():
@@ -227,11 +228,11 @@ func (p *Pool) Settle(ctx context.Context, within time.Duration, by *int) error 
 	}
 }
 
-// endAll ends the jobs of leases, returns them to the queue and waits for those whose runners
+// requeueAll ends the jobs of leases, returns them to the queue and waits for those whose runners
 // answer.
-func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err error) {
+func (p *Pool) requeueAll(ctx context.Context, list []*leaseState, by *int) (err error) {
 	for _, h := range list {
-		p.endOne(h, queue.Stopped, by, "worker.stop")
+		p.requestEnd(h, queue.Stopped, by, "worker.stop")
 	}
 	unresponsive := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
 	for _, h := range list {
@@ -241,8 +242,8 @@ func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err err
 		if unresponsive[conn] {
 			continue
 		}
-		if _, failed := p.awaitAnswer(ctx, h, nil); failed != nil {
-			err, unresponsive[conn] = failed, true
+		if _, waitErr := p.awaitAnswer(ctx, h, nil); waitErr != nil {
+			err, unresponsive[conn] = waitErr, true
 		}
 	}
 	return err
@@ -256,23 +257,23 @@ func (p *Pool) Stopping() bool {
 }
 
 // Stop ends the pool's work. It claims no further job and lets running jobs finish for the time
-// within. It ends paused jobs immediately, since they would not finish. It then ends the remaining
-// jobs, with at most grace between SIGTERM and SIGKILL, and returns them to the queue. Finally it
-// ends the runners. If a runner does not answer, Stop kills it with all its jobs. The caller
-// cancels the context of Run after Stop has returned.
+// of the timeout. It ends paused jobs immediately, since they would not finish. It then ends the
+// remaining jobs, with at most grace between SIGTERM and SIGKILL, and returns them to the queue.
+// Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The
+// caller cancels the context of Run after Stop has returned.
 func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 	p.mu.Lock()
-	p.stopping, p.grace = true, grace
-	var still []*leaseState // paused jobs, which would not finish
+	p.stopping, p.maxGrace = true, grace
+	var paused []*leaseState // paused jobs, which would not finish
 	for _, h := range p.leases.all {
-		if h.running && p.standsStill(h) {
-			still = append(still, h)
+		if h.running && p.isPaused(h) {
+			paused = append(paused, h)
 		}
 	}
 	p.mu.Unlock()
 	p.Scale(0)
-	for _, h := range still {
-		p.endOne(h, queue.Stopped, nil, "")
+	for _, h := range paused {
+		p.requestEnd(h, queue.Stopped, nil, "")
 	}
 	if p.Settle(ctx, within, nil) != nil {
 		p.killUnresponsive()
@@ -301,7 +302,7 @@ func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 // SIGKILL.
 func (p *Pool) Hurry(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
-	p.grace = min(p.grace, grace)
+	p.maxGrace = min(p.maxGrace, grace)
 	p.mu.Unlock()
 	p.Settle(ctx, 0, nil)
 }
@@ -334,7 +335,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 			continue
 		}
 		busy[h.workerID] = true
-		w := Status{ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt, Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
+		w := Status{ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt, Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPaused(h)}
 		if h.conn != nil {
 			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || time.Since(h.conn.lastMessageAt) > p.cfg.StaleAfter()
 		}
@@ -347,9 +348,9 @@ func (p *Pool) List(ctx context.Context) []Status {
 			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lastMessageAt, Stuck: true})
 		}
 	}
-	for slot := int64(1); len(list) < p.target; slot++ {
+	for slot := int64(1); len(list) < p.wantedWorkers; slot++ {
 		if id := runner.WorkerID(slot); !busy[id] {
-			list = append(list, Status{ID: id, Heard: time.Now(), Paused: p.frozen})
+			list = append(list, Status{ID: id, Heard: time.Now(), Paused: p.allPaused})
 		}
 	}
 	return list

@@ -20,7 +20,7 @@ func TestRateOfAMinute(t *testing.T) {
 	}
 }
 
-// Each queue has its own rate, up to ratesKept queues. Idle queues are removed.
+// Each queue has its own rate, up to maxQueueRates queues. Idle queues are removed.
 func TestRatesOfQueues(t *testing.T) {
 	var q queueRates
 	now := time.Unix(1_000_000, 0)
@@ -30,14 +30,14 @@ func TestRatesOfQueues(t *testing.T) {
 	if got := q.sums(now.Add(59 * time.Second)); len(got) != 2 || got["a"] != 2 || got["b"] != 1 {
 		t.Errorf("got %v", got)
 	}
-	if got := q.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 || len(q.of) != 1 {
-		t.Errorf("a minute later: got %v of %d", got, len(q.of))
+	if got := q.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 || len(q.byQueue) != 1 {
+		t.Errorf("a minute later: got %v of %d", got, len(q.byQueue))
 	}
-	for i := range 2 * ratesKept {
+	for i := range 2 * maxQueueRates {
 		q.add(fmt.Sprint(i), now.Add(80*time.Second))
 	}
-	if len(q.of) != ratesKept {
-		t.Errorf("%d queues are known, want %d", len(q.of), ratesKept)
+	if len(q.byQueue) != maxQueueRates {
+		t.Errorf("%d queues are known, want %d", len(q.byQueue), maxQueueRates)
 	}
 	q.add("c", now.Add(200*time.Second))
 	if got := q.sums(now.Add(200 * time.Second)); len(got) != 1 || got["c"] != 1 {

@@ -34,7 +34,7 @@ import (
 // recall takes back the selected jobs that runners have not started. The jobs of a claim that is in
 // progress go back to the queue too, even if recall finds no other job. The caller holds mu.
 func (p *Pool) recall(selects func(*leaseState) bool) {
-	p.recalls++
+	p.recallCount++
 	p.dropUnstarted(selects)
 }
 

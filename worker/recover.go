@@ -18,66 +18,66 @@ import (
 //
 // - recover ends the processes that the runner left behind, and reads its files.
 // - endings decides how each of its leases ended.
-// - settle adds these decisions to the pending report.
-// - recovered removes the runner's directory after the report was stored.
+// - settleDeadRunner adds these decisions to the pending report.
+// - finishRecovery removes the runner's directory after the report was stored.
 
 // deadRunner describes a dead runner. An empty dir means all runners whose directories are gone.
 // See docs/decisions/0056.
 type deadRunner struct {
 	runner.Remains
-	dir   string
-	by    *runner.Client // living runner that recovered it; nil if this process did
-	stays bool           // keep the directory: no runner exists that may remove it
+	dir         string
+	recoveredBy *runner.Client // living runner that recovered it; nil if this process did
+	keepDir     bool           // keep the directory: no runner exists that may remove it
 }
 
 // ending is how a lease ended whose runner is dead or does not know it.
 type ending struct {
 	*leaseState
-	result *wire.Result  // result in the runner's journal; nil if it has none
-	noted  *wire.Attempt // entry in the runner's running table; nil if it has none
-	how    queue.End     // how it ended if result is nil; 0 if it never started
+	result     *wire.Result  // result in the runner's journal; nil if it has none
+	tableEntry *wire.Attempt // entry in the runner's running table; nil if it has none
+	end        queue.End     // how it ended if result is nil; 0 if it never started
 }
 
 // recovery holds Run's state about leases whose runners it has not found.
 type recovery struct {
-	seeking  bool     // a search for processes of leases without a runner is in progress
-	rebooted bool     // some dead runner was started before the last boot
-	moved    bool     // the store is a copy or was restored
-	unsure   []string // missing or damaged directories of runners that may hold leases
-	missing  bool     // the directory of a runner that the store knew was missing at the start
+	searching     bool     // a search for processes of leases without a runner is in progress
+	rebooted      bool     // some dead runner was started before the last boot
+	storeMoved    bool     // the store is a copy or was restored
+	uncertainDirs []string // missing or damaged directories of runners that may hold leases
+	dirMissing    bool     // the directory of a runner that the store knew was missing at the start
 }
 
 // recover ends the processes that a dead runner left behind, and reads its files.
 func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	p.mu.Lock()
 	c.dead = true
-	leased, sent := p.leases.orphansOf(c.dir)
+	leased, known := p.leases.orphansOf(c.dir)
 	p.mu.Unlock()
 	p.wake()
-	d := &deadRunner{dir: c.dir, stays: true, Remains: runner.Remains{SameBoot: true}}
+	d := &deadRunner{dir: c.dir, keepDir: true, Remains: runner.Remains{SameBoot: true}}
 	if c.unknown {
 		return d, nil
 	}
-	by, err := p.cleaner(filepath.Dir(c.dir))
+	via, err := p.recovererFor(filepath.Dir(c.dir))
 	if err != nil {
 		return nil, err
 	}
-	if d.stays = by == nil && p.cfg.Runners.Foreign(); d.stays {
+	if d.keepDir = via == nil && p.cfg.Runners.Foreign(); d.keepDir {
 		d.Remains, err = runner.Read(c.dir, leased)
 	} else {
-		if by != nil {
-			d.by = by.Client
+		if via != nil {
+			d.recoveredBy = via.Client
 		}
-		d.Remains, err = p.recoverBy(ctx, by, c.dir, leased, sent)
+		d.Remains, err = p.recoverVia(ctx, via, c.dir, leased, known)
 	}
 	return d, err
 }
 
-// cleaner returns the living runner that may clean up after dead runners in the directory root. It
-// returns nil if this process may do that itself. It also returns nil if no such runner exists or
-// will start: the operating system has then ended the dead runner's processes, and its directory
-// stays. It returns an error if a suitable runner may be available later.
-func (p *Pool) cleaner(root string) (*runnerConn, error) {
+// recovererFor returns the living runner that may clean up after dead runners in the directory
+// root. It returns nil if this process may do that itself. It also returns nil if no such runner
+// exists or will start: the operating system has then ended the dead runner's processes, and its
+// directory stays. It returns an error if a suitable runner may be available later.
+func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	if !p.cfg.Runners.Foreign() {
 		return nil, nil
 	}
@@ -99,45 +99,45 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverBy calls runner.Recover in the runner by, or in this process if by is nil. It stops
+// recoverVia calls runner.Recover in the runner via, or in this process if via is nil. It stops
 // waiting if the runner does not answer liveness checks.
-func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased, sent []wire.Attempt) (runner.Remains, error) {
-	if by == nil {
-		return runner.Recover(ctx, dir, leased, sent, nil)
+func (p *Pool) recoverVia(ctx context.Context, via *runnerConn, dir string, leased, known []wire.Attempt) (runner.Remains, error) {
+	if via == nil {
+		return runner.Recover(ctx, dir, leased, known, nil)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	watch.Go(func() {
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	checks.Go(func() {
 		for pause(ctx, livenessInterval) {
-			if !p.checkAlive(ctx, by) {
+			if !p.checkAlive(ctx, via) {
 				cancel()
 			}
 		}
 	})
 	defer cancel()
-	return runner.Recover(ctx, dir, leased, sent, by.Client)
+	return runner.Recover(ctx, dir, leased, known, via.Client)
 }
 
 // endings decides how each lease ended that the dead runner had or may have had. Results in its
 // journal are final. Entries in its running table were lost while they ran. The runner never
 // received its other leases, unless its files are damaged. endings changes nothing.
-func (d *deadRunner) endings(held *leases) (list []ending) {
+func (d *deadRunner) endings(all *leases) (list []ending) {
 	seen := map[*leaseState]bool{}
-	add := func(h *leaseState, result *wire.Result, noted *wire.Attempt) {
+	add := func(h *leaseState, result *wire.Result, tableEntry *wire.Attempt) {
 		if h != nil && !seen[h] && (h.isOrphanOf(d.dir) || h.isOrphanOf("")) {
 			seen[h] = true
-			list = append(list, ending{h, result, noted, d.how(h, noted)})
+			list = append(list, ending{h, result, tableEntry, d.endOf(h, tableEntry)})
 		}
 	}
 	for _, r := range d.Results {
-		add(held.all[queue.Lease(r.Lease)], r, nil)
+		add(all.all[queue.Lease(r.Lease)], r, nil)
 	}
 	for i := range d.Running {
-		add(held.all[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
+		add(all.all[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
 	}
-	for _, h := range held.all {
+	for _, h := range all.all {
 		if h.isOrphanOf(d.dir) {
 			add(h, nil, nil)
 		}
@@ -145,21 +145,21 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 	return list
 }
 
-// how returns how an attempt without a result ended. It ended in the requested way if it was
+// endOf returns how an attempt without a result ended. It ended in the requested way if it was
 // cancelled, or if recover found and ended its processes after a request. Otherwise the outcome is
-// unknown. how returns 0 if the attempt never started.
-func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
-	begun := noted != nil || h.running || h.mayHaveStarted
+// unknown. endOf returns 0 if the attempt never started.
+func (d *deadRunner) endOf(h *leaseState, tableEntry *wire.Attempt) queue.End {
+	started := tableEntry != nil || h.running || h.mayHaveStarted
 	switch {
-	case !begun && !d.Damaged:
+	case !started && !d.Damaged:
 		return 0
 	case d.Unkilled[h.wireLease()]:
 		return queue.Unkillable
-	case h.requestedEnd != nil && (*h.requestedEnd == queue.Killed || noted != nil && slices.Contains(d.Alive, h.wireLease())):
+	case h.requestedEnd != nil && (*h.requestedEnd == queue.Killed || tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):
 		return *h.requestedEnd
-	case begun && d.SameBoot:
+	case started && d.SameBoot:
 		return queue.Lost
-	case begun:
+	case started:
 		return queue.Interrupted
 	case d.SameBoot:
 		return queue.PerhapsLost
@@ -167,9 +167,9 @@ func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
 	return queue.PerhapsInterrupted
 }
 
-// settle adds settlements for the leases of a dead runner to the pending report. It returns the
-// number of results and the number of attempts that were lost while they ran.
-func (l *loop) settle(d *deadRunner) (results, lost int) {
+// settleDeadRunner adds settlements for the leases of a dead runner to the pending report. It
+// returns the number of results and the number of attempts that were lost while they ran.
+func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range d.endings(&l.leases) {
@@ -178,11 +178,11 @@ func (l *loop) settle(d *deadRunner) (results, lost int) {
 		case e.result != nil:
 			results++
 			l.session.addSettlement(l.settlement(e.leaseState, e.result, d.dir))
-		case e.noted != nil:
+		case e.tableEntry != nil:
 			lost++
-			l.session.addSettlement(l.lost(e.leaseState, e.noted, e.how, d.dir))
-		case e.how != 0:
-			l.session.addSettlement(l.lost(e.leaseState, nil, e.how, ""))
+			l.session.addSettlement(l.lostSettlement(e.leaseState, e.tableEntry, e.end, d.dir))
+		case e.end != 0:
+			l.session.addSettlement(l.lostSettlement(e.leaseState, nil, e.end, ""))
 		default:
 			l.returnToQueue(e.leaseState)
 		}
@@ -191,23 +191,23 @@ func (l *loop) settle(d *deadRunner) (results, lost int) {
 	return results, lost
 }
 
-// recovered settles the leases of a dead runner. Its directory is removed after the report is
+// finishRecovery settles the leases of a dead runner. Its directory is removed after the report is
 // stored.
-func (l *loop) recovered(d *deadRunner) {
-	results, lost := l.settle(d)
+func (l *loop) finishRecovery(d *deadRunner) {
+	results, lost := l.settleDeadRunner(d)
 	l.recovery.rebooted = l.recovery.rebooted || !d.SameBoot
 	if d.Damaged {
-		l.recovery.unsure = append(l.recovery.unsure, d.dir)
+		l.recovery.uncertainDirs = append(l.recovery.uncertainDirs, d.dir)
 	}
-	if !d.stays {
+	if !d.keepDir {
 		l.session.afterExchange = append(l.session.afterExchange, func() {
-			if err := runner.Forget(d.dir, d.by); err != nil { // on Windows, a reader of a file prevents this
+			if err := runner.Forget(d.dir, d.recoveredBy); err != nil { // on Windows, a reader of a file prevents this
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start", "dir", d.dir, "error", err)
 			}
 		})
 	}
-	for _, left := range d.Stuck {
-		l.cfg.Log.Error("a process left by a dead runner still exists after SIGKILL", "pid", left.PID, "runner", d.dir)
+	for _, process := range d.Stuck {
+		l.cfg.Log.Error("a process left by a dead runner still exists after SIGKILL", "pid", process.PID, "runner", d.dir)
 	}
 	if lost > 0 {
 		l.cfg.Log.Warn("a runner died", "runner", d.dir, "results", results, "lost", lost)
@@ -216,60 +216,60 @@ func (l *loop) recovered(d *deadRunner) {
 	}
 }
 
-// folders returns the directories of all runners that may hold leases. A missing or damaged one is
-// included until the leases that its runner may hold are settled.
-func (l *loop) folders() []string {
+// leaseDirs returns the directories of all runners that may hold leases. A missing or damaged one
+// is included until the leases that its runner may hold are settled.
+func (l *loop) leaseDirs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.leases.anyOrphanIn(l.recovery.unsure) {
-		l.recovery.unsure = nil
+	if !l.leases.anyOrphanIn(l.recovery.uncertainDirs) {
+		l.recovery.uncertainDirs = nil
 	}
-	return l.runners.leaseDirs(slices.Clone(l.recovery.unsure))
+	return l.runners.leaseDirs(slices.Clone(l.recovery.uncertainDirs))
 }
 
-// seekStrays runs after all directories were found. It searches for living processes of leases that
-// no runner knows. Such a lease may belong to a runner whose directory is gone.
-func (l *loop) seekStrays() {
+// searchStrays runs after all directories were found. It searches for living processes of leases
+// that no runner knows. Such a lease may belong to a runner whose directory is gone.
+func (l *loop) searchStrays() {
 	l.mu.Lock()
 	leased, _ := l.leases.orphansOf("")
 	l.mu.Unlock()
 	if len(leased) == 0 {
 		return
 	}
-	if l.recovery.moved { // they belong to the queue that this store was copied from
+	if l.recovery.storeMoved { // they belong to the queue that this store was copied from
 		l.settleStrays(nil)
 		return
 	}
-	l.recovery.seeking = true
-	after := time.Duration(0)
-	if l.recovery.missing {
-		after = startDeadline + startDeadlineMargin
+	l.recovery.searching = true
+	delay := time.Duration(0)
+	if l.recovery.dirMissing {
+		delay = startDeadline + startDeadlineMargin
 	}
 	l.Go(func() {
-		if alive, found := l.seek(l.ctx, leased, after); found {
+		if alive, ok := l.endStrays(l.ctx, leased, delay); ok {
 			l.post(func() error { l.settleStrays(alive); return nil })
 		}
 	})
 }
 
-// seek ends the processes of leases without a runner, and returns the leases that had any. It waits
-// for the time after first, since a runner without a directory may be alive. Such a runner may
-// still start attempts from an earlier service until their start deadlines.
-func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) (alive []wire.Lease, found bool) {
-	for wait := contactFirst; pause(ctx, after); wait = min(2*wait, contactLast) {
-		if by, err := p.cleaner(p.cfg.Runners.Root()); err == nil {
-			if r, err := p.recoverBy(ctx, by, "", nil, leased); err == nil {
+// endStrays ends the processes of leases without a runner, and returns the leases that had any. It
+// waits for the delay first, since a runner without a directory may be alive. Such a runner
+// may still start attempts from an earlier service until their start deadlines.
+func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.Duration) (alive []wire.Lease, ok bool) {
+	for wait := contactRetryMin; pause(ctx, delay); wait = min(2*wait, contactRetryMax) {
+		if via, err := p.recovererFor(p.cfg.Runners.Root()); err == nil {
+			if r, err := p.recoverVia(ctx, via, "", nil, leased); err == nil {
 				return r.Alive, true
 			}
 		}
-		after = wait
+		delay = wait
 	}
 	return nil, false
 }
 
 // settleStrays settles the leases that no runner knows. Those that had processes count as started.
 func (l *loop) settleStrays(alive []wire.Lease) {
-	l.recovery.seeking = false
+	l.recovery.searching = false
 	l.mu.Lock()
 	for _, lease := range alive {
 		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
@@ -277,25 +277,25 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 		}
 	}
 	l.mu.Unlock()
-	l.settle(&deadRunner{Remains: runner.Remains{SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.unsure) > 0}})
+	l.settleDeadRunner(&deadRunner{Remains: runner.Remains{SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.uncertainDirs) > 0}})
 }
 
-// lost returns the settlement of an attempt whose runner has died; dir is the runner's directory.
-// running is nil if the runner has not recorded a start. If the start was not recorded anywhere,
-// its time is unknown, and the attempt gets a duration of zero.
-func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir string) store.Settlement {
+// lostSettlement returns the settlement of an attempt whose runner has died; dir is the runner's
+// directory. tableEntry is nil if the runner has not recorded a start. If the start was not
+// recorded anywhere, its time is unknown, and the attempt gets a duration of zero.
+func (p *Pool) lostSettlement(h *leaseState, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
-	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.heldBack(h)}
+	o := queue.Outcome{End: end, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.holdOnReturn(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
-	case running != nil:
-		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
+	case tableEntry != nil:
+		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, tableEntry.Slot), int(tableEntry.PID), queue.Millis(tableEntry.StartedAt)
 	case h.running:
 		a.Worker, a.PID, a.StartedAt = h.workerID, h.pid, h.startedAt
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
-	left := runner.OutputRef(wire.Lease(j.Lease())) // may exist, though the runner did not report it
-	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: left}
+	output := runner.OutputRef(wire.Lease(j.Lease())) // may exist, though the runner did not report it
+	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: output}
 	h.recordEndedBy(&s)
 	return s
 }

@@ -80,7 +80,7 @@ func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 // lackCurrent reports whether no runner for new jobs exists and none is expected soon.
 func (r *runners) lackCurrent() bool {
 	for _, c := range r.contacts {
-		if (c.current || c.initial) && !c.dead && time.Since(c.since) < againWithin {
+		if (c.current || c.initial) && !c.dead && time.Since(c.tryingSince) < replaceAfter {
 			return false
 		}
 	}
@@ -117,7 +117,7 @@ func (r *runners) leaseDirs(dirs []string) []string {
 // time.
 func (r *runners) unreachableFor(atLeast time.Duration) (dirs []string) {
 	for dir, c := range r.contacts {
-		if !c.dead && time.Since(c.since) >= atLeast {
+		if !c.dead && time.Since(c.tryingSince) >= atLeast {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -207,9 +207,9 @@ func (p *Pool) sendSetup() {
 		case runner.Isolated(conn.Dir):
 			n = 1
 		case conn.current:
-			n = max(0, p.target-usedElsewhere)
+			n = max(0, p.wantedWorkers-usedElsewhere)
 		case conn.owner != nil:
-			n = p.target
+			n = p.wantedWorkers
 		}
 		if setup := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); setup != conn.sentSetup {
 			conn.sentSetup = setup
@@ -225,7 +225,7 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.used) < ownerIdle {
+		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerIdle {
 			continue
 		}
 		if !l.leases.anyHeldBy(conn) {

@@ -43,7 +43,7 @@ func (s *session) handleStoreError(err error) error {
 	if isTemporary(err) {
 		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retryDelay.Milliseconds())
 		s.retryAt = time.Now().Add(s.retryDelay)
-		s.retryDelay = min(2*s.retryDelay, retryLast)
+		s.retryDelay = min(2*s.retryDelay, storeRetryMax)
 		return nil
 	}
 	return fmt.Errorf("cannot record results: %w", err)
@@ -96,7 +96,7 @@ func (l *loop) startAwaited(jobs []queue.Job, err error) error {
 	l.session.cancelAwait()
 	l.session.cancelAwait = nil
 	l.mu.Lock()
-	recalled := l.recalls != l.session.awaitRecalls
+	recalled := l.recallCount != l.session.awaitRecalls
 	l.mu.Unlock()
 	switch {
 	case len(jobs) > 0 && recalled:
@@ -121,7 +121,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 		if report.Ended[i].Decision.Started {
 			attempts++
 			if h := l.leases.all[lease]; h != nil {
-				l.rates.add(h.job.Queue, now)
+				l.endedRates.add(h.job.Queue, now)
 				if l.cfg.Ended != nil {
 					l.cfg.Ended(&h.job, &report.Ended[i])
 				}
@@ -129,7 +129,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 		}
 		l.leases.remove(lease)
 	}
-	l.rate.add(now, attempts)
+	l.endedRate.add(now, attempts)
 	for _, lease := range report.Released {
 		l.leases.remove(lease)
 	}

@@ -116,7 +116,7 @@ func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all = location.dir != "" || !l.recovery.missing && !l.recovery.moved && len(l.recovery.unsure) == 0
+	all = location.dir != "" || !l.recovery.dirMissing && !l.recovery.storeMoved && len(l.recovery.uncertainDirs) == 0
 	for dir, c := range l.runners.contacts {
 		if dir == location.dir || location.dir == "" && c.initial && !c.unknown {
 			dirs = append(dirs, dir)
@@ -157,7 +157,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	unreachable := time.Duration(0) // how long the runner has been unreachable
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
-			unreachable, dir = time.Since(c.since), c.dir
+			unreachable, dir = time.Since(c.tryingSince), c.dir
 		}
 	}
 	p.mu.Unlock()

@@ -39,7 +39,7 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 // job has read some input. ok is false if the attempt does not run or has no terminal, or if its
 // runner is not connected. An error names a runner that does not answer.
 func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.Typed, ok bool, err error) {
-	h, conn := p.runs(seq, attempt)
+	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {
 		return t, false, nil
 	}
@@ -58,7 +58,7 @@ func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t
 // Resize sets the size of the terminal of an attempt of a job. It reports whether the attempt runs
 // and its runner is connected.
 func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
-	h, conn := p.runs(seq, attempt)
+	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {
 		return false
 	}
@@ -66,9 +66,10 @@ func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	return true
 }
 
-// runs returns the lease of a numbered attempt of a job, and the connection of its runner. Both are
-// nil if the attempt does not run. The connection is nil if the runner is not connected.
-func (p *Pool) runs(seq int64, attempt int) (*leaseState, *runnerConn) {
+// runningAttempt returns the lease of a numbered attempt of a job, and the connection of its
+// runner. Both are nil if the attempt does not run. The connection is nil if the runner is not
+// connected.
+func (p *Pool) runningAttempt(seq int64, attempt int) (*leaseState, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
