@@ -18,68 +18,68 @@ import (
 // when the job has ended.
 func TestCancelOutlivesTheConnection(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
-	answer := cancels(p, 1)
-	hears[*wire.Kill](t, f, 1)
-	f.breaks(running(lease(1)))
-	f.settled()
-	waits(t, answer, "while the job runs")
-	check(t, "killed again", len(heard[*wire.Kill](f)), 2)
+	s.awaitState(1, queue.Processing)
+	answer := cancelAsync(p, 1)
+	awaitFrame[*wire.Kill](t, f, 1)
+	f.reconnect(runningAttempt(lease(1)))
+	f.sync()
+	checkUnanswered(t, answer, "while the job runs")
+	check(t, "killed again", len(received[*wire.Kill](f)), 2)
 }
 
 // A watched job stays watched after a broken connection.
 func TestWatchOutlivesTheConnection(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	p.Watch(1)
-	hears[*wire.Watch](t, f, 1)
-	f.breaks(running(lease(1)))
-	f.settled()
-	check(t, "watched again", len(heard[*wire.Watch](f)), 2)
+	awaitFrame[*wire.Watch](t, f, 1)
+	f.reconnect(runningAttempt(lease(1)))
+	f.sync()
+	check(t, "watched again", len(received[*wire.Watch](f)), 2)
 }
 
 // A cancellation that waits to be recorded is recorded even if the connection breaks.
 func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Drop](t, f, 1)
-	answer := cancels(p, 1)
-	hears[*wire.Drop](t, f, 2)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Drop](t, f, 1)
+	answer := cancelAsync(p, 1)
+	awaitFrame[*wire.Drop](t, f, 2)
 	refused := make(chan struct{}, 100)
-	s.refuses(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
-	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
+	s.setRefuse(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
 	<-refused
-	f.breaks()
+	f.reconnect()
 	<-refused
-	s.refuses(nil)
-	check(t, "answer", <-answer, verdict{true, nil})
-	s.is(1, queue.Cancelled, "")
+	s.setRefuse(nil)
+	check(t, "answer", <-answer, callResult{true, nil})
+	s.checkState(1, queue.Cancelled, "")
 }
 
 // A result that the store has refused is not acknowledged together with newly claimed jobs. The
 // runner must keep it until it is stored.
 func TestAClaimAcknowledgesNothing(t *testing.T) {
 	s, f, _ := begin(t, 2, 0)
-	s.becomes(1, queue.Processing)
-	until(t, "waited", func() bool { return s.awaited() == 1 })
+	s.awaitState(1, queue.Processing)
+	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 1 })
 	refused := make(chan struct{}, 100)
-	s.refuses(func(turn store.Report) error {
+	s.setRefuse(func(turn store.Report) error {
 		if len(turn.Ended) == 0 {
 			return nil
 		}
 		refused <- struct{}{}
 		return queue.ErrNoSpace
 	})
-	f.say(ran(lease(1), long))
+	f.send(succeeded(lease(1), longRun))
 	<-refused
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
-	check(t, "acknowledged before it was stored", f.acked(), []wire.Lease(nil))
-	s.refuses(nil)
-	s.becomes(1, queue.Completed)
-	hears[*wire.Ack](t, f, 1)
-	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1)})
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 2)
+	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
+	s.setRefuse(nil)
+	s.awaitState(1, queue.Completed)
+	awaitFrame[*wire.Ack](t, f, 1)
+	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
 }
 
 // If the store has no space when a runner dies, the pool continues. It records the runner's results
@@ -87,20 +87,20 @@ func TestAClaimAcknowledgesNothing(t *testing.T) {
 func TestADeadRunnerWaitsForSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	first := newRunner(t, root, "first")
-	_, ended := runUnsure(t, s, root, 1)
-	s.becomes(1, queue.Processing)
+	_, ended := runThatMayFail(t, s, root, 1)
+	s.awaitState(1, queue.Processing)
 	newRunner(t, root, "second")
-	frame := wire.Append(nil, ran(lease(1), long))
+	frame := wire.Append(nil, succeeded(lease(1), longRun))
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...), 0o600)
 	refused := make(chan struct{}, 100)
-	s.refuses(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	s.setRefuse(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
 	first.die()
 	<-refused
 	<-refused
-	s.refuses(nil)
-	s.becomes(1, queue.Completed)
+	s.setRefuse(nil)
+	s.awaitState(1, queue.Completed)
 	select {
 	case err := <-ended:
 		t.Errorf("the pool ended: %v", err)
@@ -112,30 +112,30 @@ func TestADeadRunnerWaitsForSpace(t *testing.T) {
 func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	f := newRunner(t, root, "first")
 	p := run(t, s, root, 1)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	refused := make(chan struct{}, 100)
-	s.refuses(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
-	f.say(ran(lease(1), long))
+	s.setRefuse(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	f.send(succeeded(lease(1), longRun))
 	<-refused
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	stopped := make(chan struct{})
 	go func() { p.Stop(ctx, 0, 0); close(stopped) }()
-	hears[*wire.Shutdown](t, f, 1)
+	awaitFrame[*wire.Shutdown](t, f, 1)
 	f.die()
-	from(t, "the end of the stop", stopped)
+	receive(t, "the end of the stop", stopped)
 	for range 3 {
-		from(t, "another try", refused)
+		receive(t, "another try", refused)
 	}
 	if _, err := os.Stat(f.dir); err != nil {
 		t.Error(err)
 	}
-	s.refuses(nil)
-	s.becomes(1, queue.Completed)
-	until(t, "its folder is gone", func() bool {
+	s.setRefuse(nil)
+	s.awaitState(1, queue.Completed)
+	waitUntil(t, "its folder is gone", func() bool {
 		_, err := os.Stat(f.dir)
 		return err != nil
 	})
@@ -144,25 +144,25 @@ func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
 // Scaling down reduces the number of claimed jobs, even for a claim that already waits.
 func TestScaleDownDuringAWait(t *testing.T) {
 	s, f, p := begin(t, 4)
-	until(t, "waited", func() bool { return s.awaited() == 4 })
+	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 4 })
 	p.Scale(1)
-	f.settled()
-	s.put(0, 0, 0, 0)
-	hears[*wire.Start](t, f, 1)
-	f.settled()
-	check(t, "started", f.started(), []int64{1})
+	f.sync()
+	s.enqueue(0, 0, 0, 0)
+	awaitFrame[*wire.Start](t, f, 1)
+	f.sync()
+	check(t, "started", f.startedJobs(), []int64{1})
 }
 
 // Two answers to two Drop frames for one lease free one worker only.
 func TestTwoAnswersMakeRoomForOne(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0, 0, 0, 0)
-	hears[*wire.Drop](t, f, 1)
-	cancels(p, 1)
-	hears[*wire.Drop](t, f, 2)
-	f.say(&wire.Dropped{Lease: lease(1), Dropped: true}, &wire.Dropped{Lease: lease(1), Dropped: true})
-	hears[*wire.Start](t, f, 2)
-	f.settled()
-	check(t, "started", fmt.Sprint(f.started()), []int64{1, 2})
+	f.ignoreStarts()
+	s.enqueue(0, 0, 0, 0)
+	awaitFrame[*wire.Drop](t, f, 1)
+	cancelAsync(p, 1)
+	awaitFrame[*wire.Drop](t, f, 2)
+	f.send(&wire.Dropped{Lease: lease(1), Dropped: true}, &wire.Dropped{Lease: lease(1), Dropped: true})
+	awaitFrame[*wire.Start](t, f, 2)
+	f.sync()
+	check(t, "started", fmt.Sprint(f.startedJobs()), []int64{1, 2})
 }

@@ -17,33 +17,33 @@ import (
 )
 
 // maxSuspects is the pool's limit of suspects that run concurrently.
-const maxAlone = 16
+const maxSuspects = 16
 
-// beginAlone is like begin, with a command that starts separate runners. The command prints this
-// name once the file wait exists in root. tries returns how often it was called.
-func beginAlone(t *testing.T, workers int, name, wait string) (s *hub, f *fakeRunner, p *worker.Pool, root string, tries func() int) {
+// beginWithSpawns is like begin, with a command that starts separate runners. The command prints
+// this name once the file wait exists in root. spawns returns how often it was called.
+func beginWithSpawns(t *testing.T, workers int, name, wait string) (s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int) {
 	t.Helper()
 	t.Parallel()
 	s, root = newStore(t), t.TempDir()
 	f = newRunner(t, root, "1")
-	noted := filepath.Join(t.TempDir(), "tries")
+	callLog := filepath.Join(t.TempDir(), "tries")
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { logs.Close() })
 	if name != "" {
-		name = named(root, name)
+		name = uniqueName(root, name)
 	}
 	if wait != "" {
 		wait = filepath.Join(root, wait)
 	}
-	p, _ = runWith(t, s, runner.Home{Dir: root, Log: logs, Command: starter(t, name, noted, wait)}, workers)
-	return s, f, p, root, func() int { return lines(noted) }
+	p, _ = runWith(t, s, runner.Home{Dir: root, Log: logs, Command: starter(t, name, callLog, wait)}, workers)
+	return s, f, p, root, func() int { return lines(callLog) }
 }
 
-// suspects enqueues jobs whose runner has died, with the highest priority.
-func (s *hub) suspects(n int) {
+// enqueueSuspects enqueues jobs whose runner has died, with the highest priority.
+func (s *recordingStore) enqueueSuspects(n int) {
 	s.t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
@@ -57,75 +57,75 @@ func (s *hub) suspects(n int) {
 // If no runner can be started for suspects, the pool tries with one of them and retries less and
 // less often. After each attempt it pauses claims and then runs other jobs first.
 func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
-	s, f, _, _, tries := beginAlone(t, 3, "", "")
-	s.suspects(3)
-	s.put(0, 0)
-	hears[*wire.Start](t, f, 2)
+	s, f, _, _, tries := beginWithSpawns(t, 3, "", "")
+	s.enqueueSuspects(3)
+	s.enqueue(0, 0)
+	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "tries when others run", tries(), 1)
-	check(t, "started", f.started(), []int64{4, 5})
+	check(t, "started", f.startedJobs(), []int64{4, 5})
 	for seq := range int64(3) {
-		s.is(seq+1, queue.Pending, queue.ReasonShortage)
+		s.checkState(seq+1, queue.Pending, queue.ReasonShortage)
 	}
-	until(t, "it was tried again", func() bool { return tries() == 2 })
-	until(t, "others are leased alone", func() bool { return slices.Equal(s.leased(), []int64{4, 5}) })
+	waitUntil(t, "it was tried again", func() bool { return tries() == 2 })
+	waitUntil(t, "others are leased alone", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
 	check(t, "tries at once", tries(), 2)
-	f.say(ran(lease(4), long))
-	s.becomes(4, queue.Completed)
+	f.send(succeeded(lease(4), longRun))
+	s.awaitState(4, queue.Completed)
 }
 
 // Suspects run in separate runners, at most maxSuspects concurrently. Other jobs overtake the rest,
 // which start as running ones end.
 func TestSoManySuspectsRunAlone(t *testing.T) {
 	const more = 3
-	s, f, _, root, tries := beginAlone(t, 2*maxAlone, "#.alone", "")
+	s, f, _, root, tries := beginWithSpawns(t, 2*maxSuspects, "#.alone", "")
 	var alone []*fakeRunner
-	for n := range maxAlone + more {
+	for n := range maxSuspects + more {
 		alone = append(alone, newRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
 	}
 	starts := func() (seqs []int64) {
 		for _, f := range alone {
-			seqs = append(seqs, f.started()...)
+			seqs = append(seqs, f.startedJobs()...)
 		}
 		return seqs
 	}
-	s.suspects(maxAlone + more)
-	s.put(0)
-	hears[*wire.Start](t, f, 1)
-	until(t, "as many ran as may", func() bool { return len(starts()) == maxAlone })
-	f.settled()
-	check(t, "tries", tries(), maxAlone)
-	check(t, "started alone", len(starts()), maxAlone)
-	check(t, "started beside them", f.started(), []int64{maxAlone + more + 1})
+	s.enqueueSuspects(maxSuspects + more)
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 1)
+	waitUntil(t, "as many ran as may", func() bool { return len(starts()) == maxSuspects })
+	f.sync()
+	check(t, "tries", tries(), maxSuspects)
+	check(t, "started alone", len(starts()), maxSuspects)
+	check(t, "started beside them", f.startedJobs(), []int64{maxSuspects + more + 1})
 	before := time.Now()
 	for n := range more {
-		alone[n].say(ran(lease(int64(n+1)), long))
+		alone[n].send(succeeded(lease(int64(n+1)), longRun))
 	}
-	until(t, "the others had begun", func() bool { return len(starts()) == maxAlone+more })
+	waitUntil(t, "the others had begun", func() bool { return len(starts()) == maxSuspects+more })
 	if took := time.Since(before); took > 5*time.Second {
 		t.Errorf("they had to wait for %v", took)
 	}
 	got := starts()
 	slices.Sort(got)
-	if len(slices.Compact(got)) != maxAlone+more {
+	if len(slices.Compact(got)) != maxSuspects+more {
 		t.Errorf("started alone: %v", got)
 	}
-	check(t, "tries", tries(), maxAlone+more)
+	check(t, "tries", tries(), maxSuspects+more)
 }
 
 // If a drain begins while a suspect's runner is starting, the suspects return to the queue and the
 // runner ends.
 func TestADrainGivesSuspectsBack(t *testing.T) {
-	s, _, p, root, tries := beginAlone(t, 2, "2.alone", "go")
+	s, _, p, root, tries := beginWithSpawns(t, 2, "2.alone", "go")
 	alone := newRunner(t, root, "2.alone")
-	s.suspects(2)
-	until(t, "it was tried", func() bool { return tries() == 1 })
+	s.enqueueSuspects(2)
+	waitUntil(t, "it was tried", func() bool { return tries() == 1 })
 	p.Drain(true)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hears[*wire.Shutdown](t, alone, 1)
-	check(t, "leased", s.leased(), []int64(nil))
-	check(t, "started", alone.started(), []int64(nil))
-	s.is(1, queue.Pending, "")
+	awaitFrame[*wire.Shutdown](t, alone, 1)
+	check(t, "leased", s.leasedJobs(), []int64(nil))
+	check(t, "started", alone.startedJobs(), []int64(nil))
+	s.checkState(1, queue.Pending, "")
 	check(t, "tries", tries(), 1)
 }

@@ -127,14 +127,14 @@ func withConsequence(err error, consequence string) error {
 
 // requestEnd ends an attempt that has started. If it has not started, requestEnd takes the job
 // back.
-func (p *Pool) requestEnd(h *leaseState, end queue.End, by *int, verb string) {
+func (p *Pool) requestEnd(h *leaseState, end queue.End, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.requestedEnd == nil || end == queue.Killed {
-		h.requestedEnd, h.grace, h.endedBy, h.endVerb = &end, h.job.KillAfter, by, verb
+		h.requestedEnd, h.grace, h.endedBy, h.endVerb = &end, h.job.KillAfter, endedBy, verb
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
-	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" {
+	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {
 		h.grace = min(h.grace, p.maxGrace)
 	}
 	switch {
@@ -173,7 +173,7 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 
 // runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to
 // within for the job's start. It returns nil if the job does not run by then.
-func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration) *leaseState {
+func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration) *leaseState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
@@ -183,7 +183,7 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration)
 		select {
 		case <-h.started:
 		case <-h.done:
-		case <-time.After(within):
+		case <-time.After(timeout):
 		case <-ctx.Done():
 		}
 		p.mu.Lock()

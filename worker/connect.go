@@ -67,7 +67,7 @@ var ErrOlder = errors.New("the runner has jobs that were never enqueued in this 
 // adoptLeases starts to connect living runners and to recover dead ones. From now on the pool holds
 // every lease of earlier services, until it finds the lease's runner.
 func (l *loop) adoptLeases() error {
-	dirs, err := l.cfg.Runners.Find()
+	found, err := l.cfg.Runners.Find()
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (l *loop) adoptLeases() error {
 	if previous.Moved { // the store is a copy or was restored, so runners may have newer jobs
 		maxAssignedSeq = math.MaxInt64
 	}
-	contacts := l.contactsFor(dirs, previous.Runners, maxAssignedSeq)
-	uncertain := slices.DeleteFunc(previous.Runners, func(dir string) bool { return slices.Contains(dirs, dir) })
+	contacts := l.contactsFor(found, previous.Runners, maxAssignedSeq)
+	uncertain := slices.DeleteFunc(previous.Runners, func(dir string) bool { return slices.Contains(found, dir) })
 	l.recovery = recovery{storeMoved: previous.Moved, uncertainDirs: uncertain, dirMissing: len(uncertain) > 0}
 	l.mu.Lock()
 	for i := range previous.Leased {

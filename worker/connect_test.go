@@ -20,17 +20,17 @@ import (
 
 // leaseAll claims all jobs of a store, like an earlier service, and reports some of them as
 // started.
-func (s *hub) leaseAll(started ...int64) {
+func (s *recordingStore) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
 	if _, err := s.Store.Exchange(ctx, store.Report{Want: 100}); err != nil {
 		s.t.Fatal(err)
 	}
-	var turn store.Report
+	var report store.Report
 	for _, seq := range started {
-		turn.Started = append(turn.Started, store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
+		report.Started = append(report.Started, store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
 	}
-	if _, err := s.Store.Exchange(ctx, turn); err != nil {
+	if _, err := s.Store.Exchange(ctx, report); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -42,39 +42,39 @@ func (s *hub) leaseAll(started ...int64) {
 func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0, 0, 0, 0, 0, 0)
-	const recorded, unrecorded, ended, waiting, claimed, gone = 1, 2, 3, 4, 5, 6
-	s.leaseAll(recorded, ended, gone)
+	s.enqueue(0, 0, 0, 0, 0, 0)
+	const recorded, unrecorded, ended, waiting, claimed, lost = 1, 2, 3, 4, 5, 6
+	s.leaseAll(recorded, ended, lost)
 	before, err := s.NextEpoch(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
-	f.quiet = true // otherwise the waiting job would be reported as started
-	f.known.Attempts = []wire.Attempt{running(lease(recorded)), running(lease(unrecorded)), {Lease: lease(waiting)}}
-	f.known.Ended = []wire.Lease{lease(ended)}
-	f.then = []wire.Frame{ran(lease(ended), long)}
+	f.ignoresStarts = true // otherwise the waiting job would be reported as started
+	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)}}
+	f.helloReply.Ended = []wire.Lease{lease(ended)}
+	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
 	p := run(t, s, root, 4)
 
-	s.becomes(ended, queue.Completed)
-	s.becomes(unrecorded, queue.Processing)
+	s.awaitState(ended, queue.Completed)
+	s.awaitState(unrecorded, queue.Processing)
 	for _, seq := range []int64{recorded, unrecorded} {
 		j := s.job(seq)
 		check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
 		check(t, "attempt that runs", p.Running(seq), 1)
 	}
-	s.is(gone, queue.Dead, queue.ReasonLost)
-	start, _ := hears[*wire.Start](t, f, 1) // the returned job takes the worker of the ended job
+	s.checkState(lost, queue.Dead, queue.ReasonLost)
+	start, _ := awaitFrame[*wire.Start](t, f, 1) // the returned job takes the worker of the ended job
 	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
-	s.is(waiting, queue.Pending, "")
-	f.say(&wire.Started{Attempt: running(lease(waiting))})
-	s.becomes(waiting, queue.Processing)
-	f.settled()
-	check(t, "started", f.started(), []int64{claimed})
-	check(t, "acknowledged", f.acked(), []wire.Lease{lease(ended)})
+	s.checkState(waiting, queue.Pending, "")
+	f.send(&wire.Started{Attempt: runningAttempt(lease(waiting))})
+	s.awaitState(waiting, queue.Processing)
+	f.sync()
+	check(t, "started", f.startedJobs(), []int64{claimed})
+	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
 	for _, seq := range []int64{recorded, unrecorded, waiting} {
-		f.say(ran(lease(seq), long))
-		s.becomes(seq, queue.Completed)
+		f.send(succeeded(lease(seq), longRun))
+		s.awaitState(seq, queue.Completed)
 	}
 	if f.epochs[0] <= before {
 		t.Errorf("met with epoch %d, want more than %d", f.epochs[0], before)
@@ -87,32 +87,32 @@ func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 func TestALivingRunnerIsMetAgain(t *testing.T) {
 	s, f, p := begin(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
-		s.becomes(seq+1, queue.Processing)
+		s.awaitState(seq+1, queue.Processing)
 	}
-	f.keepsQuiet()
+	f.ignoreStarts()
 	p.Scale(4)
-	s.put(0)
-	hears[*wire.Start](t, f, 4)
-	const kept, ended, gone, claimed = 1, 2, 3, 4
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 4)
+	const kept, ended, lost, claimed = 1, 2, 3, 4
 	f.mu.Lock()
-	f.known.Attempts = []wire.Attempt{running(lease(kept))}
-	f.known.Ended = []wire.Lease{lease(ended)}
-	f.then = []wire.Frame{ran(lease(ended), long)}
+	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(kept))}
+	f.helloReply.Ended = []wire.Lease{lease(ended)}
+	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
 	f.mu.Unlock()
-	f.hangUp()
+	f.disconnect()
 
-	s.becomes(ended, queue.Completed)
-	s.becomes(gone, queue.Dead)
-	s.is(gone, queue.Dead, queue.ReasonLost)
-	hears[*wire.Start](t, f, 5)
-	again := heard[*wire.Start](f)[4].Lease
-	check(t, "started again", again, wire.Lease{Seq: claimed, Fence: 2})
-	f.settled()
-	check(t, "acknowledged", f.acked(), []wire.Lease{lease(ended)})
+	s.awaitState(ended, queue.Completed)
+	s.awaitState(lost, queue.Dead)
+	s.checkState(lost, queue.Dead, queue.ReasonLost)
+	awaitFrame[*wire.Start](t, f, 5)
+	restarted := received[*wire.Start](f)[4].Lease
+	check(t, "started again", restarted, wire.Lease{Seq: claimed, Fence: 2})
+	f.sync()
+	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
 	j := s.job(kept)
 	check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(kept)})
-	f.say(ran(lease(kept), long))
-	s.becomes(kept, queue.Completed)
+	f.send(succeeded(lease(kept), longRun))
+	s.awaitState(kept, queue.Completed)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.epochs) != 2 || f.epochs[1] <= f.epochs[0] {
@@ -125,22 +125,22 @@ func TestALivingRunnerIsMetAgain(t *testing.T) {
 func TestADeadRunnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	first := newRunner(t, root, "first")
 	p := run(t, s, root, 1)
-	s.becomes(1, queue.Processing)
-	first.keepsQuiet()
+	s.awaitState(1, queue.Processing)
+	first.ignoreStarts()
 	p.Scale(2)
-	s.put(0)
-	hears[*wire.Start](t, first, 2)
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, first, 2)
 	second := newRunner(t, root, "second")
 	first.die()
-	start, _ := hears[*wire.Start](t, second, 1)
+	start, _ := awaitFrame[*wire.Start](t, second, 1)
 	check(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
-	s.is(1, queue.Dead, queue.ReasonLost)
-	s.becomes(2, queue.Processing)
-	second.say(ran(start.Lease, long))
-	s.becomes(2, queue.Completed)
+	s.checkState(1, queue.Dead, queue.ReasonLost)
+	s.awaitState(2, queue.Processing)
+	second.send(succeeded(start.Lease, longRun))
+	s.awaitState(2, queue.Completed)
 }
 
 // A dead runner's directory that cannot be removed does not end the service. On Windows this
@@ -148,10 +148,10 @@ func TestADeadRunnerIsReplaced(t *testing.T) {
 func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	first := newRunner(t, root, "first")
 	run(t, s, root, 1)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	second := newRunner(t, root, "second")
 	reader, err := os.Open(filepath.Join(first.dir, bootName))
 	if err != nil {
@@ -159,11 +159,11 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 	}
 	defer reader.Close()
 	first.die()
-	s.becomes(1, queue.Dead)
-	s.put(0)
-	start, _ := hears[*wire.Start](t, second, 1)
-	second.say(ran(start.Lease, long))
-	s.becomes(2, queue.Completed)
+	s.awaitState(1, queue.Dead)
+	s.enqueue(0)
+	start, _ := awaitFrame[*wire.Start](t, second, 1)
+	second.send(succeeded(start.Lease, longRun))
+	s.awaitState(2, queue.Completed)
 }
 
 // A job that was sent to a runner whose directory is gone runs again only after that runner can no
@@ -171,29 +171,29 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	s.leaseAll()
 	if err := s.NoteRunners(context.Background(), []string{filepath.Join(root, "vanished")}); err != nil {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
-	began := time.Now()
+	poolStarted := time.Now()
 	run(t, s, root, 1)
-	misses := func() bool {
-		left, err := s.Left(context.Background())
-		return err != nil || slices.Contains(left.Runners, filepath.Join(root, "vanished"))
+	isRecorded := func() bool {
+		previous, err := s.Left(context.Background())
+		return err != nil || slices.Contains(previous.Runners, filepath.Join(root, "vanished"))
 	}
-	if !misses() {
+	if !isRecorded() {
 		t.Error("the next service would not know that a folder is gone")
 	}
-	start, at := hears[*wire.Start](t, f, 1)
+	start, startedAt := awaitFrame[*wire.Start](t, f, 1)
 	check(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
-	until(t, "all is settled", func() bool { return !misses() })
-	if waited := at.Sub(began); waited < 5*time.Second {
+	waitUntil(t, "all is settled", func() bool { return !isRecorded() })
+	if waited := startedAt.Sub(poolStarted); waited < 5*time.Second {
 		t.Errorf("started after %v; the vanished runner may begin it within 5s", waited)
 	}
-	f.say(ran(start.Lease, long))
-	s.becomes(1, queue.Completed)
+	f.send(succeeded(start.Lease, longRun))
+	s.awaitState(1, queue.Completed)
 }
 
 // Recovery of a dead runner does not end processes of a lease whose runner is not known yet. They
@@ -201,19 +201,19 @@ func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0, 0)
+	s.enqueue(0, 0)
 	s.leaseAll(1)
 	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
 	old.die()
-	asked := make(chan []wire.Attempt, 1)
+	recovered := make(chan []wire.Attempt, 1)
 	first.onRecover = func(f *wire.Recover) {
 		if f.Name == filepath.Base(old.dir) {
-			asked <- f.Attempts
+			recovered <- f.Attempts
 		}
-		first.say(&wire.Recovered{ID: f.ID, SameBoot: true})
+		first.send(&wire.Recovered{ID: f.ID, SameBoot: true})
 	}
 	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
-	check(t, "to be ended with the dead runner", from(t, "it is recovered", asked), []wire.Attempt(nil))
+	check(t, "to be ended with the dead runner", receive(t, "it is recovered", recovered), []wire.Attempt(nil))
 }
 
 // While root's runner cleans up after a dead one, which may take long, it keeps sending frames. The
@@ -221,22 +221,22 @@ func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
 func TestACleanerMayHaveMuchToTell(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	s.leaseAll(1)
 	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
-	old.known.Version, old.known.Attempts = "older", []wire.Attempt{running(lease(1))}
+	old.helloReply.Version, old.helloReply.Attempts = "older", []wire.Attempt{runningAttempt(lease(1))}
 	first.onRecover = func(f *wire.Recover) {
 		for n := range int64(200) { // the pause makes the pool read each separately
-			first.say(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: nobodys + n, Fence: 1}}})
+			first.send(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownSeq + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
-		first.say(&wire.Recovered{ID: f.ID})
+		first.send(&wire.Recovered{ID: f.ID})
 	}
 	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
 	old.die()
-	forget, _ := hears[*wire.Forget](t, first, 1)
+	forget, _ := awaitFrame[*wire.Forget](t, first, 1)
 	check(t, "forgotten", forget.Name, filepath.Base(old.dir))
-	first.settled()
+	first.sync()
 }
 
 // If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrOlder.
@@ -247,9 +247,9 @@ func TestARunnerTellsAnOlderStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, root := newStore(t), t.TempDir()
-			s.put(0)
+			s.enqueue(0)
 			f := newRunner(t, root, "first")
-			f.known.Attempts = []wire.Attempt{running(lease(3))}
+			f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(3))}
 			if late {
 				f.listener.Close()
 				f.loops.Wait()
@@ -263,7 +263,7 @@ func TestARunnerTellsAnOlderStore(t *testing.T) {
 					if !late {
 						return
 					}
-					s.put(0, 0, 0)
+					s.enqueue(0, 0, 0)
 					var err error
 					if f.listener, err = listen(f.dir); err != nil {
 						t.Error(err)
@@ -279,7 +279,7 @@ func TestARunnerTellsAnOlderStore(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatal("the pool has not ended")
 			}
-			check(t, "ended jobs", heard[*wire.Kill](f), []*wire.Kill(nil))
+			check(t, "ended jobs", received[*wire.Kill](f), []*wire.Kill(nil))
 		})
 	}
 }
@@ -289,12 +289,12 @@ func TestDismissedRunnerIsKilled(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	old := newRunner(t, root, "1")
-	old.known.Version = "another"
+	old.helloReply.Version = "another"
 	newRunner(t, root, "2")
 	run(t, s, root, 1)
-	hears[*wire.Shutdown](t, old, 1)
+	awaitFrame[*wire.Shutdown](t, old, 1)
 	old.die()
-	until(t, "its folder is gone", func() bool {
+	waitUntil(t, "its folder is gone", func() bool {
 		_, err := os.Stat(old.dir)
 		return errors.Is(err, fs.ErrNotExist)
 	})

@@ -25,12 +25,12 @@ func TestWhatAJobIsToldFits(t *testing.T) {
 		list[i] = store.Parent{ID: fmt.Sprintf("%0128d", i), UID: 7, State: queue.Cancelled, ExitCode: 255, Result: result}
 	}
 	list[0].UID = 8
-	told, err := dependenciesJSON(&queue.Job{UID: 7}, list)
-	if err != nil || len(told) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
-		t.Fatalf("%d bytes are told, %v", len(told), err)
+	encoded, err := dependenciesJSON(&queue.Job{UID: 7}, list)
+	if err != nil || len(encoded) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
+		t.Fatalf("%d bytes are told, %v", len(encoded), err)
 	}
 	var got []parent
-	if err := json.Unmarshal(told, &got); err != nil || len(got) != len(list) {
+	if err := json.Unmarshal(encoded, &got); err != nil || len(got) != len(list) {
 		t.Fatalf("%d are told, %v", len(got), err)
 	}
 	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) || string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {

@@ -58,8 +58,8 @@ const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
 // start after the time limit within, it returns an error. The error says how many jobs can start.
 // It also names a runner that does not answer, or else a job whose start takes long.
-func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
-	deadline := time.Now().Add(within)
+func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(livenessInterval)
 	defer tick.Stop()
 	for {

@@ -12,19 +12,19 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// awaitStarts calls AwaitNoStarts in the background.
-func awaitStarts(t *testing.T, p *worker.Pool) <-chan error {
+// awaitNoStarts calls AwaitNoStarts in the background.
+func awaitNoStarts(t *testing.T, p *worker.Pool) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), patience) }()
 	return result
 }
 
-func stillWaits(t *testing.T, result <-chan error, what string) {
+func checkDraining(t *testing.T, result <-chan error, reason string) {
 	t.Helper()
 	select {
 	case err := <-result:
-		t.Fatalf("the drain is complete (%v), although %s", err, what)
+		t.Fatalf("the drain is complete (%v), although %s", err, reason)
 	default:
 	}
 }
@@ -34,43 +34,43 @@ func stillWaits(t *testing.T, result <-chan error, what string) {
 // started.
 func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 	s, f, p := begin(t, 3)
-	f.keepsQuiet()
-	s.put(0, 0, 0)
-	hears[*wire.Start](t, f, 3)
+	f.ignoreStarts()
+	s.enqueue(0, 0, 0)
+	awaitFrame[*wire.Start](t, f, 3)
 	p.Drain(true)
-	hears[*wire.Drop](t, f, 3)
-	result := awaitStarts(t, p)
-	f.say(&wire.Dropped{Lease: lease(3), Dropped: true})
-	f.settled()
-	stillWaits(t, result, "jobs 1 and 2 may start")
-	f.say(ran(lease(2), long))
-	f.settled()
-	stillWaits(t, result, "job 1 may start")
-	f.say(&wire.Dropped{Lease: lease(1)})
-	f.settled()
-	stillWaits(t, result, "the process of job 1 may not have been started")
-	f.say(&wire.Started{Attempt: running(lease(1))})
-	if err := from(t, "the drain was complete", result); err != nil {
+	awaitFrame[*wire.Drop](t, f, 3)
+	result := awaitNoStarts(t, p)
+	f.send(&wire.Dropped{Lease: lease(3), Dropped: true})
+	f.sync()
+	checkDraining(t, result, "jobs 1 and 2 may start")
+	f.send(succeeded(lease(2), longRun))
+	f.sync()
+	checkDraining(t, result, "job 1 may start")
+	f.send(&wire.Dropped{Lease: lease(1)})
+	f.sync()
+	checkDraining(t, result, "the process of job 1 may not have been started")
+	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
+	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
-	s.becomes(1, queue.Processing)
-	s.becomes(3, queue.Pending)
-	check(t, "started", f.started(), []int64{1, 2, 3})
+	s.awaitState(1, queue.Processing)
+	s.awaitState(3, queue.Pending)
+	check(t, "started", f.startedJobs(), []int64{1, 2, 3})
 }
 
 // A drain takes jobs back from all runners, including the separate runner of a suspect.
 func TestDrainTakesBackFromEveryRunner(t *testing.T) {
-	s, _, p, root, _ := beginAlone(t, 2, "2.alone", "")
+	s, _, p, root, _ := beginWithSpawns(t, 2, "2.alone", "")
 	alone := newRunner(t, root, "2.alone")
-	alone.keepsQuiet()
-	s.suspects(1)
-	hears[*wire.Start](t, alone, 1)
+	alone.ignoreStarts()
+	s.enqueueSuspects(1)
+	awaitFrame[*wire.Start](t, alone, 1)
 	p.Drain(true)
-	result := awaitStarts(t, p)
-	hears[*wire.Drop](t, alone, 1)
-	stillWaits(t, result, "the suspect may start")
-	alone.say(&wire.Dropped{Lease: lease(1), Dropped: true})
-	if err := from(t, "the drain was complete", result); err != nil {
+	result := awaitNoStarts(t, p)
+	awaitFrame[*wire.Drop](t, alone, 1)
+	checkDraining(t, result, "the suspect may start")
+	alone.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
 }
@@ -78,28 +78,28 @@ func TestDrainTakesBackFromEveryRunner(t *testing.T) {
 // A runner that connects during a drain returns the jobs that it has not started.
 func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
 	s, f, p := oneUnstarted(t)
-	dropped := len(heard[*wire.Drop](f))
+	dropped := len(received[*wire.Drop](f))
 	p.Drain(true)
-	hears[*wire.Drop](t, f, dropped+1)
-	f.breaks(running(lease(1)), wire.Attempt{Lease: lease(2)})
-	result := awaitStarts(t, p)
-	hears[*wire.Drop](t, f, dropped+2)
-	stillWaits(t, result, "job 2 may start")
-	f.say(&wire.Dropped{Lease: lease(2), Dropped: true})
-	if err := from(t, "the drain was complete", result); err != nil {
+	awaitFrame[*wire.Drop](t, f, dropped+1)
+	f.reconnect(runningAttempt(lease(1)), wire.Attempt{Lease: lease(2)})
+	result := awaitNoStarts(t, p)
+	awaitFrame[*wire.Drop](t, f, dropped+2)
+	checkDraining(t, result, "job 2 may start")
+	f.send(&wire.Dropped{Lease: lease(2), Dropped: true})
+	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
-	s.becomes(2, queue.Pending)
+	s.awaitState(2, queue.Pending)
 }
 
 // If a runner does not answer and its files cannot be read, the error names the runner, because its
 // jobs may still start.
 func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	s, f, p := begin(t, 2)
-	f.keepsQuiet()
-	f.keepsDeaf(true)
-	s.put(0, 0)
-	hears[*wire.Start](t, f, 2)
+	f.ignoreStarts()
+	f.setUnresponsive(true)
+	s.enqueue(0, 0)
+	awaitFrame[*wire.Start](t, f, 2)
 	p.Drain(true)
 	err := p.AwaitNoStarts(t.Context(), 0)
 	for _, want := range []string{"the runner with pid 1 does not answer, so job ", "; draining has begun, but up to 2 jobs may still start"} {
@@ -113,20 +113,20 @@ func TestDrainNamesARunnerThatHangs(t *testing.T) {
 // again during the wait.
 func TestDrainNamesAStartThatHangs(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Start](t, f, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 1)
 	p.Drain(true)
-	hears[*wire.Drop](t, f, 1)
-	f.say(&wire.Dropped{Lease: lease(1)})
+	awaitFrame[*wire.Drop](t, f, 1)
+	f.send(&wire.Dropped{Lease: lease(1)})
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
-	until(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
+	waitUntil(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
 	want := "job 1 is still starting; draining has begun, but this job may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	f.say(&wire.Started{Attempt: running(lease(1))})
+	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
 	if err := p.AwaitNoStarts(t.Context(), patience); err != nil {
 		t.Errorf("after the start: got %v, want no error", err)
 	}
@@ -135,15 +135,15 @@ func TestDrainNamesAStartThatHangs(t *testing.T) {
 // AwaitNoStarts returns if the drain ends during the wait or has already ended.
 func TestDrainThatIsOverIsNotAwaited(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Start](t, f, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 1)
 	p.Drain(true)
-	result := awaitStarts(t, p)
-	f.settled()
-	stillWaits(t, result, "job 1 may start")
+	result := awaitNoStarts(t, p)
+	f.sync()
+	checkDraining(t, result, "job 1 may start")
 	p.Drain(false)
-	if err := from(t, "the wait was over", result); err != nil {
+	if err := receive(t, "the wait was over", result); err != nil {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)

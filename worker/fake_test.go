@@ -37,23 +37,23 @@ const version = "of the tests"
 // because they use real sockets.
 const patience = 20 * time.Second
 
-// until waits until a condition holds.
-func until(t *testing.T, what string, holds func() bool) {
+// waitUntil waits until a condition holds.
+func waitUntil(t *testing.T, event string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("waited in vain until %s", event)
 		}
 	}
 }
 
-// from receives a value from a channel, or the zero value if the channel is closed.
-func from[T any](t *testing.T, what string, c <-chan T) (v T) {
+// receive receives a value from a channel, or the zero value if the channel is closed.
+func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(patience):
-		t.Fatalf("waited in vain for %s", what)
+		t.Fatalf("waited in vain for %s", event)
 	}
 	return v
 }
@@ -67,29 +67,29 @@ type fakeRunner struct {
 	listener net.Listener
 	loops    sync.WaitGroup
 
-	mu        sync.Mutex
-	known     wire.HelloReply     // the answer to Hello
-	then      []wire.Frame        // frames that follow the answer
-	onRecover func(*wire.Recover) // called with each Recover; may be nil
-	onPause   func(*wire.Pause)   // called with each Pause; may be nil
-	left      int64               // number of processes that still run after a Pause
-	ends      bool                // the attempt is ending when a Pause arrives
-	quiet     bool                // Start is not answered with Started
-	mute      bool                // Hello is not answered
-	refuses   bool                // Hello is answered with Refused
-	deaf      bool                // Read, Type, Pause and Purge are not answered
-	conn      net.Conn            // connection of the newest service
-	epochs    []int64             // epoch of every Hello
-	frames    []wire.Frame        // all other frames, in order
-	times     []time.Time         // arrival time of each frame
-	open      map[wire.Lease]bool // leases that are started and neither ended nor dropped
-	most      int                 // highest number of open leases so far
-	sent      int64               // number of results sent for leases that no pool holds
+	mu            sync.Mutex
+	helloReply    wire.HelloReply     // the answer to Hello
+	afterHello    []wire.Frame        // frames that follow the answer
+	onRecover     func(*wire.Recover) // called with each Recover; may be nil
+	onPause       func(*wire.Pause)   // called with each Pause; may be nil
+	stillRunning  int64               // number of processes that still run after a Pause
+	ending        bool                // the attempt is ending when a Pause arrives
+	ignoresStarts bool                // Start is not answered with Started
+	ignoresHello  bool                // Hello is not answered
+	refusesHello  bool                // Hello is answered with Refused
+	unresponsive  bool                // Read, Type, Pause and Purge are not answered
+	conn          net.Conn            // connection of the newest service
+	epochs        []int64             // epoch of every Hello
+	frames        []wire.Frame        // all other frames, in order
+	times         []time.Time         // arrival time of each frame
+	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
+	maxOpen       int                 // highest number of open leases so far
+	syncs         int64               // number of results sent for leases that no pool holds
 }
 
-// named returns the name of a runner below root. It is unique among all tests, because named pipes
-// on Windows share one namespace.
-func named(root, name string) string {
+// uniqueName returns the name of a runner below root. It is unique among all tests, because named
+// pipes on Windows share one namespace.
+func uniqueName(root, name string) string {
 	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(root)), name)
 }
 
@@ -97,8 +97,8 @@ func named(root, name string) string {
 func newRunner(t *testing.T, root, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
-		t: t, dir: filepath.Join(root, named(root, name)), open: map[wire.Lease]bool{},
-		known: wire.HelloReply{Protocol: wire.Protocol, Version: version, PID: 1},
+		t: t, dir: filepath.Join(root, uniqueName(root, name)), open: map[wire.Lease]bool{},
+		helloReply: wire.HelloReply{Protocol: wire.Protocol, Version: version, PID: 1},
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -129,23 +129,23 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 func (f *fakeRunner) die() {
 	f.lock.Close()
 	f.listener.Close()
-	f.hangUp()
+	f.disconnect()
 }
 
-// breaks closes the connection and waits until the service has reconnected. The runner then reports
-// these attempts.
-func (f *fakeRunner) breaks(attempts ...wire.Attempt) {
+// reconnect closes the connection and waits until the service has reconnected. The runner then
+// reports these attempts.
+func (f *fakeRunner) reconnect(attempts ...wire.Attempt) {
 	f.t.Helper()
 	f.mu.Lock()
-	f.known.Attempts = attempts
-	met := len(f.epochs)
+	f.helloReply.Attempts = attempts
+	before := len(f.epochs)
 	f.mu.Unlock()
-	f.hangUp()
-	until(f.t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) > met })
+	f.disconnect()
+	waitUntil(f.t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) > before })
 }
 
-// hangUp closes the connection and nothing else.
-func (f *fakeRunner) hangUp() {
+// disconnect closes the connection and nothing else.
+func (f *fakeRunner) disconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.conn != nil {
@@ -166,17 +166,17 @@ func (f *fakeRunner) accept() {
 func (f *fakeRunner) serve(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, 1<<16)
-	var rest []byte
+	var unparsed []byte
 	for {
 		n, err := conn.Read(buf)
-		rest = append(rest, buf[:n]...)
+		unparsed = append(unparsed, buf[:n]...)
 		for {
-			frame, took, perr := wire.Parse(rest)
+			frame, size, perr := wire.Parse(unparsed)
 			if perr != nil {
 				break // the frame is not complete yet
 			}
-			rest = rest[took:]
-			f.take(conn, frame)
+			unparsed = unparsed[size:]
+			f.handle(conn, frame)
 		}
 		if err != nil {
 			return
@@ -184,48 +184,48 @@ func (f *fakeRunner) serve(conn net.Conn) {
 	}
 }
 
-// take records a frame and sends the usual answer.
-func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
+// handle records a frame and sends the usual answer.
+func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if hello, ok := frame.(*wire.Hello); ok {
-		if f.mute {
+		if f.ignoresHello {
 			return
 		}
 		f.conn = conn
 		f.epochs = append(f.epochs, hello.Epoch)
-		if f.refuses {
+		if f.refusesHello {
 			f.write(&wire.Refused{Epoch: hello.Epoch + 1})
 			return
 		}
-		f.write(append([]wire.Frame{&f.known}, f.then...)...)
+		f.write(append([]wire.Frame{&f.helloReply}, f.afterHello...)...)
 		return
 	}
 	f.frames, f.times = append(f.frames, frame), append(f.times, time.Now())
 	switch frame := frame.(type) {
 	case *wire.Start:
 		f.open[frame.Lease] = true
-		f.most = max(f.most, len(f.open))
-		if !f.quiet {
-			f.write(&wire.Started{Attempt: running(frame.Lease)})
+		f.maxOpen = max(f.maxOpen, len(f.open))
+		if !f.ignoresStarts {
+			f.write(&wire.Started{Attempt: runningAttempt(frame.Lease)})
 		}
 	case *wire.Read:
-		if !f.deaf {
+		if !f.unresponsive {
 			f.write(&wire.Chunk{ID: frame.ID, Gone: true})
 		}
 	case *wire.Type: // the terminal accepts two bytes
-		if !f.deaf {
+		if !f.unresponsive {
 			f.write(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
 		}
 	case *wire.Pause:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
-		if !f.deaf {
-			f.write(&wire.Paused{ID: frame.ID, Left: f.left, Gone: f.ends})
+		if !f.unresponsive {
+			f.write(&wire.Paused{ID: frame.ID, Left: f.stillRunning, Gone: f.ending})
 		}
 	case *wire.Purge:
-		if !f.deaf {
+		if !f.unresponsive {
 			f.write(&wire.Purged{ID: frame.ID})
 		}
 	case *wire.Recover:
@@ -239,8 +239,8 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 	}
 }
 
-// say sends frames in one write, so that they arrive together.
-func (f *fakeRunner) say(frames ...wire.Frame) {
+// send sends frames in one write, so that they arrive together.
+func (f *fakeRunner) send(frames ...wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.write(frames...)
@@ -263,8 +263,8 @@ func (f *fakeRunner) write(frames ...wire.Frame) {
 	f.conn.Write(out) // ignore errors: if the service is gone, the test sees no answer
 }
 
-// heard returns the frames of one type that a runner has received, in order.
-func heard[F wire.Frame](f *fakeRunner) (list []F) {
+// received returns the frames of one type that a runner has received, in order.
+func received[F wire.Frame](f *fakeRunner) (list []F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, frame := range f.frames {
@@ -275,15 +275,15 @@ func heard[F wire.Frame](f *fakeRunner) (list []F) {
 	return list
 }
 
-// hears waits until a runner has received n frames of one type, and returns the n-th and its
+// awaitFrame waits until a runner has received n frames of one type, and returns the n-th and its
 // arrival time.
-func hears[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
+func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
 	t.Helper()
-	until(t, fmt.Sprintf("%d frames %T had come", n, frame), func() bool { return len(heard[F](f)) >= n })
+	waitUntil(t, fmt.Sprintf("%d frames %T had come", n, frame), func() bool { return len(received[F](f)) >= n })
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, each := range f.frames {
-		if found, ok := each.(F); ok {
+	for i, candidate := range f.frames {
+		if found, ok := candidate.(F); ok {
 			if n--; n == 0 {
 				return found, f.times[i]
 			}
@@ -292,19 +292,19 @@ func hears[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.T
 	panic("it was there")
 }
 
-// started returns the job numbers of all Start frames, in order.
-func (f *fakeRunner) started() (seqs []int64) {
-	for _, s := range heard[*wire.Start](f) {
+// startedJobs returns the job numbers of all Start frames, in order.
+func (f *fakeRunner) startedJobs() (seqs []int64) {
+	for _, s := range received[*wire.Start](f) {
 		seqs = append(seqs, s.Seq)
 	}
 	return seqs
 }
 
-// acked returns the leases of all Ack frames, in order, except those that settled has caused.
-func (f *fakeRunner) acked() (leases []wire.Lease) {
-	for _, a := range heard[*wire.Ack](f) {
+// ackedLeases returns the leases of all Ack frames, in order, except those that sync has caused.
+func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
+	for _, a := range received[*wire.Ack](f) {
 		for _, l := range a.Leases {
-			if l.Seq < nobodys {
+			if l.Seq < firstUnknownSeq {
 				leases = append(leases, l)
 			}
 		}
@@ -312,61 +312,61 @@ func (f *fakeRunner) acked() (leases []wire.Lease) {
 	return leases
 }
 
-func (f *fakeRunner) mostOpen() int {
+func (f *fakeRunner) maxOpenLeases() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.most
+	return f.maxOpen
 }
 
-// keepsQuiet stops answering Start frames, like a runner whose workers are all busy.
-func (f *fakeRunner) keepsQuiet() {
+// ignoreStarts stops answering Start frames, like a runner whose workers are all busy.
+func (f *fakeRunner) ignoreStarts() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.quiet = true
+	f.ignoresStarts = true
 }
 
-// keepsDeaf stops answering Read, Type, Pause and Purge frames, or resumes it.
-func (f *fakeRunner) keepsDeaf(deaf bool) {
+// setUnresponsive stops answering Read, Type, Pause and Purge frames, or resumes it.
+func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.deaf = deaf
+	f.unresponsive = unresponsive
 }
 
-// nobodys is the first of the job numbers that belong to no job.
-const nobodys = 1 << 40
+// firstUnknownSeq is the first of the job numbers that belong to no job.
+const firstUnknownSeq = 1 << 40
 
-// settled waits until the pool has handled all earlier frames and has claimed jobs accordingly. It
+// sync waits until the pool has handled all earlier frames and has claimed jobs accordingly. It
 // sends two results for leases that no pool holds. The pool acknowledges the first in an exchange
 // after all earlier frames, and the second in an exchange after the claims of the first.
-func (f *fakeRunner) settled() {
+func (f *fakeRunner) sync() {
 	f.t.Helper()
 	for range 2 {
 		f.mu.Lock()
-		f.sent++
-		l := wire.Lease{Seq: nobodys + f.sent, Fence: 1}
+		f.syncs++
+		l := wire.Lease{Seq: firstUnknownSeq + f.syncs, Fence: 1}
 		f.write(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
-		until(f.t, "the pool had settled", func() bool {
-			return slices.ContainsFunc(heard[*wire.Ack](f), func(a *wire.Ack) bool { return slices.Contains(a.Leases, l) })
+		waitUntil(f.t, "the pool had settled", func() bool {
+			return slices.ContainsFunc(received[*wire.Ack](f), func(a *wire.Ack) bool { return slices.Contains(a.Leases, l) })
 		})
 	}
 }
 
-// running returns the attempt of a lease while it runs.
-func running(l wire.Lease) wire.Attempt {
+// runningAttempt returns the attempt of a lease while it runs.
+func runningAttempt(l wire.Lease) wire.Attempt {
 	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAt: 1_800_000_000_000}
 }
 
 func pid(seq int64) int64 { return 1000 + seq }
 
-// ran returns the result of an attempt that succeeded after the time took.
-func ran(l wire.Lease, took time.Duration) *wire.Result {
-	a := running(l)
+// succeeded returns the result of an attempt that succeeded after the time took.
+func succeeded(l wire.Lease, took time.Duration) *wire.Result {
+	a := runningAttempt(l)
 	return &wire.Result{Attempt: a, EndedAt: a.StartedAt + took.Milliseconds()}
 }
 
-// long is a run time that is too long for prefetching.
-const long = time.Minute
+// longRun is a run time that is too long for prefetching.
+const longRun = time.Minute
 
 // run runs a pool until the test ends. It returns the pool when it is ready.
 func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
@@ -381,12 +381,13 @@ func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 		}
 	})
 	var p *worker.Pool
-	p, ended = runUnsure(t, s, root, workers)
+	p, ended = runThatMayFail(t, s, root, workers)
 	return p
 }
 
-// runUnsure is like run for a pool that may end with an error. The channel receives that error.
-func runUnsure(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
+// runThatMayFail is like run for a pool that may end with an error. The channel receives that
+// error.
+func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -394,43 +395,43 @@ func runUnsure(t *testing.T, s store.Session, root string, workers int) (*worker
 	}
 	t.Cleanup(func() { logs.Close() })
 	// If the pool starts a runner, it is the one named "second".
-	return runWith(t, s, runner.Home{Dir: root, Command: starter(t, named(root, "second"), "", ""), Log: logs}, workers)
+	return runWith(t, s, runner.Home{Dir: root, Command: starter(t, uniqueName(root, "second"), "", ""), Log: logs}, workers)
 }
 
 // starterWord is the first argument with which the test binary acts as a starter of runners.
 const starterWord = "start-a-runner"
 
-// starter returns a command that starts runners. Each call adds a line to the file noted and waits
-// until the file wait exists. It then prints the runner's name, with # replaced by the number of
-// the call. An empty file name skips that step. Without a name the command fails.
-func starter(t *testing.T, name, noted, wait string) []string {
+// starter returns a command that starts runners. Each call adds a line to the file callLog and
+// waits until the file wait exists. It then prints the runner's name, with # replaced by the number
+// of the call. An empty file name skips that step. Without a name the command fails.
+func starter(t *testing.T, name, callLog, wait string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{self, starterWord, name, noted, wait}
+	return []string{self, starterWord, name, callLog, wait}
 }
 
 // TestMain runs the starter command if the arguments say so.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 4 && os.Args[1] == starterWord {
-		start(os.Args[2], os.Args[3], os.Args[4])
-		os.Exit(1) // start has printed the name, or the command fails
+		startRunner(os.Args[2], os.Args[3], os.Args[4])
+		os.Exit(1) // startRunner has printed the name, or the command fails
 	}
 	os.Exit(m.Run())
 }
 
-func start(name, noted, wait string) {
+func startRunner(name, callLog, wait string) {
 	calls := 0
-	if noted != "" {
-		f, err := os.OpenFile(noted, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if callLog != "" {
+		f, err := os.OpenFile(callLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			panic(err)
 		}
 		fmt.Fprintln(f)
 		f.Close()
-		calls = lines(noted)
+		calls = lines(callLog)
 	}
 	for wait != "" {
 		if _, err := os.Stat(wait); err == nil {
@@ -467,7 +468,7 @@ func config(home runner.Home) worker.Config {
 	}
 }
 
-// runWith is like runUnsure, with these runners.
+// runWith is like runThatMayFail, with these runners.
 func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	p := worker.New(s, config(home), workers)
@@ -489,27 +490,27 @@ func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*wor
 	return p, ended
 }
 
-// strangers is the first of the uids whose jobs may not start. elsewhere is a uid that only other
-// nodes know.
+// firstDisownedUID is the first of the uids whose jobs may not start. otherNodesUID is a uid that
+// only other nodes know.
 const (
-	strangers = 60_000
-	elsewhere = 59_999
+	firstDisownedUID = 60_000
+	otherNodesUID    = 59_999
 )
 
 func disowned(j *queue.Job) error {
-	if j.UID == elsewhere {
+	if j.UID == otherNodesUID {
 		return fmt.Errorf("%w: no account", worker.ErrNotHere)
 	}
-	if j.UID >= strangers {
+	if j.UID >= firstDisownedUID {
 		return errors.New("another account's")
 	}
 	return nil
 }
 
 // check compares two values.
-func check(t *testing.T, what string, got, want any) {
+func check(t *testing.T, subject string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: got %v, want %v", what, got, want)
+		t.Errorf("%s: got %v, want %v", subject, got, want)
 	}
 }

@@ -14,27 +14,27 @@ import (
 // acknowledged. So an account whose runner was used once cannot end jobs of others.
 func TestOnlyTheHoldersResultCounts(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
-	s.put(0, 0)
+	s.enqueue(0, 0)
 	s.leaseAll(1, 2)
 	holder, other := newRunner(t, root, "one"), newRunner(t, root, "two")
-	holder.known.Attempts, other.known.Attempts = []wire.Attempt{running(lease(1))}, []wire.Attempt{running(lease(2))}
+	holder.helloReply.Attempts, other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}, []wire.Attempt{runningAttempt(lease(2))}
 	run(t, s, root, 2)
 	for _, f := range []*fakeRunner{holder, other} {
-		until(t, "it is met", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.conn != nil })
+		waitUntil(t, "it is met", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.conn != nil })
 	}
-	holder.settled()
-	start := running(lease(1))
-	forged := ran(start.Lease, long)
+	holder.sync()
+	start := runningAttempt(lease(1))
+	forged := succeeded(start.Lease, longRun)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
-	other.say(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged, &wire.Dropped{Lease: start.Lease, Dropped: true})
-	other.settled()
-	check(t, "acknowledged to the other", other.acked(), []wire.Lease(nil))
-	s.is(1, queue.Processing, "")
+	other.send(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged, &wire.Dropped{Lease: start.Lease, Dropped: true})
+	other.sync()
+	check(t, "acknowledged to the other", other.ackedLeases(), []wire.Lease(nil))
+	s.checkState(1, queue.Processing, "")
 	check(t, "its process", s.job(1).PID, pid(1))
-	own := ran(start.Lease, long)
-	own.Output = []byte("own")
-	holder.say(own)
-	s.becomes(1, queue.Completed)
+	genuine := succeeded(start.Lease, longRun)
+	genuine.Output = []byte("own")
+	holder.send(genuine)
+	s.awaitState(1, queue.Completed)
 	a, err := s.Attempt(context.Background(), 1, 1)
 	check(t, "recorded", fmt.Sprintf("%d %s %v", a.ExitCode, a.Output, err), "0 own <nil>")
 }
@@ -43,14 +43,14 @@ func TestOnlyTheHoldersResultCounts(t *testing.T) {
 func TestOutputOfAnotherLeaseIsNotTaken(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	f := newRunner(t, root, "first")
-	s.put(0, 0)
+	s.enqueue(0, 0)
 	run(t, s, root, 2)
-	hears[*wire.Start](t, f, 2)
+	awaitFrame[*wire.Start](t, f, 2)
 	for seq, ref := range map[int64]string{1: "2-1", 2: "2-1"} {
-		r := ran(lease(seq), long)
+		r := succeeded(lease(seq), longRun)
 		r.OutputRef = ref
-		f.say(r)
-		s.becomes(seq, queue.Completed)
+		f.send(r)
+		s.awaitState(seq, queue.Completed)
 	}
 	for seq, want := range map[int64]string{1: "", 2: "2-1"} {
 		a, err := s.Attempt(context.Background(), seq, 1)
@@ -68,16 +68,16 @@ func TestMuteSocketsHoldNobodyUp(t *testing.T) {
 	for i := range 12 {
 		f := newRunner(t, root, fmt.Sprint("mute", i))
 		f.mu.Lock()
-		f.mute = true
+		f.ignoresHello = true
 		f.mu.Unlock()
 	}
 	f := newRunner(t, root, "second")
-	s.put(0)
+	s.enqueue(0)
 	p := run(t, s, root, 1)
-	start, _ := hears[*wire.Start](t, f, 1)
-	f.say(ran(start.Lease, long))
-	s.becomes(1, queue.Completed)
-	until(t, "12 are told to be silent", func() bool {
+	start, _ := awaitFrame[*wire.Start](t, f, 1)
+	f.send(succeeded(start.Lease, longRun))
+	s.awaitState(1, queue.Completed)
+	waitUntil(t, "12 are told to be silent", func() bool {
 		live, silent := p.Runners(time.Second)
 		return len(live) == 1 && len(silent) == 12
 	})

@@ -14,74 +14,59 @@ import (
 // GiveBack returns ErrRuns as soon as the runner answers that the job has started.
 func TestGiveBackOfWhatHasBegun(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Drop](t, f, 1)
-	answer := make(chan verdict, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Drop](t, f, 1)
+	answer := make(chan callResult, 1)
 	go func() {
 		held, err := p.GiveBack(context.Background(), 1)
-		answer <- verdict{held, err}
+		answer <- callResult{held, err}
 	}()
-	hears[*wire.Drop](t, f, 2)
-	f.say(&wire.Dropped{Lease: lease(1)}) // too late: it runs
-	check(t, "answer", from(t, "an answer", answer), verdict{true, worker.ErrRuns})
+	awaitFrame[*wire.Drop](t, f, 2)
+	f.send(&wire.Dropped{Lease: lease(1)}) // too late: it runs
+	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrRuns})
 }
 
 // If the first of two callers gives up, the second one does not get the result of the first one's
 // change.
 func TestSecondChangeIsNotTheFirst(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Drop](t, f, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Drop](t, f, 1)
 	ctx, giveUp := context.WithCancel(context.Background())
 	first := make(chan error, 1)
 	go func() {
 		_, err := p.Change(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
 		first <- err
 	}()
-	hears[*wire.Drop](t, f, 2)
-	second, waits := make(chan verdict, 1), awaited{context.Background(), make(chan struct{}, 9)}
+	awaitFrame[*wire.Drop](t, f, 2)
+	second, waits := make(chan callResult, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
 	go func() {
 		done, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
-		second <- verdict{done, err}
+		second <- callResult{done, err}
 	}()
-	<-waits.begun
+	<-waits.waiting
 	refusing := make(chan struct{}, 100)
-	s.refuses(func(store.Report) error { refusing <- struct{}{}; return queue.ErrUnavailable })
-	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
+	s.setRefuse(func(store.Report) error { refusing <- struct{}{}; return queue.ErrUnavailable })
+	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
 	<-refusing // the first change is in the pending report
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	s.refuses(nil)
-	got := from(t, "an answer", second)
+	s.setRefuse(nil)
+	got := receive(t, "an answer", second)
 	if got.leased && got.err == nil && s.job(1).State != queue.Held {
 		t.Errorf("hold was said to be done, and the job is %v", s.job(1).State)
 	}
 }
 
-// awaited is a context that reports when a caller waits for it.
-type awaited struct {
-	context.Context
-	begun chan struct{}
-}
-
-// Done implements context.Context.
-func (a awaited) Done() <-chan struct{} {
-	select {
-	case a.begun <- struct{}{}:
-	default:
-	}
-	return a.Context.Done()
-}
-
 // A job counts as running on a worker while the results of its dependencies are read.
 func TestDependantsTakeWorkers(t *testing.T) {
 	s, f, _ := begin(t, 1, 0)
-	hears[*wire.Start](t, f, 1)
-	s.becomes(1, queue.Processing)
+	awaitFrame[*wire.Start](t, f, 1)
+	s.awaitState(1, queue.Processing)
 	var drafts []queue.Job
 	for range 20 {
 		drafts = append(drafts, queue.Job{MaxAttempts: 1, ExitCode: -1, Parents: 1, After: []queue.Dependency{{ID: "1", How: queue.ParentEnded}}, Execution: queue.Execution{Argv: []string{"true"}}})
@@ -89,13 +74,13 @@ func TestDependantsTakeWorkers(t *testing.T) {
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	s.parents, s.reading = make(chan struct{}), make(chan struct{}, len(drafts))
-	f.say(ran(lease(1), long))
-	s.becomes(1, queue.Completed)
-	<-s.reading // of the first job
-	if n := len(s.leased()); n != 1 {
+	s.parentsGate, s.parentsRead = make(chan struct{}), make(chan struct{}, len(drafts))
+	f.send(succeeded(lease(1), longRun))
+	s.awaitState(1, queue.Completed)
+	<-s.parentsRead // of the first job
+	if n := len(s.leasedJobs()); n != 1 {
 		t.Errorf("%d jobs are leased for one worker", n)
 	}
-	close(s.parents)
-	hears[*wire.Start](t, f, 2)
+	close(s.parentsGate)
+	awaitFrame[*wire.Start](t, f, 2)
 }

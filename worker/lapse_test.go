@@ -13,27 +13,27 @@ import (
 // whose leases have lapsed starts nothing until they are prolonged.
 func TestLeasesAreProlonged(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.settled()
-	told, _ := hears[*wire.Prolong](t, f, 1)
-	check(t, "told of no end", told.For, time.Duration(0))
+	f.sync()
+	prolong, _ := awaitFrame[*wire.Prolong](t, f, 1)
+	check(t, "told of no end", prolong.For, time.Duration(0))
 	p.Prolong(time.Now().Add(time.Hour))
-	told, _ = hears[*wire.Prolong](t, f, 2)
-	if told.For <= 59*time.Minute || told.For > time.Hour {
-		t.Errorf("the runner may go on for %v", told.For)
+	prolong, _ = awaitFrame[*wire.Prolong](t, f, 2)
+	if prolong.For <= 59*time.Minute || prolong.For > time.Hour {
+		t.Errorf("the runner may go on for %v", prolong.For)
 	}
-	f.breaks()
-	hears[*wire.Prolong](t, f, 3)
-	f.settled()
+	f.reconnect()
+	awaitFrame[*wire.Prolong](t, f, 3)
+	f.sync()
 	p.Prolong(time.Now().Add(-time.Second))
-	told, _ = hears[*wire.Prolong](t, f, 4)
-	if told.For <= 0 || told.For > time.Millisecond { // 0 would mean never
-		t.Errorf("a runner whose time is over may go on for %v", told.For)
+	prolong, _ = awaitFrame[*wire.Prolong](t, f, 4)
+	if prolong.For <= 0 || prolong.For > time.Millisecond { // 0 would mean never
+		t.Errorf("a runner whose time is over may go on for %v", prolong.For)
 	}
 	p.Prolong(time.Time{})
-	told, _ = hears[*wire.Prolong](t, f, 5)
-	check(t, "for ever again", told.For, time.Duration(0))
-	s.put(0)
-	until(t, "it runs", func() bool { return len(f.started()) == 1 })
+	prolong, _ = awaitFrame[*wire.Prolong](t, f, 5)
+	check(t, "for ever again", prolong.For, time.Duration(0))
+	s.enqueue(0)
+	waitUntil(t, "it runs", func() bool { return len(f.startedJobs()) == 1 })
 }
 
 // Leases of a lost node are recorded as interrupted, with the node's name. Attempts that had
@@ -42,7 +42,7 @@ func TestLostLeasesAreSettled(t *testing.T) {
 	s, _, p := begin(t, 1)
 	var got []store.Settlement
 	seen := make(chan struct{}, 10)
-	s.refuses(func(r store.Report) error {
+	s.setRefuse(func(r store.Report) error {
 		if len(r.Ended) > 0 {
 			got = append([]store.Settlement(nil), r.Ended...)
 			seen <- struct{}{}
@@ -53,7 +53,7 @@ func TestLostLeasesAreSettled(t *testing.T) {
 		return queue.Job{Seq: seq, Fence: 7, MaxAttempts: 3, WorkerID: "1/1", PID: 9, StartedAt: 5, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry}}
 	}
 	p.Lost([]store.LostLease{{Job: job(101), Running: true, From: "far"}, {Job: job(102), From: "far"}})
-	from(t, "they are recorded", seen)
+	receive(t, "they are recorded", seen)
 	check(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0

@@ -13,17 +13,17 @@ import (
 func TestLostAttemptsAreTheirOwn(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
 	h := &leaseState{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
-	perhaps := p.lostSettlement(h, nil, queue.PerhapsLost, "").Attempt
-	if perhaps.StartedAt != perhaps.EndedAt || perhaps.EndedAt < 2000 || perhaps.Worker != "" || perhaps.PID != 0 {
-		t.Errorf("one that may have begun: %+v", perhaps)
+	unknown := p.lostSettlement(h, nil, queue.PerhapsLost, "").Attempt
+	if unknown.StartedAt != unknown.EndedAt || unknown.EndedAt < 2000 || unknown.Worker != "" || unknown.PID != 0 {
+		t.Errorf("one that may have begun: %+v", unknown)
 	}
 	h.running, h.workerID, h.pid, h.startedAt = true, "new", 88, 3000
-	begun := p.lostSettlement(h, nil, queue.Lost, "").Attempt
-	if begun.StartedAt != 3000 || begun.Worker != "new" || begun.PID != 88 {
-		t.Errorf("one that began: %+v", begun)
+	started := p.lostSettlement(h, nil, queue.Lost, "").Attempt
+	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
+		t.Errorf("one that began: %+v", started)
 	}
-	noted := p.lostSettlement(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
-	if noted.StartedAt != 4000 || noted.PID != 99 || noted.Worker == "new" {
-		t.Errorf("one that its runner has noted: %+v", noted)
+	recorded := p.lostSettlement(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
+	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
+		t.Errorf("one that its runner has noted: %+v", recorded)
 	}
 }

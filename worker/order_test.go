@@ -24,8 +24,8 @@ type dispatcher struct {
 	order   []int64                  // job numbers in the order of their starts
 }
 
-// take handles the next frame and reports whether there was one.
-func (d *dispatcher) take() bool {
+// step handles the next frame and reports whether there was one.
+func (d *dispatcher) step() bool {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	if d.taken == len(d.f.frames) {
@@ -36,7 +36,7 @@ func (d *dispatcher) take() bool {
 	switch frame := frame.(type) {
 	case *wire.Start:
 		d.waiting = append(d.waiting, frame.Lease)
-		d.fill()
+		d.startWaiting()
 	case *wire.Drop:
 		at := slices.Index(d.waiting, frame.Lease)
 		if at >= 0 {
@@ -48,8 +48,8 @@ func (d *dispatcher) take() bool {
 	return true
 }
 
-// fill starts attempts on the free workers. The caller holds the runner's mu.
-func (d *dispatcher) fill() {
+// startWaiting starts attempts on the free workers. The caller holds the runner's mu.
+func (d *dispatcher) startWaiting() {
 	for len(d.waiting) > 0 && len(d.running) < d.workers {
 		l := d.waiting[0]
 		d.waiting = d.waiting[1:]
@@ -65,9 +65,9 @@ func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
 	defer d.f.mu.Unlock()
 	for l, since := range d.running {
 		if which(l, since) {
-			d.f.write(ran(l, time.Millisecond))
+			d.f.write(succeeded(l, time.Millisecond))
 			delete(d.running, l)
-			d.fill()
+			d.startWaiting()
 		}
 	}
 }
@@ -76,55 +76,55 @@ func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
 // earlier jobs take longer than expected.
 func TestDispatchKeepsTheOrderOfTheQueue(t *testing.T) {
 	const jobs = 120
-	for _, by := range []queue.Order{
+	for _, order := range []queue.Order{
 		{Scheduling: queue.ByArrival},
 		{Scheduling: queue.ByAging, Interval: time.Minute},
 	} {
 		for _, workers := range []int{1, 8} {
-			t.Run(fmt.Sprintf("%s, %d workers", by.Scheduling, workers), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d workers", order.Scheduling, workers), func(t *testing.T) {
 				t.Parallel()
-				s, root := newStoreBy(t, by), t.TempDir()
+				s, root := newStoreWithOrder(t, order), t.TempDir()
 				rng := rand.New(rand.NewPCG(1, uint64(workers)))
 				want := make([]int64, jobs)
 				priorities := make([]int64, jobs)
 				for i := range want {
 					want[i], priorities[i] = int64(i+1), rng.Int64N(3)
 				}
-				if by.Scheduling == queue.ByAging {
+				if order.Scheduling == queue.ByAging {
 					slices.SortStableFunc(want, func(a, b int64) int { return int(priorities[b-1] - priorities[a-1]) })
 				}
-				s.put(priorities...)
-				check(t, "started", dispatched(t, dispatch{s, root, workers, jobs, rng}), want)
+				s.enqueue(priorities...)
+				check(t, "started", dispatchOrder(t, workload{s, root, workers, jobs, rng}), want)
 			})
 		}
 	}
 }
 
-// dispatch describes a set of jobs that a pool runs.
-type dispatch struct {
-	s       *hub
+// workload describes a set of jobs that a pool runs.
+type workload struct {
+	s       *recordingStore
 	root    string
 	workers int
 	jobs    int
 	rng     *rand.Rand
 }
 
-// dispatched runs all jobs, some of them for longer than expected, and returns the order in which
-// they started.
-func dispatched(t *testing.T, of dispatch) []int64 {
+// dispatchOrder runs all jobs, some of them for longer than expected, and returns the order in
+// which they started.
+func dispatchOrder(t *testing.T, load workload) []int64 {
 	t.Helper()
-	f := newRunner(t, of.root, "first")
-	f.keepsQuiet()
-	d := &dispatcher{f: f, workers: of.workers, running: map[wire.Lease]time.Time{}}
-	run(t, of.s, of.root, of.workers)
-	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || of.workers > 1 && l.Seq%40 > 25 }
-	until(t, "all had run", func() bool {
-		if of.rng.IntN(3) == 0 || !d.take() {
+	f := newRunner(t, load.root, "first")
+	f.ignoreStarts()
+	d := &dispatcher{f: f, workers: load.workers, running: map[wire.Lease]time.Time{}}
+	run(t, load.s, load.root, load.workers)
+	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workers > 1 && l.Seq%40 > 25 }
+	waitUntil(t, "all had run", func() bool {
+		if load.rng.IntN(3) == 0 || !d.step() {
 			d.finish(func(l wire.Lease, since time.Time) bool {
-				return !slow(l) || time.Since(since) > 70*time.Millisecond && of.rng.IntN(2) == 0
+				return !slow(l) || time.Since(since) > 70*time.Millisecond && load.rng.IntN(2) == 0
 			})
 		}
-		return len(d.order) == of.jobs && len(d.running) == 0
+		return len(d.order) == load.jobs && len(d.running) == 0
 	})
 	if d.dropped == 0 {
 		t.Error("nothing was taken back")
@@ -139,46 +139,46 @@ func TestDispatchKeepsTheTurnsOfUsers(t *testing.T) {
 			t.Parallel()
 			s, root := newStore(t), t.TempDir()
 			const many, few = 90, 30
-			s.putOf(1, make([]int64, many)...)
-			s.putOf(2, make([]int64, few)...)
+			s.enqueueFor(1, make([]int64, many)...)
+			s.enqueueFor(2, make([]int64, few)...)
 			var want []int64
 			for i := range int64(many) {
 				if want = append(want, i+1); i < few {
 					want = append(want, many+i+1)
 				}
 			}
-			of := dispatch{s, root, workers, many + few, rand.New(rand.NewPCG(2, uint64(workers)))}
-			check(t, "started", dispatched(t, of), want)
+			load := workload{s, root, workers, many + few, rand.New(rand.NewPCG(2, uint64(workers)))}
+			check(t, "started", dispatchOrder(t, load), want)
 		})
 	}
 }
 
-// ahead runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to n wait there
-// until the pool recalls them.
-func ahead(t *testing.T, n int) (*hub, *fakeRunner) {
+// beginPrefetched runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to n wait
+// there until the pool recalls them.
+func beginPrefetched(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(make([]int64, 2)...)
+	s.enqueue(make([]int64, 2)...)
 	f := newRunner(t, root, "first")
 	run(t, s, root, 1)
-	hears[*wire.Start](t, f, 1)
-	f.say(ran(lease(1), time.Millisecond))
-	hears[*wire.Start](t, f, 2) // it keeps running
-	s.becomes(2, queue.Processing)
-	f.keepsQuiet()
-	s.put(make([]int64, n-2)...)
-	hears[*wire.Start](t, f, n)
-	hears[*wire.Drop](t, f, n-2)
+	awaitFrame[*wire.Start](t, f, 1)
+	f.send(succeeded(lease(1), time.Millisecond))
+	awaitFrame[*wire.Start](t, f, 2) // it keeps running
+	s.awaitState(2, queue.Processing)
+	f.ignoreStarts()
+	s.enqueue(make([]int64, n-2)...)
+	awaitFrame[*wire.Start](t, f, n)
+	awaitFrame[*wire.Drop](t, f, n-2)
 	return s, f
 }
 
 // Jobs are recalled from the last to the first, so that the runner starts the first of the rest in
 // the meantime.
 func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
-	_, f := ahead(t, 12)
+	_, f := beginPrefetched(t, 12)
 	var seqs []int64
-	for _, d := range heard[*wire.Drop](f) {
+	for _, d := range received[*wire.Drop](f) {
 		seqs = append(seqs, d.Seq)
 	}
 	check(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
@@ -187,85 +187,85 @@ func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
 // During a recall nothing is claimed, and no job that was claimed before is sent to the runner,
 // since it would start before the recalled ones. Afterwards they are claimed again.
 func TestNothingStartsBeforeWhatIsTakenBack(t *testing.T) {
-	s, f := ahead(t, 8)
-	f.say(&wire.Dropped{Lease: lease(8), Dropped: true}, ran(lease(2), time.Millisecond))
+	s, f := beginPrefetched(t, 8)
+	f.send(&wire.Dropped{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
 	for seq := int64(3); seq <= 6; seq++ { // they have started, and are short enough to prefetch more
-		f.say(&wire.Dropped{Lease: lease(seq)}, ran(lease(seq), time.Millisecond))
-		s.becomes(seq, queue.Completed)
+		f.send(&wire.Dropped{Lease: lease(seq)}, succeeded(lease(seq), time.Millisecond))
+		s.awaitState(seq, queue.Completed)
 	}
-	f.settled()
-	check(t, "started while job 7 is being taken back", f.started(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
-	f.say(&wire.Dropped{Lease: lease(7), Dropped: true})
-	hears[*wire.Start](t, f, 10)
-	check(t, "started after that", f.started()[8:], []int64{7, 8})
+	f.sync()
+	check(t, "started while job 7 is being taken back", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
+	f.send(&wire.Dropped{Lease: lease(7), Dropped: true})
+	awaitFrame[*wire.Start](t, f, 10)
+	check(t, "started after that", f.startedJobs()[8:], []int64{7, 8})
 }
 
 // A claim that waited during a recall may return a job that ranks after the recalled ones. That job
 // is returned to the queue.
 func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	hears[*wire.Start](t, f, 1)
-	f.say(ran(lease(1), time.Millisecond))
-	until(t, "more was waited for", func() bool { return s.awaited() > 1 })
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
-	until(t, "more was waited for", func() bool { return s.awaited() > 1 })
+	awaitFrame[*wire.Start](t, f, 1)
+	f.send(succeeded(lease(1), time.Millisecond))
+	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 2)
+	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
 	p.Scale(2)
 	p.Scale(1) // recalls the waiting jobs
-	hears[*wire.Drop](t, f, 1)
-	s.put(0)
-	f.settled()
-	check(t, "started", f.started(), []int64{1, 2})
-	f.say(&wire.Dropped{Lease: lease(2), Dropped: true})
-	hears[*wire.Start](t, f, 3)
-	check(t, "started first after that", f.started()[2], 2)
+	awaitFrame[*wire.Drop](t, f, 1)
+	s.enqueue(0)
+	f.sync()
+	check(t, "started", f.startedJobs(), []int64{1, 2})
+	f.send(&wire.Dropped{Lease: lease(2), Dropped: true})
+	awaitFrame[*wire.Start](t, f, 3)
+	check(t, "started first after that", f.startedJobs()[2], 2)
 }
 
 // A recall of a job is over when its start is reported, even before the Drop is answered. Then jobs
 // are claimed again.
 func TestStartOfAJobEndsItsRecall(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Start](t, f, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 1)
 	p.Scale(0)
-	hears[*wire.Drop](t, f, 1)
-	f.say(&wire.Started{Attempt: running(lease(1))})
-	s.becomes(1, queue.Processing)
+	awaitFrame[*wire.Drop](t, f, 1)
+	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
+	s.awaitState(1, queue.Processing)
 	p.Scale(2)
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 2)
 }
 
 // A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it
 // stay with the runner, and claims made in the meantime count.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := begin(t, 2)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Drop](t, f, 1)
-	f.say(&wire.Dropped{Lease: lease(1)}) // its start is in progress
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Drop](t, f, 1)
+	f.send(&wire.Dropped{Lease: lease(1)}) // its start is in progress
 	since := time.Now()
-	until(t, "it had hung for longer than jobs wait in a runner", func() bool { return time.Since(since) > 100*time.Millisecond })
+	waitUntil(t, "it had hung for longer than jobs wait in a runner", func() bool { return time.Since(since) > 100*time.Millisecond })
 	f.mu.Lock()
-	f.quiet = false
+	f.ignoresStarts = false
 	f.mu.Unlock()
 	const jobs = 20
 	for seq := int64(2); seq <= jobs; seq++ {
-		s.put(0)
-		hears[*wire.Start](t, f, int(seq))
-		f.settled()
-		f.say(ran(heard[*wire.Start](f)[seq-1].Lease, long))
-		s.becomes(seq, queue.Completed)
+		s.enqueue(0)
+		awaitFrame[*wire.Start](t, f, int(seq))
+		f.sync()
+		f.send(succeeded(received[*wire.Start](f)[seq-1].Lease, longRun))
+		s.awaitState(seq, queue.Completed)
 	}
-	dropped, again := len(heard[*wire.Drop](f))-1, 0
-	for _, start := range heard[*wire.Start](f) {
+	dropped, reclaimed := len(received[*wire.Drop](f))-1, 0
+	for _, start := range received[*wire.Start](f) {
 		if start.Fence > 1 {
-			again++
+			reclaimed++
 		}
 	}
-	if dropped > jobs/4 || again > jobs/4 { // on a busy machine some may really wait for long
-		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none", jobs-1, dropped, again)
+	if dropped > jobs/4 || reclaimed > jobs/4 { // on a busy machine some may really wait for long
+		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none", jobs-1, dropped, reclaimed)
 	}
 }

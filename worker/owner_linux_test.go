@@ -46,23 +46,23 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 	return socket, out
 }
 
-// isolated runs a pool with a user whose last two starts hung: the next jobs go to separate
+// beginIsolated runs a pool with a user whose last two starts hung: the next jobs go to separate
 // runners.
-func isolated(t *testing.T) (s *hub, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
+func beginIsolated(t *testing.T) (s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	socket, started := launcher(t, root)
 	f := newRunner(t, root, "first")
-	f.onRecover = func(r *wire.Recover) { f.say(&wire.Recovered{ID: r.ID, SameBoot: true}) }
+	f.onRecover = func(r *wire.Recover) { f.send(&wire.Recovered{ID: r.ID, SameBoot: true}) }
 	p, ended = runWith(t, s, runner.Home{Dir: root, Socket: socket}, 4)
-	s.put(0, 0)
+	s.enqueue(0, 0)
 	for n := range 2 {
-		start, _ := hears[*wire.Start](t, f, n+1)
-		hung := ran(start.Lease, long)
+		start, _ := awaitFrame[*wire.Start](t, f, n+1)
+		hung := succeeded(start.Lease, longRun)
 		hung.ExitCode, hung.Cause = 126, int64(queue.HungStart)
-		f.say(hung)
-		until(t, "it is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
+		f.send(hung)
+		waitUntil(t, "it is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
 	}
 	return s, p, ended, started
 }
@@ -70,27 +70,27 @@ func isolated(t *testing.T) (s *hub, p *worker.Pool, ended <-chan error, started
 // A user whose starts hang has a separate runner. If it dies or hangs, another one replaces it, and
 // its jobs are settled like those of any other runner.
 func TestOwnRunnersAreReplaced(t *testing.T) {
-	s, p, ended, started := isolated(t)
-	s.put(0)
-	own := from(t, "a runner of the user's own", started)
-	hears[*wire.Start](t, own, 1)
-	own.die()
-	until(t, "what it ran is settled", func() bool { return s.job(3).Runs == 1 })
+	s, p, ended, started := beginIsolated(t)
+	s.enqueue(0)
+	ownRunner := receive(t, "a runner of the user's own", started)
+	awaitFrame[*wire.Start](t, ownRunner, 1)
+	ownRunner.die()
+	waitUntil(t, "what it ran is settled", func() bool { return s.job(3).Runs == 1 })
 	check(t, "its job", s.job(3).Reason, queue.ReasonLost)
 
-	s.put(0)
-	own = from(t, "another one", started)
-	hears[*wire.Start](t, own, 1)
-	s.becomes(4, queue.Processing)
-	own.keepsDeaf(true)
-	if got := from(t, "an answer", cancels(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
+	s.enqueue(0)
+	ownRunner = receive(t, "another one", started)
+	awaitFrame[*wire.Start](t, ownRunner, 1)
+	s.awaitState(4, queue.Processing)
+	ownRunner.setUnresponsive(true)
+	if got := receive(t, "an answer", cancelAsync(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
 		t.Errorf("a cancel of what a silent runner has: %+v", got)
 	}
-	s.put(0)
-	third := from(t, "one beside the silent one", started)
-	start, _ := hears[*wire.Start](t, third, 1)
-	third.say(ran(start.Lease, long))
-	s.becomes(start.Seq, queue.Completed)
+	s.enqueue(0)
+	third := receive(t, "one beside the silent one", started)
+	start, _ := awaitFrame[*wire.Start](t, third, 1)
+	third.send(succeeded(start.Lease, longRun))
+	s.awaitState(start.Seq, queue.Completed)
 	select {
 	case err := <-ended:
 		t.Errorf("the pool ended: %v", err)
@@ -101,16 +101,16 @@ func TestOwnRunnersAreReplaced(t *testing.T) {
 // Jobs that wait in a user's separate runner are recalled, but they do not take part in the order
 // of other jobs. A claim made before that recall counts.
 func TestRecallFromOwnRunnerKeepsOtherClaims(t *testing.T) {
-	s, _, _, started := isolated(t)
-	s.put(0)
-	own := from(t, "a runner of the user's own", started)
-	hears[*wire.Start](t, own, 1)
-	own.keepsQuiet()
-	s.put(0)
-	hears[*wire.Start](t, own, 2)
-	until(t, "more is claimed", func() bool { return s.awaited() > 0 })
-	hears[*wire.Drop](t, own, 1)
-	s.put(0)
-	start, _ := hears[*wire.Start](t, own, 3)
+	s, _, _, started := beginIsolated(t)
+	s.enqueue(0)
+	ownRunner := receive(t, "a runner of the user's own", started)
+	awaitFrame[*wire.Start](t, ownRunner, 1)
+	ownRunner.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, ownRunner, 2)
+	waitUntil(t, "more is claimed", func() bool { return s.awaitedJobs() > 0 })
+	awaitFrame[*wire.Drop](t, ownRunner, 1)
+	s.enqueue(0)
+	start, _ := awaitFrame[*wire.Start](t, ownRunner, 3)
 	check(t, "the next job that was sent", start.Lease, lease(5))
 }

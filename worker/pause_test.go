@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// onOff returns the pause states of a job that the runner has received, in order.
-func (f *fakeRunner) onOff(seq int64) (list []bool) {
-	for _, p := range heard[*wire.Pause](f) {
+// pauseStates returns the pause states of a job that the runner has received, in order.
+func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
+	for _, p := range received[*wire.Pause](f) {
 		if p.Seq == seq {
 			list = append(list, p.On)
 		}
@@ -25,7 +25,7 @@ func (f *fakeRunner) onOff(seq int64) (list []bool) {
 // not paused.
 func TestPauseIsRecordedFirst(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	var recorded []bool
 	f.mu.Lock()
 	f.onPause = func(*wire.Pause) {
@@ -38,15 +38,15 @@ func TestPauseIsRecordedFirst(t *testing.T) {
 			t.Errorf("pause %t: %t, %v", on, runs, err)
 		}
 	}
-	check(t, "told", f.onOff(1), []bool{true, false})
+	check(t, "told", f.pauseStates(1), []bool{true, false})
 	f.mu.Lock()
 	check(t, "recorded by then", recorded, []bool{true, false})
 	f.mu.Unlock()
 	if runs, err := p.Pause(t.Context(), 2, true, 7); runs || err != nil {
 		t.Errorf("a job that is not there: %t, %v", runs, err)
 	}
-	cancels(p, 1)
-	hears[*wire.Kill](t, f, 1)
+	cancelAsync(p, 1)
+	awaitFrame[*wire.Kill](t, f, 1)
 	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a job that is being ended: %v", err)
 	}
@@ -55,9 +55,9 @@ func TestPauseIsRecordedFirst(t *testing.T) {
 // Pause returns an error if some processes still run, but the job is recorded as paused.
 func TestPauseTellsWhatRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
-	f.left = 3
+	f.stillRunning = 3
 	f.mu.Unlock()
 	if _, err := p.Pause(t.Context(), 1, true, 7); err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
 		t.Errorf("got %v", err)
@@ -70,9 +70,9 @@ func TestPauseTellsWhatRuns(t *testing.T) {
 // An attempt that its runner is ending, for example at its timeout, is not paused.
 func TestPauseOfWhatEnds(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
-	f.ends = true
+	f.ending = true
 	f.mu.Unlock()
 	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("got %v", err)
@@ -89,23 +89,23 @@ func TestPauseOfWhatEnds(t *testing.T) {
 // whatever it received before.
 func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
 	s, f, p := begin(t, 2, 0, 0)
-	s.becomes(1, queue.Processing)
-	s.becomes(2, queue.Processing)
+	s.awaitState(1, queue.Processing)
+	s.awaitState(2, queue.Processing)
 	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
 		t.Fatal(err)
 	}
-	f.breaks(running(lease(1)), running(lease(2)))
-	f.settled()
-	check(t, "told of the paused job", f.onOff(1), []bool{true, true})
-	check(t, "told of the other", f.onOff(2), []bool{false})
+	f.reconnect(runningAttempt(lease(1)), runningAttempt(lease(2)))
+	f.sync()
+	check(t, "told of the paused job", f.pauseStates(1), []bool{true, true})
+	check(t, "told of the other", f.pauseStates(2), []bool{false})
 }
 
 // While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
 // all jobs does not resume those that are paused individually.
 func TestPauseOfEverything(t *testing.T) {
 	s, f, p := begin(t, 2, 3, 2)
-	s.becomes(1, queue.Processing)
-	s.becomes(2, queue.Processing)
+	s.awaitState(1, queue.Processing)
+	s.awaitState(2, queue.Processing)
 	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -116,21 +116,21 @@ func TestPauseOfEverything(t *testing.T) {
 	if _, err := p.Pause(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
 		t.Errorf("resume of one: %v", err)
 	}
-	s.put(9)
-	f.say(ran(lease(2), long))
-	s.becomes(2, queue.Completed)
-	f.settled()
-	check(t, "started", f.started(), []int64{1, 2})
+	s.enqueue(9)
+	f.send(succeeded(lease(2), longRun))
+	s.awaitState(2, queue.Completed)
+	f.sync()
+	check(t, "started", f.startedJobs(), []int64{1, 2})
 	if _, err := p.PauseAll(false)(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.becomes(3, queue.Processing)
-	check(t, "told of job 1", f.onOff(1), []bool{true})
-	check(t, "told of job 2", f.onOff(2), []bool{true})
+	s.awaitState(3, queue.Processing)
+	check(t, "told of job 1", f.pauseStates(1), []bool{true})
+	check(t, "told of job 2", f.pauseStates(2), []bool{true})
 	if err := p.Thaw(t.Context(), 1, 7); err != nil {
 		t.Error(err)
 	}
-	check(t, "thawed", f.onOff(1), []bool{true, false})
+	check(t, "thawed", f.pauseStates(1), []bool{true, false})
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt != 0 {
 		t.Errorf("a job that goes on: %+v, %v", j, err)
 	}
@@ -139,16 +139,16 @@ func TestPauseOfEverything(t *testing.T) {
 // A job that starts while all jobs are being paused is paused too, although it was recalled.
 func TestPauseOfWhatBegins(t *testing.T) {
 	s, f, p := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Start](t, f, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 1)
 	if _, err := p.PauseAll(true)(t.Context()); err != nil {
 		t.Error(err)
 	}
-	hears[*wire.Drop](t, f, 1)
-	check(t, "told", f.onOff(1), []bool{true})
-	f.say(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: running(lease(1))})
-	s.becomes(1, queue.Processing)
+	awaitFrame[*wire.Drop](t, f, 1)
+	check(t, "told", f.pauseStates(1), []bool{true})
+	f.send(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: runningAttempt(lease(1))})
+	s.awaitState(1, queue.Processing)
 	if w := p.List(t.Context()); len(w) != 1 || !w[0].Paused || w[0].Job != "1" {
 		t.Errorf("workers %+v", w)
 	}

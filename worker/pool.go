@@ -206,7 +206,7 @@ func (p *Pool) Paused() string {
 // timeout has passed, it ends the surplus jobs, the youngest first, returns them to the queue
 // and waits for that. by is the uid of the user who caused this, or nil. When ctx ends, Settle
 // returns and ends no further job. An error names a runner that does not answer.
-func (p *Pool) Settle(ctx context.Context, timeout time.Duration, by *int) error {
+func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) error {
 	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
@@ -216,7 +216,7 @@ func (p *Pool) Settle(ctx context.Context, timeout time.Duration, by *int) error
 			return nil
 		}
 		if expired {
-			return p.requeueAll(ctx, running[n:], by)
+			return p.requeueAll(ctx, running[n:], endedBy)
 		}
 		select {
 		case <-ctx.Done():
@@ -230,9 +230,9 @@ func (p *Pool) Settle(ctx context.Context, timeout time.Duration, by *int) error
 
 // requeueAll ends the jobs of leases, returns them to the queue and waits for those whose runners
 // answer.
-func (p *Pool) requeueAll(ctx context.Context, list []*leaseState, by *int) (err error) {
+func (p *Pool) requeueAll(ctx context.Context, list []*leaseState, endedBy *int) (err error) {
 	for _, h := range list {
-		p.requestEnd(h, queue.Stopped, by, "worker.stop")
+		p.requestEnd(h, queue.Stopped, endedBy, "worker.stop")
 	}
 	unresponsive := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
 	for _, h := range list {
@@ -261,7 +261,7 @@ func (p *Pool) Stopping() bool {
 // remaining jobs, with at most grace between SIGTERM and SIGKILL, and returns them to the queue.
 // Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The
 // caller cancels the context of Run after Stop has returned.
-func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
+func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
 	var paused []*leaseState // paused jobs, which would not finish
@@ -275,7 +275,7 @@ func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 	for _, h := range paused {
 		p.requestEnd(h, queue.Stopped, nil, "")
 	}
-	if p.Settle(ctx, within, nil) != nil {
+	if p.Settle(ctx, timeout, nil) != nil {
 		p.killUnresponsive()
 		p.Settle(ctx, grace, nil)
 	}

@@ -15,12 +15,12 @@ import (
 )
 
 // begin runs a pool with a store and a living runner that has no jobs yet.
-func begin(t *testing.T, workers int, priorities ...int64) (*hub, *fakeRunner, *worker.Pool) {
+func begin(t *testing.T, workers int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	if len(priorities) > 0 {
-		s.put(priorities...)
+		s.enqueue(priorities...)
 	}
 	f := newRunner(t, root, "first")
 	return s, f, run(t, s, root, workers)
@@ -34,19 +34,19 @@ func lease(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 func TestJobsAreStartedInOrderAsWorkersBecomeFree(t *testing.T) {
 	s, f, _ := begin(t, 2, 1, 5, 3, 5, 2)
 	want := []int64{2, 4, 3, 5, 1}
-	hears[*wire.Start](t, f, 2)
-	f.settled()
-	check(t, "started at first", f.started(), want[:2])
+	awaitFrame[*wire.Start](t, f, 2)
+	f.sync()
+	check(t, "started at first", f.startedJobs(), want[:2])
 	for i, seq := range want {
-		f.say(ran(lease(seq), long))
+		f.send(succeeded(lease(seq), longRun))
 		if next := i + 3; next <= len(want) {
-			hears[*wire.Start](t, f, next)
+			awaitFrame[*wire.Start](t, f, next)
 		}
-		s.becomes(seq, queue.Completed)
+		s.awaitState(seq, queue.Completed)
 	}
-	f.settled()
-	check(t, "started", f.started(), want)
-	check(t, "most at once", f.mostOpen(), 2)
+	f.sync()
+	check(t, "started", f.startedJobs(), want)
+	check(t, "most at once", f.maxOpenLeases(), 2)
 }
 
 // A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
@@ -57,33 +57,33 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	for i := range drafts {
 		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}
 	}
-	drafts[1].UID, drafts[2].UID, drafts[2].Suspect = strangers, strangers, true
+	drafts[1].UID, drafts[2].UID, drafts[2].Suspect = firstDisownedUID, firstDisownedUID, true
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	hears[*wire.Start](t, f, 2)
+	awaitFrame[*wire.Start](t, f, 2)
 	for _, seq := range []int64{2, 3} {
-		s.becomes(seq, queue.Held)
-		s.is(seq, queue.Held, queue.ReasonDisowned)
+		s.awaitState(seq, queue.Held)
+		s.checkState(seq, queue.Held, queue.ReasonDisowned)
 	}
-	f.settled()
-	check(t, "started", f.started(), []int64{1, 4})
-	check(t, "leased", s.leased(), []int64{1, 4})
+	f.sync()
+	check(t, "started", f.startedJobs(), []int64{1, 4})
+	check(t, "leased", s.leasedJobs(), []int64{1, 4})
 }
 
 // A job whose user only other nodes know waits for those nodes. It is not held and loses no
 // attempt.
 func TestJobsOfOtherMachinesUsersWait(t *testing.T) {
 	s, f, _ := begin(t, 1)
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: elsewhere, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: otherNodesUID, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is given back", func() bool { j := s.job(1); return j.State == queue.Pending && j.Refunds == 1 })
+	waitUntil(t, "it is given back", func() bool { j := s.job(1); return j.State == queue.Pending && j.Refunds == 1 })
 	if j := s.job(1); j.Attempts != 0 || j.DueAt <= j.CreatedAt {
 		t.Errorf("it is %+v", j)
 	}
-	f.settled()
-	check(t, "started", len(f.started()), 0)
+	f.sync()
+	check(t, "started", len(f.startedJobs()), 0)
 }
 
 // Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If not
@@ -107,16 +107,16 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 			t.Parallel()
 			for try := 1; ; try++ {
 				s, root := newStore(t), t.TempDir()
-				s.put(make([]int64, 100)...)
+				s.enqueue(make([]int64, 100)...)
 				f := newRunner(t, root, "first")
 				run(t, s, root, c.workers)
-				hears[*wire.Start](t, f, c.workers)
-				f.settled()
-				first := len(f.started())
-				f.say(ran(lease(1), c.took))
-				f.settled()
-				started := f.started()
-				if len(heard[*wire.Drop](f)) > 0 && try < 5 {
+				awaitFrame[*wire.Start](t, f, c.workers)
+				f.sync()
+				first := len(f.startedJobs())
+				f.send(succeeded(lease(1), c.took))
+				f.sync()
+				started := f.startedJobs()
+				if len(received[*wire.Drop](f)) > 0 && try < 5 {
 					// The machine was too slow: jobs that do not start in 50 ms are recalled, and
 					// fewer are prefetched.
 					continue
@@ -137,122 +137,122 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 // recall.
 func TestRoomThatComesDuringAWaitIsUsed(t *testing.T) {
 	s, f, _ := begin(t, 3, 0, 0)
-	hears[*wire.Start](t, f, 2)
-	until(t, "one more was waited for", func() bool { return s.awaited() == 1 })
-	f.say(ran(lease(1), long))
-	f.settled()
-	f.keepsQuiet()
-	s.put(0, 0, 0)
-	_, at := hears[*wire.Start](t, f, 4)
-	f.say(&wire.Started{Attempt: running(lease(3))}, &wire.Started{Attempt: running(lease(4))})
-	f.settled()
+	awaitFrame[*wire.Start](t, f, 2)
+	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
+	f.send(succeeded(lease(1), longRun))
+	f.sync()
+	f.ignoreStarts()
+	s.enqueue(0, 0, 0)
+	_, startedAt := awaitFrame[*wire.Start](t, f, 4)
+	f.send(&wire.Started{Attempt: runningAttempt(lease(3))}, &wire.Started{Attempt: runningAttempt(lease(4))})
+	f.sync()
 	for _, seq := range []int64{3, 4} {
-		s.becomes(seq, queue.Processing)
+		s.awaitState(seq, queue.Processing)
 	}
-	check(t, "started", f.started(), []int64{1, 2, 3, 4})
-	if len(heard[*wire.Drop](f)) > 0 {
-		if _, asked := hears[*wire.Drop](t, f, 1); !asked.After(at) {
+	check(t, "started", f.startedJobs(), []int64{1, 2, 3, 4})
+	if len(received[*wire.Drop](f)) > 0 {
+		if _, droppedAt := awaitFrame[*wire.Drop](t, f, 1); !droppedAt.After(startedAt) {
 			t.Error("the second was started only when the first was asked back")
 		}
 	}
-	check(t, "most at once", f.mostOpen(), 3)
+	check(t, "most at once", f.maxOpenLeases(), 3)
 }
 
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
 func TestAFullPoolWaitsForJobsOnceAWorkerIsFree(t *testing.T) {
 	s, f, _ := begin(t, 1, 0)
-	hears[*wire.Start](t, f, 1)
-	f.settled()
-	check(t, "waited for by a full pool", s.awaited(), 0)
-	f.say(ran(lease(1), long))
-	until(t, "a job was waited for", func() bool { return s.awaited() == 1 })
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
+	awaitFrame[*wire.Start](t, f, 1)
+	f.sync()
+	check(t, "waited for by a full pool", s.awaitedJobs(), 0)
+	f.send(succeeded(lease(1), longRun))
+	waitUntil(t, "a job was waited for", func() bool { return s.awaitedJobs() == 1 })
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 2)
 }
 
 // Additional workers start immediately, and the runner is notified. A pool scaled to 0 claims
 // nothing, even if a claim was waiting, until it is scaled up again.
 func TestScaleActsAtOnce(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
-	hears[*wire.Start](t, f, 1)
-	f.settled()
+	awaitFrame[*wire.Start](t, f, 1)
+	f.sync()
 	p.Scale(3)
-	hears[*wire.Start](t, f, 2)
-	setups := heard[*wire.Setup](f)
+	awaitFrame[*wire.Start](t, f, 2)
+	setups := received[*wire.Setup](f)
 	check(t, "workers in the last SETUP", setups[len(setups)-1].Workers, 3)
-	until(t, "one more was waited for", func() bool { return s.awaited() == 1 })
+	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
 	p.Scale(0)
-	f.settled()
-	s.put(0)
-	f.settled()
-	check(t, "started with no worker", f.started(), []int64{1, 2})
-	s.is(3, queue.Pending, "")
-	check(t, "leased with no worker", s.leased(), []int64{1, 2})
+	f.sync()
+	s.enqueue(0)
+	f.sync()
+	check(t, "started with no worker", f.startedJobs(), []int64{1, 2})
+	s.checkState(3, queue.Pending, "")
+	check(t, "leased with no worker", s.leasedJobs(), []int64{1, 2})
 	p.Scale(3)
-	hears[*wire.Start](t, f, 3)
+	awaitFrame[*wire.Start](t, f, 3)
 	check(t, "workers", p.Workers(), 3)
 }
 
 // oneUnstarted starts a pool with two workers. Job 1 runs. Job 2 was sent to the runner, which does
 // not answer.
-func oneUnstarted(t *testing.T) (*hub, *fakeRunner, *worker.Pool) {
+func oneUnstarted(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
-	f.keepsQuiet()
+	s.awaitState(1, queue.Processing)
+	f.ignoreStarts()
 	p.Scale(2)
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 2)
 	return s, f, p
 }
 
 // With fewer workers, jobs that have not started return to the queue and running jobs continue.
 func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
 	s, f, p := oneUnstarted(t)
-	n := len(heard[*wire.Setup](f))
+	n := len(received[*wire.Setup](f))
 	p.Scale(1)
-	_, told := hears[*wire.Setup](t, f, n+1)
-	drop, at := hears[*wire.Drop](t, f, 1)
+	_, setupAt := awaitFrame[*wire.Setup](t, f, n+1)
+	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
-	if at.After(told) {
+	if droppedAt.After(setupAt) {
 		t.Error("taken back only when it had waited for long")
 	}
-	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
-	until(t, "it was given back", func() bool { return len(s.leased()) == 1 })
-	f.settled()
-	check(t, "leased", s.leased(), []int64{1})
-	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	waitUntil(t, "it was given back", func() bool { return len(s.leasedJobs()) == 1 })
+	f.sync()
+	check(t, "leased", s.leasedJobs(), []int64{1})
+	check(t, "killed", len(received[*wire.Kill](f)), 0)
 }
 
 // A result is acknowledged only after it is stored. The job that takes the free worker is claimed
 // in the same exchange. If the runner repeats the result, it is not settled again.
 func TestAResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
-	s.becomes(1, queue.Processing)
-	release := s.holdUp()
-	f.say(ran(lease(1), long))
-	until(t, "its turn had begun", s.holdsOne)
+	s.awaitState(1, queue.Processing)
+	release := s.blockSettlements()
+	f.send(succeeded(lease(1), longRun))
+	waitUntil(t, "its turn had begun", s.isBlocking)
 	// Frames are ordered: everything sent before this Setup has arrived before it.
-	n := len(heard[*wire.Setup](f))
+	n := len(received[*wire.Setup](f))
 	p.Refresh()
-	hears[*wire.Setup](t, f, n+1)
-	check(t, "acknowledged before it was stored", f.acked(), []wire.Lease(nil))
-	check(t, "started before it was stored", f.started(), []int64{1})
+	awaitFrame[*wire.Setup](t, f, n+1)
+	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
+	check(t, "started before it was stored", f.startedJobs(), []int64{1})
 	release()
-	hears[*wire.Start](t, f, 2)
-	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1)})
-	s.is(1, queue.Completed, "")
+	awaitFrame[*wire.Start](t, f, 2)
+	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
+	s.checkState(1, queue.Completed, "")
 	s.mu.Lock()
-	for _, turn := range s.turns {
+	for _, turn := range s.exchanges {
 		if len(turn.Ended) > 0 {
 			check(t, "wanted in the turn of the end", turn.Want, 1)
 		}
 	}
 	s.mu.Unlock()
-	f.say(ran(lease(1), long))
-	f.settled()
-	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1), lease(1)})
-	ended, _, _ := s.endings(1)
+	f.send(succeeded(lease(1), longRun))
+	f.sync()
+	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(1)})
+	ended, _, _ := s.reportsOf(1)
 	check(t, "settled", ended, 1)
 	check(t, "runs", s.job(1).Runs, 1)
 }
@@ -261,90 +261,90 @@ func TestAResultIsStoredThenAcknowledged(t *testing.T) {
 // it, and changes nothing.
 func TestAResultThatNobodyWaitsForChangesNothing(t *testing.T) {
 	s, f, _ := begin(t, 1, 0, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	strangers := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
 	for _, l := range strangers {
-		f.say(ran(l, long))
+		f.send(succeeded(l, longRun))
 	}
-	f.settled()
-	check(t, "acknowledged", f.acked(), strangers)
-	s.is(1, queue.Processing, "")
-	s.is(2, queue.Pending, "")
-	check(t, "started", f.started(), []int64{1})
-	f.say(ran(lease(1), long))
-	s.becomes(1, queue.Completed)
+	f.sync()
+	check(t, "acknowledged", f.ackedLeases(), strangers)
+	s.checkState(1, queue.Processing, "")
+	s.checkState(2, queue.Pending, "")
+	check(t, "started", f.startedJobs(), []int64{1})
+	f.send(succeeded(lease(1), longRun))
+	s.awaitState(1, queue.Completed)
 }
 
 // A job that has not started after 50 ms is recalled and returned to the queue. A job of higher
 // rank that has arrived since then goes first.
 func TestWhatDoesNotStartMakesWay(t *testing.T) {
 	s, f, _ := begin(t, 1)
-	f.keepsQuiet()
+	f.ignoreStarts()
 	before := time.Now()
-	s.put(0)
-	drop, at := hears[*wire.Drop](t, f, 1)
+	s.enqueue(0)
+	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(1))
-	if waited := at.Sub(before); waited < 50*time.Millisecond {
+	if waited := droppedAt.Sub(before); waited < 50*time.Millisecond {
 		t.Errorf("dropped after %v, want at least 50 ms", waited)
 	}
-	s.put(9)
-	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
-	hears[*wire.Start](t, f, 2)
-	check(t, "started", f.started(), []int64{1, 2})
-	ended, released, _ := s.endings(1)
+	s.enqueue(9)
+	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	awaitFrame[*wire.Start](t, f, 2)
+	check(t, "started", f.startedJobs(), []int64{1, 2})
+	ended, released, _ := s.reportsOf(1)
 	check(t, "ended and released", []int{ended, released}, []int{0, 1})
-	check(t, "leased", s.leased(), []int64{2})
-	check(t, "most at once", f.mostOpen(), 1)
+	check(t, "leased", s.leasedJobs(), []int64{2})
+	check(t, "most at once", f.maxOpenLeases(), 1)
 }
 
 // A job that the runner has started before the Drop arrives is kept.
 func TestWhatIsNotDroppedIsKept(t *testing.T) {
 	s, f, _ := begin(t, 1)
-	f.keepsQuiet()
-	s.put(0)
-	hears[*wire.Drop](t, f, 1)
-	f.say(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: running(lease(1))})
-	s.becomes(1, queue.Processing)
-	f.settled()
-	check(t, "started", f.started(), []int64{1})
-	check(t, "dropped", len(heard[*wire.Drop](f)), 1)
-	check(t, "killed", len(heard[*wire.Kill](f)), 0)
-	f.say(ran(lease(1), long))
-	s.becomes(1, queue.Completed)
-	_, released, _ := s.endings(1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Drop](t, f, 1)
+	f.send(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: runningAttempt(lease(1))})
+	s.awaitState(1, queue.Processing)
+	f.sync()
+	check(t, "started", f.startedJobs(), []int64{1})
+	check(t, "dropped", len(received[*wire.Drop](f)), 1)
+	check(t, "killed", len(received[*wire.Kill](f)), 0)
+	f.send(succeeded(lease(1), longRun))
+	s.awaitState(1, queue.Completed)
+	_, released, _ := s.reportsOf(1)
 	check(t, "released", released, 0)
 }
 
-// short returns the result of an attempt that could not be started.
-func short(l wire.Lease) *wire.Result {
-	return &wire.Result{Attempt: running(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
+// shortage returns the result of an attempt that could not be started.
+func shortage(l wire.Lease) *wire.Result {
+	return &wire.Result{Attempt: runningAttempt(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
 // A shortage pauses claims for a second, and for twice as long each time it continues. Several jobs
 // that fail in one shortage count once. A successful start ends the shortage.
 func TestAShortagePausesClaims(t *testing.T) {
 	_, f, _ := begin(t, 2, make([]int64, 40)...)
-	begun := 0 // number of starts that were handled
+	handled := 0 // number of starts that were handled
 	next := func() [2]wire.Lease {
-		hears[*wire.Start](t, f, begun+2)
-		list := heard[*wire.Start](f)[begun:]
-		begun += 2
+		awaitFrame[*wire.Start](t, f, handled+2)
+		list := received[*wire.Start](f)[handled:]
+		handled += 2
 		return [2]wire.Lease{list[0].Lease, list[1].Lease}
 	}
-	pauses := func(least time.Duration) {
+	pauses := func(minPause time.Duration) {
 		t.Helper()
 		ls := next()
-		said := time.Now()
-		f.say(short(ls[0]), short(ls[1]))
-		_, at := hears[*wire.Start](t, f, begun+1)
-		if paused := at.Sub(said); paused < least || paused > least*19/10 {
-			t.Errorf("paused for %v, want %v", paused, least)
+		sentAt := time.Now()
+		f.send(shortage(ls[0]), shortage(ls[1]))
+		_, resumedAt := awaitFrame[*wire.Start](t, f, handled+1)
+		if paused := resumedAt.Sub(sentAt); paused < minPause || paused > minPause*19/10 {
+			t.Errorf("paused for %v, want %v", paused, minPause)
 		}
 	}
 	pauses(time.Second)
 	pauses(2 * time.Second)
 	ls := next()
-	f.say(ran(ls[0], long), ran(ls[1], long))
+	f.send(succeeded(ls[0], longRun), succeeded(ls[1], longRun))
 	pauses(time.Second)
 }
 
@@ -353,30 +353,30 @@ func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
 	for _, reason := range []error{queue.ErrNoSpace, queue.ErrUnavailable} {
 		t.Run(reason.Error(), func(t *testing.T) {
 			s, f, p := begin(t, 2, 0, 0, 0)
-			s.becomes(1, queue.Processing)
-			s.becomes(2, queue.Processing)
+			s.awaitState(1, queue.Processing)
+			s.awaitState(2, queue.Processing)
 			refused := make(chan struct{}, 1000)
-			s.refuses(func(store.Report) error {
+			s.setRefuse(func(store.Report) error {
 				refused <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
-			f.say(ran(lease(1), long))
-			from(t, "a refusal", refused)
-			f.say(ran(lease(2), long))
-			from(t, "a later try", refused)
-			n := len(heard[*wire.Setup](f))
+			f.send(succeeded(lease(1), longRun))
+			receive(t, "a refusal", refused)
+			f.send(succeeded(lease(2), longRun))
+			receive(t, "a later try", refused)
+			n := len(received[*wire.Setup](f))
 			p.Refresh()
-			hears[*wire.Setup](t, f, n+1)
-			check(t, "acknowledged", f.acked(), []wire.Lease(nil))
-			check(t, "started", f.started(), []int64{1, 2})
-			s.is(1, queue.Processing, "")
-			s.refuses(nil)
-			s.becomes(1, queue.Completed)
-			s.becomes(2, queue.Completed)
-			hears[*wire.Start](t, f, 3)
-			check(t, "acknowledged", f.acked(), []wire.Lease{lease(1), lease(2)})
-			f.say(ran(lease(3), long))
-			s.becomes(3, queue.Completed)
+			awaitFrame[*wire.Setup](t, f, n+1)
+			check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
+			check(t, "started", f.startedJobs(), []int64{1, 2})
+			s.checkState(1, queue.Processing, "")
+			s.setRefuse(nil)
+			s.awaitState(1, queue.Completed)
+			s.awaitState(2, queue.Completed)
+			awaitFrame[*wire.Start](t, f, 3)
+			check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(2)})
+			f.send(succeeded(lease(3), longRun))
+			s.awaitState(3, queue.Completed)
 		})
 	}
 }
@@ -385,46 +385,46 @@ func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
 func TestAStoreThatIsBrokenEndsRun(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.put(0)
+	s.enqueue(0)
 	f := newRunner(t, root, "first")
-	_, ended := runUnsure(t, s, root, 1)
-	s.becomes(1, queue.Processing)
+	_, ended := runThatMayFail(t, s, root, 1)
+	s.awaitState(1, queue.Processing)
 	broken := errors.New("the disk is on fire")
-	s.refuses(func(store.Report) error { return broken })
-	f.say(ran(lease(1), long))
-	if err := from(t, "the end of the pool", ended); !errors.Is(err, broken) {
+	s.setRefuse(func(store.Report) error { return broken })
+	f.send(succeeded(lease(1), longRun))
+	if err := receive(t, "the end of the pool", ended); !errors.Is(err, broken) {
 		t.Errorf("got error %v, want %v", err, broken)
 	}
-	check(t, "acknowledged", f.acked(), []wire.Lease(nil))
+	check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 }
 
 // A graceful stop claims nothing more, whatever number of workers is requested. It lets running
 // jobs finish and then ends the runner.
 func TestStopLetsJobsFinish(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	stopped := make(chan struct{})
-	n := len(heard[*wire.Setup](f))
+	n := len(received[*wire.Setup](f))
 	go func() {
 		defer close(stopped)
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
-	hears[*wire.Setup](t, f, n+1)
+	awaitFrame[*wire.Setup](t, f, n+1)
 	p.Scale(2) // from a caller that does not know of the stop
-	f.settled()
-	check(t, "started while stopping", f.started(), []int64{1})
+	f.sync()
+	check(t, "started while stopping", f.startedJobs(), []int64{1})
 	select {
 	case <-stopped:
 		t.Fatal("stopped while a job runs")
 	default:
 	}
-	f.say(ran(lease(1), long))
-	from(t, "the end of Stop", stopped)
-	s.is(1, queue.Completed, "")
-	s.is(2, queue.Pending, "")
-	check(t, "started", f.started(), []int64{1})
-	check(t, "killed", len(heard[*wire.Kill](f)), 0)
-	check(t, "BYEs", len(heard[*wire.Shutdown](f)), 1)
+	f.send(succeeded(lease(1), longRun))
+	receive(t, "the end of Stop", stopped)
+	s.checkState(1, queue.Completed, "")
+	s.checkState(2, queue.Pending, "")
+	check(t, "started", f.startedJobs(), []int64{1})
+	check(t, "killed", len(received[*wire.Kill](f)), 0)
+	check(t, "BYEs", len(received[*wire.Shutdown](f)), 1)
 }
 
 // At the deadline of a stop, running jobs are ended and returned to the queue, with at most the
@@ -436,17 +436,17 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 		defer close(stopped)
 		p.Stop(context.Background(), 0, 2*time.Second)
 	}()
-	kill, _ := hears[*wire.Kill](t, f, 1)
+	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 2 * time.Second})
-	drop, _ := hears[*wire.Drop](t, f, 1)
+	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
-	end := ran(lease(1), long)
+	end := succeeded(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.say(end, &wire.Dropped{Lease: lease(2), Dropped: true})
-	from(t, "the end of Stop", stopped)
-	s.is(1, queue.Pending, queue.ReasonStopped)
-	s.is(2, queue.Pending, "")
+	f.send(end, &wire.Dropped{Lease: lease(2), Dropped: true})
+	receive(t, "the end of Stop", stopped)
+	s.checkState(1, queue.Pending, queue.ReasonStopped)
+	s.checkState(2, queue.Pending, "")
 	check(t, "attempts that count", s.job(1).Attempts, 0)
-	check(t, "leased", s.leased(), []int64(nil))
-	check(t, "started", f.started(), []int64{1, 2})
+	check(t, "leased", s.leasedJobs(), []int64(nil))
+	check(t, "started", f.startedJobs(), []int64{1, 2})
 }

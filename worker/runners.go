@@ -285,11 +285,11 @@ func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 
 // Runners checks that all runners are alive. It returns the pids of those that answered within the
 // given time, and of those that did not.
-func (p *Pool) Runners(within time.Duration) (responsive, unresponsive []int64) {
+func (p *Pool) Runners(timeout time.Duration) (responsive, unresponsive []int64) {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for i, alive := range p.pingAll(ctx, clients) {
 		if alive {
@@ -300,7 +300,7 @@ func (p *Pool) Runners(within time.Duration) (responsive, unresponsive []int64) 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, dir := range p.runners.unreachableFor(within) {
+	for _, dir := range p.runners.unreachableFor(timeout) {
 		unresponsive = append(unresponsive, runner.PID(dir))
 	}
 	return responsive, unresponsive

@@ -13,15 +13,15 @@ import (
 // delay no other jobs.
 func TestAShortageOfTheirOwnPausesNobody(t *testing.T) {
 	s, f, _ := begin(t, 2, make([]int64, 4)...)
-	hears[*wire.Start](t, f, 2)
-	said := time.Now()
-	one, two := short(lease(1)), short(lease(2))
+	awaitFrame[*wire.Start](t, f, 2)
+	sentAt := time.Now()
+	one, two := shortage(lease(1)), shortage(lease(2))
 	one.Cause, two.Cause = int64(queue.HungStart), int64(queue.HungStart)
-	f.say(one, two)
-	s.becomes(1, queue.Pending)
-	s.becomes(2, queue.Pending)
-	if _, at := hears[*wire.Start](t, f, 4); at.Sub(said) >= time.Second {
-		t.Errorf("the others began after %v", at.Sub(said))
+	f.send(one, two)
+	s.awaitState(1, queue.Pending)
+	s.awaitState(2, queue.Pending)
+	if _, startedAt := awaitFrame[*wire.Start](t, f, 4); startedAt.Sub(sentAt) >= time.Second {
+		t.Errorf("the others began after %v", startedAt.Sub(sentAt))
 	}
 }
 
@@ -29,12 +29,12 @@ func TestAShortageOfTheirOwnPausesNobody(t *testing.T) {
 // error is cut.
 func TestPausedQuotesLastError(t *testing.T) {
 	_, f, p := begin(t, 2, make([]int64, 4)...)
-	hears[*wire.Start](t, f, 2)
+	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "paused before a shortage", p.Paused(), "")
-	one, two := short(lease(1)), short(lease(2))
+	one, two := shortage(lease(1)), shortage(lease(2))
 	two.Error = "no more directories " + strings.Repeat("x", 1000)
-	f.say(one, two)
-	until(t, "claims are paused", func() bool { return p.Paused() != "" })
+	f.send(one, two)
+	waitUntil(t, "claims are paused", func() bool { return p.Paused() != "" })
 	if got := p.Paused(); !strings.Contains(got, "(last error: no more directories x") || len(got) > 600 {
 		t.Errorf("got %q, want that it quotes the last error, in at most 600 bytes", got)
 	}

@@ -14,38 +14,40 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// hub is a store that records its exchanges and can delay and refuse them.
-type hub struct {
+// recordingStore is a store that records its exchanges and can delay and refuse them.
+type recordingStore struct {
 	*faultstore.Store
 	t *testing.T
 
-	mu     sync.Mutex
-	turns  []store.Report // exchanges that were stored
-	await  int            // number of jobs that the Await in progress wants; 0 if none is in progress
-	refuse func(store.Report) error
-	gate   chan struct{} // an exchange with a settlement waits until it is closed
-	inside bool          // an exchange waits for gate
+	mu        sync.Mutex
+	exchanges []store.Report // exchanges that were stored
+	awaitWant int            // number of jobs that the Await in progress wants; 0 if none is in progress
+	refuse    func(store.Report) error
+	unblock   chan struct{} // an exchange with a settlement waits until it is closed
+	blocking  bool          // an exchange waits for unblock
 
-	parents chan struct{} // if not nil, reads of dependencies wait until it is closed
-	reading chan struct{} // receives a value when such a read begins
+	parentsGate chan struct{} // if not nil, reads of dependencies wait until it is closed
+	parentsRead chan struct{} // receives a value when such a read begins
 }
 
-func newStore(t *testing.T) *hub { return newStoreBy(t, queue.Order{Scheduling: queue.ByPriority}) }
+func newStore(t *testing.T) *recordingStore {
+	return newStoreWithOrder(t, queue.Order{Scheduling: queue.ByPriority})
+}
 
-// newStoreBy returns a store that ranks jobs by an order.
-func newStoreBy(t *testing.T, by queue.Order) *hub {
-	s := &hub{Store: faultstore.New(memstore.New(by)), t: t}
-	s.On(s.meets)
+// newStoreWithOrder returns a store that ranks jobs by an order.
+func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
+	s := &recordingStore{Store: faultstore.New(memstore.New(order)), t: t}
+	s.On(s.intercept)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
-// meets delays, refuses and records exchanges.
-func (s *hub) meets(ctx context.Context, c faultstore.Call) error {
-	if c.Method == "Parents" && !c.After && s.parents != nil {
-		s.reading <- struct{}{}
+// intercept delays, refuses and records exchanges.
+func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
+	if c.Method == "Parents" && !c.After && s.parentsGate != nil {
+		s.parentsRead <- struct{}{}
 		select {
-		case <-s.parents:
+		case <-s.parentsGate:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -56,98 +58,98 @@ func (s *hub) meets(ctx context.Context, c faultstore.Call) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			arg.Ended = slices.Clone(arg.Ended) // the pool reuses the slice
-			s.turns = append(s.turns, arg)
+			s.exchanges = append(s.exchanges, arg)
 			return nil
 		}
-		return s.meetsTurn(arg)
+		return s.interceptExchange(arg)
 	case int:
 		if c.Method == "Await" {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.await = arg
+			s.awaitWant = arg
 		}
 	}
 	return nil
 }
 
-func (s *hub) meetsTurn(turn store.Report) error {
+func (s *recordingStore) interceptExchange(report store.Report) error {
 	s.mu.Lock()
-	gate, refuse := s.gate, s.refuse
-	if gate != nil && len(turn.Ended) > 0 {
-		s.inside = true
+	unblock, refuse := s.unblock, s.refuse
+	if unblock != nil && len(report.Ended) > 0 {
+		s.blocking = true
 		s.mu.Unlock()
-		<-gate
+		<-unblock
 		s.mu.Lock()
 	}
 	s.mu.Unlock()
 	if refuse != nil {
-		return refuse(turn)
+		return refuse(report)
 	}
 	return nil
 }
 
 // Await implements store.Session.
-func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
+func (s *recordingStore) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	defer func() { // also after an error
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.await = 0
+		s.awaitWant = 0
 	}()
 	return s.Store.Await(ctx, want)
 }
 
-// awaited returns how many jobs the Await in progress wants; 0 if none is in progress.
-func (s *hub) awaited() int {
+// awaitedJobs returns how many jobs the Await in progress wants; 0 if none is in progress.
+func (s *recordingStore) awaitedJobs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.await
+	return s.awaitWant
 }
 
-// refuses sets a function whose errors refuse exchanges.
-func (s *hub) refuses(refuse func(store.Report) error) {
+// setRefuse sets a function whose errors refuse exchanges.
+func (s *recordingStore) setRefuse(refuse func(store.Report) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
 }
 
-// holdUp delays exchanges with a settlement until release is called.
-func (s *hub) holdUp() (release func()) {
+// blockSettlements delays exchanges with a settlement until release is called.
+func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gate := make(chan struct{})
-	s.gate = gate
+	unblock := make(chan struct{})
+	s.unblock = unblock
 	release = sync.OnceFunc(func() {
 		s.mu.Lock()
-		s.gate = nil
+		s.unblock = nil
 		s.mu.Unlock()
-		close(gate)
+		close(unblock)
 	})
 	s.t.Cleanup(release) // a test that fails must not hang
 	return release
 }
 
-func (s *hub) holdsOne() bool {
+func (s *recordingStore) isBlocking() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inside
+	return s.blocking
 }
 
-// endings returns how often an end, a release and a cancellation of a job were reported.
-func (s *hub) endings(seq int64) (ended, released, cancelled int) {
+// reportsOf returns how often an end, a release and a cancellation of a job were reported.
+func (s *recordingStore) reportsOf(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, turn := range s.turns {
-		for _, e := range turn.Ended {
+	for _, exchange := range s.exchanges {
+		for _, e := range exchange.Ended {
 			if e.Lease.Seq == seq {
 				ended++
 			}
 		}
-		for _, l := range turn.Released {
+		for _, l := range exchange.Released {
 			if l.Seq == seq {
 				released++
 			}
 		}
-		for _, c := range turn.Changed {
+		for _, c := range exchange.Changed {
 			if c.Lease.Seq == seq && c.Verb == queue.VerbCancel {
 				cancelled++
 			}
@@ -156,14 +158,14 @@ func (s *hub) endings(seq int64) (ended, released, cancelled int) {
 	return ended, released, cancelled
 }
 
-// put enqueues one job for each priority in one request. Job numbers start at 1.
-func (s *hub) put(priorities ...int64) {
+// enqueue enqueues one job for each priority in one request. Job numbers start at 1.
+func (s *recordingStore) enqueue(priorities ...int64) {
 	s.t.Helper()
-	s.putOf(0, priorities...)
+	s.enqueueFor(0, priorities...)
 }
 
-// putOf enqueues jobs of a user, one for each priority.
-func (s *hub) putOf(uid int, priorities ...int64) {
+// enqueueFor enqueues jobs of a user, one for each priority.
+func (s *recordingStore) enqueueFor(uid int, priorities ...int64) {
 	s.t.Helper()
 	var drafts []queue.Job
 	for _, p := range priorities {
@@ -178,7 +180,7 @@ func (s *hub) putOf(uid int, priorities ...int64) {
 }
 
 // job returns a job from the store.
-func (s *hub) job(seq int64) queue.Job {
+func (s *recordingStore) job(seq int64) queue.Job {
 	s.t.Helper()
 	j, err := s.Get(context.Background(), fmt.Sprint(seq))
 	if err != nil {
@@ -187,22 +189,22 @@ func (s *hub) job(seq int64) queue.Job {
 	return j
 }
 
-// is checks the state and reason of a job.
-func (s *hub) is(seq int64, state queue.State, reason queue.Reason) {
+// checkState checks the state and reason of a job.
+func (s *recordingStore) checkState(seq int64, state queue.State, reason queue.Reason) {
 	s.t.Helper()
 	if j := s.job(seq); j.State != state || j.Reason != reason {
 		s.t.Errorf("job %d: got %s, reason %q, want %s, reason %q", seq, j.State, j.Reason, state, reason)
 	}
 }
 
-// becomes waits until a job is in a state.
-func (s *hub) becomes(seq int64, state queue.State) {
+// awaitState waits until a job is in a state.
+func (s *recordingStore) awaitState(seq int64, state queue.State) {
 	s.t.Helper()
-	until(s.t, fmt.Sprintf("job %d was %s", seq, state), func() bool { return s.job(seq).State == state })
+	waitUntil(s.t, fmt.Sprintf("job %d was %s", seq, state), func() bool { return s.job(seq).State == state })
 }
 
-// endedBy checks which user ended an attempt of a job, and with which action.
-func (s *hub) endedBy(seq int64, uid int, verb string) {
+// checkEndedBy checks which user ended an attempt of a job, and with which action.
+func (s *recordingStore) checkEndedBy(seq int64, uid int, verb string) {
 	s.t.Helper()
 	events, err := s.Events(context.Background(), 0, 100)
 	if err != nil {
@@ -215,14 +217,14 @@ func (s *hub) endedBy(seq int64, uid int, verb string) {
 	}
 }
 
-// leased returns the numbers of the leased jobs.
-func (s *hub) leased() (seqs []int64) {
+// leasedJobs returns the numbers of the leased jobs.
+func (s *recordingStore) leasedJobs() (seqs []int64) {
 	s.t.Helper()
-	left, err := s.Left(context.Background())
+	previous, err := s.Left(context.Background())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, j := range left.Leased {
+	for _, j := range previous.Leased {
 		seqs = append(seqs, j.Seq)
 	}
 	return seqs

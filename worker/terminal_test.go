@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typed is the result of Type.
-type typed struct {
+// typeResult is the result of Type.
+type typeResult struct {
 	taken int
 	ok    bool
 	err   error
@@ -17,28 +17,28 @@ type typed struct {
 // Input and terminal sizes reach only the attempt that they are meant for.
 func TestTypingIsForOneAttempt(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
+	s.awaitState(1, queue.Processing)
 	if j, ok := p.Started(t.Context(), 1); !ok || j.Seq != 1 || j.Runs != 0 {
 		t.Errorf("got %+v, %v, want the first attempt of job 1", j, ok)
 	}
 	if _, ok := p.Started(t.Context(), 2); ok {
 		t.Error("a job that is not there has started")
 	}
-	does := func(seq int64, attempt int) (got typed, resized bool) {
+	typeAndResize := func(seq int64, attempt int) (got typeResult, resized bool) {
 		answer, ok, err := p.Type(t.Context(), seq, attempt, []byte("abc"))
-		got = typed{int(answer.Taken), ok, err}
+		got = typeResult{int(answer.Taken), ok, err}
 		return got, p.Resize(seq, attempt, 24, 80)
 	}
 	for _, other := range [][2]int{{1, 0}, {1, 2}, {2, 1}} {
-		if got, resized := does(int64(other[0]), other[1]); got != (typed{}) || resized {
+		if got, resized := typeAndResize(int64(other[0]), other[1]); got != (typeResult{}) || resized {
 			t.Errorf("job %d, attempt %d: got %+v and %v, want nothing done", other[0], other[1], got, resized)
 		}
 	}
-	got, resized := does(1, 1)
-	check(t, "typed", got, typed{2, true, nil})
+	got, resized := typeAndResize(1, 1)
+	check(t, "typed", got, typeResult{2, true, nil})
 	check(t, "resized", resized, true)
-	data, _ := hears[*wire.Type](t, f, 1)
+	data, _ := awaitFrame[*wire.Type](t, f, 1)
 	check(t, "what the runner heard", string(data.Data), "abc")
-	size, _ := hears[*wire.Resize](t, f, 1)
+	size, _ := awaitFrame[*wire.Resize](t, f, 1)
 	check(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})
 }
