@@ -27,7 +27,7 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 
 // Reports of an account's runner neither end the pool nor occupy workers of the runner for new
 // jobs. The runner may refuse the connection or report processes that survive SIGKILL.
-func TestAnAccountsRunnerHoldsNobodyUp(t *testing.T) {
+func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"it refuses":            func(f *fakeRunner) { f.refusesHello = true },
 		"it is full of corpses": func(f *fakeRunner) { f.afterHello = []wire.Frame{&wire.Stuck{Attempts: make([]wire.Attempt, 100)}} },
@@ -58,7 +58,7 @@ func TestAnAccountsRunnerHoldsNobodyUp(t *testing.T) {
 
 // A runner directory that an account has created and that the store does not know is ignored: it
 // cannot hold jobs of this queue.
-func TestFoldersThatAnAccountMakesAreLeftAlone(t *testing.T) {
+func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	newAccountRunner(t, s, root)
 	planted := newRunner(t, filepath.Join(root, "as-x"), "planted")

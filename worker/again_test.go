@@ -16,7 +16,7 @@ import (
 
 // A Cancel in progress survives a broken connection: the Kill is sent again, and Cancel returns
 // when the job has ended.
-func TestCancelOutlivesTheConnection(t *testing.T) {
+func TestCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
@@ -28,7 +28,7 @@ func TestCancelOutlivesTheConnection(t *testing.T) {
 }
 
 // A watched job stays watched after a broken connection.
-func TestWatchOutlivesTheConnection(t *testing.T) {
+func TestWatchSurvivesReconnect(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Watch(1)
@@ -39,7 +39,7 @@ func TestWatchOutlivesTheConnection(t *testing.T) {
 }
 
 // A cancellation that waits to be recorded is recorded even if the connection breaks.
-func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
+func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -59,7 +59,7 @@ func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 
 // A result that the store has refused is not acknowledged together with newly claimed jobs. The
 // runner must keep it until it is stored.
-func TestAClaimAcknowledgesNothing(t *testing.T) {
+func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s, f, _ := begin(t, 2, 0)
 	s.awaitState(1, queue.Processing)
 	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 1 })
@@ -84,7 +84,7 @@ func TestAClaimAcknowledgesNothing(t *testing.T) {
 
 // If the store has no space when a runner dies, the pool continues. It records the runner's results
 // when there is space.
-func TestADeadRunnerWaitsForSpace(t *testing.T) {
+func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -109,7 +109,7 @@ func TestADeadRunnerWaitsForSpace(t *testing.T) {
 }
 
 // Results of a dismissed runner stay in its directory until they are stored.
-func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
+func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -142,7 +142,7 @@ func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
 }
 
 // Scaling down reduces the number of claimed jobs, even for a claim that already waits.
-func TestScaleDownDuringAWait(t *testing.T) {
+func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	s, f, p := begin(t, 4)
 	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 4 })
 	p.Scale(1)
@@ -154,7 +154,7 @@ func TestScaleDownDuringAWait(t *testing.T) {
 }
 
 // Two answers to two Drop frames for one lease free one worker only.
-func TestTwoAnswersMakeRoomForOne(t *testing.T) {
+func TestDuplicateDroppedFreesOneWorker(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0, 0)

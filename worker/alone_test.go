@@ -56,7 +56,7 @@ func (s *recordingStore) enqueueSuspects(n int) {
 
 // If no runner can be started for suspects, the pool tries with one of them and retries less and
 // less often. After each attempt it pauses claims and then runs other jobs first.
-func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
+func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := beginWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
 	s.enqueue(0, 0)
@@ -75,7 +75,7 @@ func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
 
 // Suspects run in separate runners, at most maxSuspects concurrently. Other jobs overtake the rest,
 // which start as running ones end.
-func TestSoManySuspectsRunAlone(t *testing.T) {
+func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	const more = 3
 	s, f, _, root, tries := beginWithSpawns(t, 2*maxSuspects, "#.alone", "")
 	var alone []*fakeRunner
@@ -114,7 +114,7 @@ func TestSoManySuspectsRunAlone(t *testing.T) {
 
 // If a drain begins while a suspect's runner is starting, the suspects return to the queue and the
 // runner ends.
-func TestADrainGivesSuspectsBack(t *testing.T) {
+func TestDrainReturnsSuspects(t *testing.T) {
 	s, _, p, root, tries := beginWithSpawns(t, 2, "2.alone", "go")
 	alone := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)

@@ -42,7 +42,7 @@ func checkUnanswered(t *testing.T, answer <-chan callResult, when string) {
 }
 
 // Cancel takes back a job that waits in the runner, and returns after the cancellation is stored.
-func TestCancelTakesBackWhatHasNotStarted(t *testing.T) {
+func TestCancelRecallsUnstartedJob(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -61,7 +61,7 @@ func TestCancelTakesBackWhatHasNotStarted(t *testing.T) {
 }
 
 // Cancel kills a running job with the job's own grace, and returns only after its end is stored.
-func TestCancelEndsWhatRuns(t *testing.T) {
+func TestCancelKillsRunningJob(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
@@ -81,7 +81,7 @@ func TestCancelEndsWhatRuns(t *testing.T) {
 }
 
 // A job that starts while Cancel takes it back is then killed.
-func TestCancelKillsWhatStartsMeanwhile(t *testing.T) {
+func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -101,7 +101,7 @@ func TestCancelKillsWhatStartsMeanwhile(t *testing.T) {
 
 // Cancel also returns if the job ends by itself first; the job keeps that end. A caller whose
 // context ends gets the context's error. Cancelling a job that is not leased returns immediately.
-func TestCancelAnswersHoweverTheJobEnds(t *testing.T) {
+func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
@@ -117,7 +117,7 @@ func TestCancelAnswersHoweverTheJobEnds(t *testing.T) {
 }
 
 // A watched job is watched whether it already runs or starts later, until the watch is stopped.
-func TestAWatchedJobIsWatchedWheneverItRuns(t *testing.T) {
+func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0, 0)
 	s.awaitState(1, queue.Processing)
 	p.Watch(1)
@@ -136,7 +136,7 @@ func TestAWatchedJobIsWatchedWheneverItRuns(t *testing.T) {
 
 // A read that waits for output ends with the lease, even if the runner never answers it. The lease
 // may end because the job returns to the queue or because the attempt ends.
-func TestAReadEndsWithItsLease(t *testing.T) {
+func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.Dropped{Lease: lease(1), Dropped: true},
 		"ended":      succeeded(lease(1), longRun),
@@ -162,7 +162,7 @@ func TestAReadEndsWithItsLease(t *testing.T) {
 
 // If more jobs run than workers are wanted, Settle ends the youngest at the deadline and returns
 // them to the queue. The oldest continue.
-func TestSettleEndsTheYoungest(t *testing.T) {
+func TestSettleEndsYoungestJobs(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Scale(2)
@@ -201,7 +201,7 @@ func (c signalingContext) Done() <-chan struct{} {
 }
 
 // If the number of workers is raised during Settle, the jobs keep running.
-func TestSettleSparesWhoIsWantedAgain(t *testing.T) {
+func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Scale(2)
@@ -220,7 +220,7 @@ func TestSettleSparesWhoIsWantedAgain(t *testing.T) {
 
 // Change of a job that waits in the runner is stored together with its return. If the job has
 // started in the meantime, it is left alone and Change returns ErrRuns.
-func TestChangeTakesBackWhatHasNotStarted(t *testing.T) {
+func TestChangeRecallsUnstartedJob(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -261,7 +261,7 @@ func TestChangeTakesBackWhatHasNotStarted(t *testing.T) {
 
 // If the end of a job is being stored, Change waits for that and reports that the job is not
 // leased.
-func TestChangeWaitsForAnEnd(t *testing.T) {
+func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
@@ -281,7 +281,7 @@ func TestChangeWaitsForAnEnd(t *testing.T) {
 }
 
 // If the store refuses a change, the caller gets the error and the job returns to the queue.
-func TestChangeIsRefusedToWhoAsked(t *testing.T) {
+func TestChangeReturnsErrorOfStore(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -300,7 +300,7 @@ func TestChangeIsRefusedToWhoAsked(t *testing.T) {
 }
 
 // If the attempt ends by itself first, Requeue returns ErrOtherwise.
-func TestRequeueOfWhatEndsByItself(t *testing.T) {
+func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := make(chan callResult, 1)
@@ -314,7 +314,7 @@ func TestRequeueOfWhatEndsByItself(t *testing.T) {
 }
 
 // Requeue ends a running job and returns it to the queue. The attempt does not count.
-func TestRequeueGivesBackWhatRuns(t *testing.T) {
+func TestRequeueReturnsRunningJob(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	got, err := p.Signal(t.Context(), 1, 10)
@@ -343,7 +343,7 @@ func TestRequeueGivesBackWhatRuns(t *testing.T) {
 
 // Each of several callers that request something of one job gets an answer. If the job has started
 // in the meantime, Change returns ErrRuns and Cancel ends the job.
-func TestEveryAskerIsAnswered(t *testing.T) {
+func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -370,7 +370,7 @@ func TestEveryAskerIsAnswered(t *testing.T) {
 
 // Outputs that only runners can delete are deleted once one of each folder has said so:
 // Purge fails if no runner of some directory answers, or if no runner is connected.
-func TestPurgeIsAnswered(t *testing.T) {
+func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	foreign := runner.Home{Dir: root, Socket: "of nobody"}
@@ -407,7 +407,7 @@ func TestPurgeIsAnswered(t *testing.T) {
 
 // A user who ends another user's job waits no longer than a stop does, even if the job sets a
 // longer kill_after.
-func TestOthersWaitNoLongerThanAStop(t *testing.T) {
+func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	s, f, p := begin(t, 1)
 	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
@@ -424,7 +424,7 @@ func TestOthersWaitNoLongerThanAStop(t *testing.T) {
 }
 
 // Outputs are deleted by the newest runner of a folder that answers.
-func TestPurgeByTheNewestThatAnswers(t *testing.T) {
+func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	foreign := runner.Home{Dir: root, Socket: "of nobody"}

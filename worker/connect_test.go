@@ -39,7 +39,7 @@ func (s *recordingStore) leaseAll(started ...int64) {
 // with its process, whether or not its start was recorded. A waiting job keeps its place. A result
 // is settled and acknowledged. Of the jobs that the runner does not know, a claimed one returns to
 // the queue and a started one is lost.
-func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
+func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0, 0, 0, 0, 0)
@@ -84,7 +84,7 @@ func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
 // A living runner whose connection breaks is connected again with a higher epoch. It keeps its
 // running jobs and repeats its results. Of the jobs that it does not know, claimed ones return to
 // the queue and started ones are lost.
-func TestALivingRunnerIsMetAgain(t *testing.T) {
+func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s, f, p := begin(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
 		s.awaitState(seq+1, queue.Processing)
@@ -122,7 +122,7 @@ func TestALivingRunnerIsMetAgain(t *testing.T) {
 
 // If a runner dies, its started jobs are lost, its other jobs return to the queue, and a new runner
 // gets the next jobs.
-func TestADeadRunnerIsReplaced(t *testing.T) {
+func TestDeadRunnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -145,7 +145,7 @@ func TestADeadRunnerIsReplaced(t *testing.T) {
 
 // A dead runner's directory that cannot be removed does not end the service. On Windows this
 // happens while a virus scanner or a backup reads a file in it.
-func TestAFolderThatSomebodyReadsStays(t *testing.T) {
+func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -168,7 +168,7 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 
 // A job that was sent to a runner whose directory is gone runs again only after that runner can no
 // longer start it. The runner may be alive, so otherwise both would run it.
-func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
+func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -198,7 +198,7 @@ func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 
 // Recovery of a dead runner does not end processes of a lease whose runner is not known yet. They
 // may run in another runner, which the starting service has not connected to yet.
-func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
+func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0)
@@ -218,7 +218,7 @@ func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
 
 // While root's runner cleans up after a dead one, which may take long, it keeps sending frames. The
 // pool receives the final answer however many frames come before it.
-func TestACleanerMayHaveMuchToTell(t *testing.T) {
+func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -242,7 +242,7 @@ func TestACleanerMayHaveMuchToTell(t *testing.T) {
 // If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrOlder.
 // It does so whether it connects immediately or after other jobs got those numbers. The runner's
 // jobs continue.
-func TestARunnerTellsAnOlderStore(t *testing.T) {
+func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 	for name, late := range map[string]bool{"at once": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -285,7 +285,7 @@ func TestARunnerTellsAnOlderStore(t *testing.T) {
 }
 
 // If a dismissed runner is killed before it has removed its directory, the pool removes it.
-func TestDismissedRunnerIsKilled(t *testing.T) {
+func TestDirectoryOfKilledDismissedRunnerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	old := newRunner(t, root, "1")

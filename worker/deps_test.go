@@ -14,7 +14,7 @@ import (
 
 // The frame that starts a job stays below the size limit, however many dependencies the job has. It
 // omits results that would be too large, and results of other users.
-func TestWhatAJobIsToldFits(t *testing.T) {
+func TestDependencyResultsFitInFrame(t *testing.T) {
 	result, err := json.Marshal(strings.Repeat("x", queue.MaxResult-2))
 	if err != nil {
 		t.Fatal(err)

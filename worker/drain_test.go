@@ -32,7 +32,7 @@ func checkDraining(t *testing.T, result <-chan error, reason string) {
 // A drain is complete only when each job that the runner received has started, ended or been
 // dropped. The answer that it is too late to drop a job does not mean that the job's process was
 // started.
-func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
+func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	s, f, p := begin(t, 3)
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0)
@@ -59,7 +59,7 @@ func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 }
 
 // A drain takes jobs back from all runners, including the separate runner of a suspect.
-func TestDrainTakesBackFromEveryRunner(t *testing.T) {
+func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	s, _, p, root, _ := beginWithSpawns(t, 2, "2.alone", "")
 	alone := newRunner(t, root, "2.alone")
 	alone.ignoreStarts()
@@ -76,7 +76,7 @@ func TestDrainTakesBackFromEveryRunner(t *testing.T) {
 }
 
 // A runner that connects during a drain returns the jobs that it has not started.
-func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
+func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	s, f, p := oneUnstarted(t)
 	dropped := len(received[*wire.Drop](f))
 	p.Drain(true)
@@ -94,7 +94,7 @@ func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
 
 // If a runner does not answer and its files cannot be read, the error names the runner, because its
 // jobs may still start.
-func TestDrainNamesARunnerThatHangs(t *testing.T) {
+func TestDrainNamesUnresponsiveRunner(t *testing.T) {
 	s, f, p := begin(t, 2)
 	f.ignoreStarts()
 	f.setUnresponsive(true)
@@ -111,7 +111,7 @@ func TestDrainNamesARunnerThatHangs(t *testing.T) {
 
 // If a runner answers but a job's start hangs, the error names the job, even if Drain is called
 // again during the wait.
-func TestDrainNamesAStartThatHangs(t *testing.T) {
+func TestDrainNamesHungStart(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -133,7 +133,7 @@ func TestDrainNamesAStartThatHangs(t *testing.T) {
 }
 
 // AwaitNoStarts returns if the drain ends during the wait or has already ended.
-func TestDrainThatIsOverIsNotAwaited(t *testing.T) {
+func TestAwaitNoStartsReturnsWhenDrainEnds(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)

@@ -12,7 +12,7 @@ import (
 
 // Frames of one runner about a lease that another one holds change nothing, and its result is not
 // acknowledged. So an account whose runner was used once cannot end jobs of others.
-func TestOnlyTheHoldersResultCounts(t *testing.T) {
+func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0)
 	s.leaseAll(1, 2)
@@ -40,7 +40,7 @@ func TestOnlyTheHoldersResultCounts(t *testing.T) {
 }
 
 // A result may name the output file of its lease only; another name is ignored.
-func TestOutputOfAnotherLeaseIsNotTaken(t *testing.T) {
+func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	f := newRunner(t, root, "first")
 	s.enqueue(0, 0)
@@ -62,7 +62,7 @@ func TestOutputOfAnotherLeaseIsNotTaken(t *testing.T) {
 
 // Sockets of runners that never answer do not delay the pool: it is ready without them and runs
 // jobs.
-func TestMuteSocketsHoldNobodyUp(t *testing.T) {
+func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	for i := range 12 {

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-func TestOutcomeSaysThatTheMemoryLimitWasReached(t *testing.T) {
+func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	got := outcome(&wire.Result{Cause: int64(queue.OutOfMemory), Signal: 9, MemoryLimit: true})
 	if got.End != queue.OutOfMemory || !got.MemoryLimit {
 		t.Errorf("got %+v, want out of memory at its own limit", got)
@@ -17,14 +17,14 @@ func TestOutcomeSaysThatTheMemoryLimitWasReached(t *testing.T) {
 
 // An attempt that its runner ended because the leases lapsed is recorded as interrupted, not as a
 // failure of the job.
-func TestEndOfALapseIsAnInterruption(t *testing.T) {
+func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
 	if got := outcome(&wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}).End; got != queue.Interrupted {
 		t.Errorf("got %v", got)
 	}
 }
 
 // The runner gets a job's expiry in milliseconds of its machine's clock.
-func TestExpiryIsByTheMachinesClock(t *testing.T) {
+func TestExpiryUsesMachineClock(t *testing.T) {
 	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
 	const hour = queue.Millis(3_600_000)
 	p := &Pool{cfg: Config{Clock: func() queue.Millis { return queue.MillisOf(time.Now()) - hour }}}

@@ -12,7 +12,7 @@ import (
 )
 
 // GiveBack returns ErrRuns as soon as the runner answers that the job has started.
-func TestGiveBackOfWhatHasBegun(t *testing.T) {
+func TestGiveBackOfStartedJobFails(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -29,7 +29,7 @@ func TestGiveBackOfWhatHasBegun(t *testing.T) {
 
 // If the first of two callers gives up, the second one does not get the result of the first one's
 // change.
-func TestSecondChangeIsNotTheFirst(t *testing.T) {
+func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -63,7 +63,7 @@ func TestSecondChangeIsNotTheFirst(t *testing.T) {
 }
 
 // A job counts as running on a worker while the results of its dependencies are read.
-func TestDependantsTakeWorkers(t *testing.T) {
+func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s, f, _ := begin(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	s.awaitState(1, queue.Processing)

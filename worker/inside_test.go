@@ -9,7 +9,7 @@ import (
 )
 
 // Empty progress does not replace progress that the runner sent before.
-func TestProgressIsNotTakenBack(t *testing.T) {
+func TestEmptyProgressIsIgnored(t *testing.T) {
 	var told progressBatch
 	h := &leaseState{running: true}
 	told.add(h, wire.Progress{At: 5, Percent: 40, Text: "half"})

@@ -11,7 +11,7 @@ import (
 
 // Each runner receives the time at which the leases lapse, also one that connects later. A pool
 // whose leases have lapsed starts nothing until they are prolonged.
-func TestLeasesAreProlonged(t *testing.T) {
+func TestProlongReachesEveryRunner(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.sync()
 	prolong, _ := awaitFrame[*wire.Prolong](t, f, 1)
@@ -38,7 +38,7 @@ func TestLeasesAreProlonged(t *testing.T) {
 
 // Leases of a lost node are recorded as interrupted, with the node's name. Attempts that had
 // started count; those that may have started do not.
-func TestLostLeasesAreSettled(t *testing.T) {
+func TestLostLeasesAreInterrupted(t *testing.T) {
 	s, _, p := begin(t, 1)
 	var got []store.Settlement
 	seen := make(chan struct{}, 10)

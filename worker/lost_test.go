@@ -10,7 +10,7 @@ import (
 
 // A lost attempt that may have started is recorded without the values that the job's row still has
 // from its last attempt. A lost attempt that has started is recorded with the values known of it.
-func TestLostAttemptsAreTheirOwn(t *testing.T) {
+func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
 	h := &leaseState{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
 	unknown := p.lostSettlement(h, nil, queue.PerhapsLost, "").Attempt

@@ -74,7 +74,7 @@ func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
 
 // Jobs start in the order of the queue although they are prefetched and some are recalled because
 // earlier jobs take longer than expected.
-func TestDispatchKeepsTheOrderOfTheQueue(t *testing.T) {
+func TestStartsFollowQueueOrder(t *testing.T) {
 	const jobs = 120
 	for _, order := range []queue.Order{
 		{Scheduling: queue.ByArrival},
@@ -133,7 +133,7 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 }
 
 // Users are served round robin although jobs are prefetched and some are recalled.
-func TestDispatchKeepsTheTurnsOfUsers(t *testing.T) {
+func TestStartsAlternateBetweenUsers(t *testing.T) {
 	for _, workers := range []int{1, 8} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +175,7 @@ func beginPrefetched(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 
 // Jobs are recalled from the last to the first, so that the runner starts the first of the rest in
 // the meantime.
-func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
+func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := beginPrefetched(t, 12)
 	var seqs []int64
 	for _, d := range received[*wire.Drop](f) {
@@ -186,7 +186,7 @@ func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
 
 // During a recall nothing is claimed, and no job that was claimed before is sent to the runner,
 // since it would start before the recalled ones. Afterwards they are claimed again.
-func TestNothingStartsBeforeWhatIsTakenBack(t *testing.T) {
+func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := beginPrefetched(t, 8)
 	f.send(&wire.Dropped{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
 	for seq := int64(3); seq <= 6; seq++ { // they have started, and are short enough to prefetch more
@@ -202,7 +202,7 @@ func TestNothingStartsBeforeWhatIsTakenBack(t *testing.T) {
 
 // A claim that waited during a recall may return a job that ranks after the recalled ones. That job
 // is returned to the queue.
-func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
+func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(lease(1), time.Millisecond))
@@ -224,7 +224,7 @@ func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
 
 // A recall of a job is over when its start is reported, even before the Drop is answered. Then jobs
 // are claimed again.
-func TestStartOfAJobEndsItsRecall(t *testing.T) {
+func TestStartEndsRecall(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)

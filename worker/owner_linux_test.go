@@ -69,7 +69,7 @@ func beginIsolated(t *testing.T) (s *recordingStore, p *worker.Pool, ended <-cha
 
 // A user whose starts hang has a separate runner. If it dies or hangs, another one replaces it, and
 // its jobs are settled like those of any other runner.
-func TestOwnRunnersAreReplaced(t *testing.T) {
+func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s, p, ended, started := beginIsolated(t)
 	s.enqueue(0)
 	ownRunner := receive(t, "a runner of the user's own", started)
@@ -100,7 +100,7 @@ func TestOwnRunnersAreReplaced(t *testing.T) {
 
 // Jobs that wait in a user's separate runner are recalled, but they do not take part in the order
 // of other jobs. A claim made before that recall counts.
-func TestRecallFromOwnRunnerKeepsOtherClaims(t *testing.T) {
+func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := beginIsolated(t)
 	s.enqueue(0)
 	ownRunner := receive(t, "a runner of the user's own", started)

@@ -23,7 +23,7 @@ func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
 
 // A pause or resume is recorded before the runner receives it. An attempt that is being ended is
 // not paused.
-func TestPauseIsRecordedFirst(t *testing.T) {
+func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	var recorded []bool
@@ -53,7 +53,7 @@ func TestPauseIsRecordedFirst(t *testing.T) {
 }
 
 // Pause returns an error if some processes still run, but the job is recorded as paused.
-func TestPauseTellsWhatRuns(t *testing.T) {
+func TestPauseReportsRunningProcesses(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
@@ -68,7 +68,7 @@ func TestPauseTellsWhatRuns(t *testing.T) {
 }
 
 // An attempt that its runner is ending, for example at its timeout, is not paused.
-func TestPauseOfWhatEnds(t *testing.T) {
+func TestPauseOfEndingAttemptFails(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
@@ -87,7 +87,7 @@ func TestPauseOfWhatEnds(t *testing.T) {
 
 // A runner that is connected again receives the recorded pause state of each of its attempts,
 // whatever it received before.
-func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
+func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	s, f, p := begin(t, 2, 0, 0)
 	s.awaitState(1, queue.Processing)
 	s.awaitState(2, queue.Processing)
@@ -102,7 +102,7 @@ func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
 
 // While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
 // all jobs does not resume those that are paused individually.
-func TestPauseOfEverything(t *testing.T) {
+func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	s, f, p := begin(t, 2, 3, 2)
 	s.awaitState(1, queue.Processing)
 	s.awaitState(2, queue.Processing)
@@ -137,7 +137,7 @@ func TestPauseOfEverything(t *testing.T) {
 }
 
 // A job that starts while all jobs are being paused is paused too, although it was recalled.
-func TestPauseOfWhatBegins(t *testing.T) {
+func TestPauseAllPausesStartingJob(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)

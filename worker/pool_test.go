@@ -31,7 +31,7 @@ func lease(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 
 // Jobs start in the order of the queue, one per free worker. The end of a job is enough to start
 // the next one.
-func TestJobsAreStartedInOrderAsWorkersBecomeFree(t *testing.T) {
+func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	s, f, _ := begin(t, 2, 1, 5, 3, 5, 2)
 	want := []int64{2, 4, 3, 5, 1}
 	awaitFrame[*wire.Start](t, f, 2)
@@ -73,7 +73,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 
 // A job whose user only other nodes know waits for those nodes. It is not held and loses no
 // attempt.
-func TestJobsOfOtherMachinesUsersWait(t *testing.T) {
+func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := begin(t, 1)
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: otherNodesUID, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestJobsOfOtherMachinesUsersWait(t *testing.T) {
 
 // Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If not
 // every worker would get one of them, it prefetches none.
-func TestShortJobsAreClaimedAhead(t *testing.T) {
+func TestShortJobsArePrefetched(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		took    time.Duration
@@ -135,7 +135,7 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 // Workers that are free while a smaller claim waits are used when jobs arrive, without any other
 // event. The runner does not report the starts, because a report would be such an event, as would a
 // recall.
-func TestRoomThatComesDuringAWaitIsUsed(t *testing.T) {
+func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := begin(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
@@ -159,7 +159,7 @@ func TestRoomThatComesDuringAWaitIsUsed(t *testing.T) {
 }
 
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
-func TestAFullPoolWaitsForJobsOnceAWorkerIsFree(t *testing.T) {
+func TestBusyPoolClaimsNothing(t *testing.T) {
 	s, f, _ := begin(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
@@ -172,7 +172,7 @@ func TestAFullPoolWaitsForJobsOnceAWorkerIsFree(t *testing.T) {
 
 // Additional workers start immediately, and the runner is notified. A pool scaled to 0 claims
 // nothing, even if a claim was waiting, until it is scaled up again.
-func TestScaleActsAtOnce(t *testing.T) {
+func TestScaleTakesEffectImmediately(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
@@ -207,7 +207,7 @@ func oneUnstarted(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
 }
 
 // With fewer workers, jobs that have not started return to the queue and running jobs continue.
-func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
+func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	s, f, p := oneUnstarted(t)
 	n := len(received[*wire.Setup](f))
 	p.Scale(1)
@@ -226,7 +226,7 @@ func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
 
 // A result is acknowledged only after it is stored. The job that takes the free worker is claimed
 // in the same exchange. If the runner repeats the result, it is not settled again.
-func TestAResultIsStoredThenAcknowledged(t *testing.T) {
+func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := begin(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
@@ -259,7 +259,7 @@ func TestAResultIsStoredThenAcknowledged(t *testing.T) {
 
 // A result for a lease that the pool does not hold is acknowledged, so that the runner can discard
 // it, and changes nothing.
-func TestAResultThatNobodyWaitsForChangesNothing(t *testing.T) {
+func TestUnknownResultChangesNothing(t *testing.T) {
 	s, f, _ := begin(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	strangers := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
@@ -277,7 +277,7 @@ func TestAResultThatNobodyWaitsForChangesNothing(t *testing.T) {
 
 // A job that has not started after 50 ms is recalled and returned to the queue. A job of higher
 // rank that has arrived since then goes first.
-func TestWhatDoesNotStartMakesWay(t *testing.T) {
+func TestUnstartedJobIsRecalled(t *testing.T) {
 	s, f, _ := begin(t, 1)
 	f.ignoreStarts()
 	before := time.Now()
@@ -298,7 +298,7 @@ func TestWhatDoesNotStartMakesWay(t *testing.T) {
 }
 
 // A job that the runner has started before the Drop arrives is kept.
-func TestWhatIsNotDroppedIsKept(t *testing.T) {
+func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	s, f, _ := begin(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -322,7 +322,7 @@ func shortage(l wire.Lease) *wire.Result {
 
 // A shortage pauses claims for a second, and for twice as long each time it continues. Several jobs
 // that fail in one shortage count once. A successful start ends the shortage.
-func TestAShortagePausesClaims(t *testing.T) {
+func TestShortagePausesClaims(t *testing.T) {
 	_, f, _ := begin(t, 2, make([]int64, 40)...)
 	handled := 0 // number of starts that were handled
 	next := func() [2]wire.Lease {
@@ -349,7 +349,7 @@ func TestAShortagePausesClaims(t *testing.T) {
 }
 
 // While the store cannot record results, the pool keeps and does not acknowledge them, and retries.
-func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
+func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 	for _, reason := range []error{queue.ErrNoSpace, queue.ErrUnavailable} {
 		t.Run(reason.Error(), func(t *testing.T) {
 			s, f, p := begin(t, 2, 0, 0, 0)
@@ -382,7 +382,7 @@ func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
 }
 
 // A permanent error of the store ends Run, which returns it.
-func TestAStoreThatIsBrokenEndsRun(t *testing.T) {
+func TestPermanentStoreErrorEndsRun(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)

@@ -7,7 +7,7 @@ import (
 )
 
 // Events count for one minute, also after a long gap and when the clock steps back.
-func TestRateOfAMinute(t *testing.T) {
+func TestRateCountsLastMinute(t *testing.T) {
 	var r rate
 	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }
 	for _, c := range []struct{ second, add, want int }{
@@ -21,7 +21,7 @@ func TestRateOfAMinute(t *testing.T) {
 }
 
 // Each queue has its own rate, up to maxQueueRates queues. Idle queues are removed.
-func TestRatesOfQueues(t *testing.T) {
+func TestQueueRatesAreLimited(t *testing.T) {
 	var q queueRates
 	now := time.Unix(1_000_000, 0)
 	q.add("a", now)

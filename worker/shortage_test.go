@@ -11,7 +11,7 @@ import (
 
 // Jobs whose start fails because a file or program of theirs does not answer are postponed, and
 // delay no other jobs.
-func TestAShortageOfTheirOwnPausesNobody(t *testing.T) {
+func TestHungStartsDelayNoOtherJob(t *testing.T) {
 	s, f, _ := begin(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
 	sentAt := time.Now()

@@ -15,7 +15,7 @@ type typeResult struct {
 }
 
 // Input and terminal sizes reach only the attempt that they are meant for.
-func TestTypingIsForOneAttempt(t *testing.T) {
+func TestTypeReachesOneAttempt(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	if j, ok := p.Started(t.Context(), 1); !ok || j.Seq != 1 || j.Runs != 0 {
