@@ -8,8 +8,8 @@
 //   - recall.go: how prefetched jobs keep their order
 //   - connect.go: how runners are connected
 //   - recover.go: what happens when a runner dies
-//   - silent.go: runners that do not answer
-//   - alone.go: separate runners for some jobs
+//   - liveness.go: runners that do not answer
+//   - isolation.go: separate runners for some jobs
 //   - drain.go and pause.go: drains and pauses
 package worker
 
