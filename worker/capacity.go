@@ -30,17 +30,17 @@ func (l *loop) capacity() int {
 	if workers == 0 || l.runners.current() == nil {
 		return 0
 	}
-	block := 0
+	prefetch := 0
 	if l.meanRunTime > 0 {
-		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
-		if block < workers {
-			block = 0 // jobs are too long for a block: claim only for the free workers
+		prefetch = min(maxPrefetch, int(prefetchWork*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
+		if prefetch < workers {
+			prefetch = 0 // jobs run for too long: claim only for the free workers
 		}
 	}
 	if failpoint.On("ahead") {
-		block = maxBlock
+		prefetch = maxPrefetch
 	}
-	return max(0, workers+block-l.leases.countOpen())
+	return max(0, workers+prefetch-l.leases.countOpen())
 }
 
 // stuckWorkers returns how many workers are occupied by processes that survive SIGKILL. The caller
@@ -74,20 +74,20 @@ func (p *Pool) usableWorkers() int {
 	return max(atLeast, p.wantedWorkers-p.stuckWorkers())
 }
 
-// learn updates from a result what later claims depend on: whether the machine lacks resources, how
-// long jobs run, and which users' starts hang. The caller holds mu.
-func (l *loop) learn(h *leaseState, r *wire.Result) {
+// learnFromResult updates from a result what later claims depend on: whether the machine lacks
+// resources, how long jobs run, and which users' starts hang. The caller holds mu.
+func (l *loop) learnFromResult(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
 		// A hung start is not caused by a lack of resources of the machine.
 		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
-			l.slowDown(r.Error)
+			l.pauseClaims(r.Error)
 		}
 	case r.Cause == int64(queue.HungStart):
 		l.recordHungStart(&h.job)
 	default:
-		l.shortage = shortage{pause: shortagePauseMin}
+		l.shortage = shortage{nextPause: shortagePauseMin}
 		l.updateMeanRunTime(r)
 	}
 }
@@ -97,8 +97,8 @@ func (l *loop) learn(h *leaseState, r *wire.Result) {
 type shortage struct {
 	lastSeq int64     // job number of the last failed start
 	lastAt  time.Time // time of the last failed start
-	// pause is the length of the next pause of claims.
-	pause time.Duration
+	// nextPause is the length of the next pause of claims.
+	nextPause time.Duration
 }
 
 // shortageWindow is the time within which failed starts of two jobs count as a shortage of the
@@ -108,22 +108,22 @@ const shortageWindow = 5 * time.Second
 // record notes that a job could not be started. It reports whether the machine lacks resources,
 // as opposed to this job alone.
 func (s *shortage) record(seq int64, now time.Time) bool {
-	machine := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
+	machineWide := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
 	s.lastSeq, s.lastAt = seq, now
-	return machine
+	return machineWide
 }
 
 // maxStartErr is the maximum length of the error in Paused, in bytes of JSON.
 const maxStartErr = 400
 
-// slowDown pauses claims because a job failed to start with this error. The pause grows while
+// pauseClaims pauses claims because a job failed to start with this error. The pause grows while
 // starts keep failing. The caller holds mu.
-func (l *loop) slowDown(startErr string) {
-	l.startErr = queue.ClipJSON(startErr, maxStartErr)
+func (l *loop) pauseClaims(startErr string) {
+	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
-		l.claimsPausedUntil = now.Add(l.shortage.pause)
-		l.shortage.pause = min(2*l.shortage.pause, shortagePauseMax)
+		l.claimsPausedUntil = now.Add(l.shortage.nextPause)
+		l.shortage.nextPause = min(2*l.shortage.nextPause, shortagePauseMax)
 	}
 }
 
@@ -199,19 +199,19 @@ func (q *queueRates) sums(now time.Time) map[string]int {
 
 // rate counts events of the last minute.
 type rate struct {
-	counts [60]int // count per second; the index is the Unix second modulo 60
-	last   int64   // newest Unix second counted
+	perSecond    [60]int // count per second; the index is the Unix second modulo 60
+	newestSecond int64   // newest Unix second counted
 }
 
 func (r *rate) add(now time.Time, n int) {
 	r.discardOld(now)
-	r.counts[r.last%60] += n
+	r.perSecond[r.newestSecond%60] += n
 }
 
 // sum returns the number of events in the minute before now.
 func (r *rate) sum(now time.Time) (n int) {
 	r.discardOld(now)
-	for _, c := range r.counts {
+	for _, c := range r.perSecond {
 		n += c
 	}
 	return n
@@ -219,9 +219,9 @@ func (r *rate) sum(now time.Time) (n int) {
 
 // discardOld clears counts that are older than a minute.
 func (r *rate) discardOld(now time.Time) {
-	second := max(r.last, now.Unix())
-	for s := max(r.last, second-60) + 1; s <= second; s++ {
-		r.counts[s%60] = 0
+	second := max(r.newestSecond, now.Unix())
+	for s := max(r.newestSecond, second-60) + 1; s <= second; s++ {
+		r.perSecond[s%60] = 0
 	}
-	r.last = second
+	r.newestSecond = second
 }

@@ -172,7 +172,7 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 }
 
 // runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to
-// within for the job's start. It returns nil if the job does not run by then.
+// timeout for the job's start. It returns nil if the job does not run by then.
 func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration) *leaseState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,13 +231,13 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	if conn == nil {
 		return nil, false, nil
 	}
-	readCtx, cancel, until := ctx, func() {}, h.done
+	readCtx, cancel, leaseDone := ctx, func() {}, h.done
 	if !wait {
 		readCtx, cancel = context.WithTimeout(ctx, livenessTimeout)
-		until = nil
+		leaseDone = nil
 	}
 	defer cancel()
-	chunk, err = conn.Read(readCtx, h.wireLease(), cursor, until)
+	chunk, err = conn.Read(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrGone):
 		return nil, false, nil // Connected announces the next connection; the store has the job's state

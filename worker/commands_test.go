@@ -32,18 +32,18 @@ func cancelAsync(p *worker.Pool, seq int64) <-chan callResult {
 }
 
 // checkUnanswered checks that a Cancel has not answered yet.
-func checkUnanswered(t *testing.T, answer <-chan callResult, when string) {
+func checkUnanswered(t *testing.T, answer <-chan callResult, moment string) {
 	t.Helper()
 	select {
 	case v := <-answer:
-		t.Errorf("Cancel answered %+v %s", v, when)
+		t.Errorf("Cancel answered %+v %s", v, moment)
 	default:
 	}
 }
 
 // Cancel takes back a job that waits in the runner, and returns after the cancellation is stored.
 func TestCancelRecallsUnstartedJob(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	// The pool recalls the job anyway. The test answers only after the Cancel.
@@ -62,7 +62,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 
 // Cancel kills a running job with the job's own grace, and returns only after its end is stored.
 func TestCancelKillsRunningJob(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
@@ -82,7 +82,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 
 // A job that starts while Cancel takes it back is then killed.
 func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -102,7 +102,7 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 // Cancel also returns if the job ends by itself first; the job keeps that end. A caller whose
 // context ends gets the context's error. Cancelling a job that is not leased returns immediately.
 func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
 	awaitFrame[*wire.Kill](t, f, 1)
@@ -118,7 +118,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 
 // A watched job is watched whether it already runs or starts later, until the watch is stopped.
 func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
-	s, f, p := begin(t, 1, 0, 0, 0)
+	s, f, p := startPool(t, 1, 0, 0, 0)
 	s.awaitState(1, queue.Processing)
 	p.Watch(1)
 	watch, _ := awaitFrame[*wire.Watch](t, f, 1)
@@ -142,7 +142,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 		"ended":      succeeded(lease(1), longRun),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, f, p := begin(t, 1)
+			s, f, p := startPool(t, 1)
 			f.ignoreStarts()
 			f.setUnresponsive(true)
 			s.enqueue(0)
@@ -163,7 +163,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 // If more jobs run than workers are wanted, Settle ends the youngest at the deadline and returns
 // them to the queue. The oldest continue.
 func TestSettleEndsYoungestJobs(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Scale(2)
 	s.enqueue(0)
@@ -202,7 +202,7 @@ func (c signalingContext) Done() <-chan struct{} {
 
 // If the number of workers is raised during Settle, the jobs keep running.
 func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Scale(2)
 	s.enqueue(0)
@@ -221,7 +221,7 @@ func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 // Change of a job that waits in the runner is stored together with its return. If the job has
 // started in the meantime, it is left alone and Change returns ErrRuns.
 func TestChangeRecallsUnstartedJob(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -262,7 +262,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 // If the end of a job is being stored, Change waits for that and reports that the job is not
 // leased.
 func TestChangeWaitsForEndBeingStored(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
 	f.send(succeeded(lease(1), longRun))
@@ -282,7 +282,7 @@ func TestChangeWaitsForEndBeingStored(t *testing.T) {
 
 // If the store refuses a change, the caller gets the error and the job returns to the queue.
 func TestChangeReturnsErrorOfStore(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
@@ -301,12 +301,12 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 
 // If the attempt ends by itself first, Requeue returns ErrOtherwise.
 func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := make(chan callResult, 1)
 	go func() {
-		held, err := p.Requeue(context.Background(), 1, 7)
-		answer <- callResult{held, err}
+		leased, err := p.Requeue(context.Background(), 1, 7)
+		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.Kill](t, f, 1)
 	f.send(succeeded(lease(1), longRun))
@@ -315,7 +315,7 @@ func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 
 // Requeue ends a running job and returns it to the queue. The attempt does not count.
 func TestRequeueReturnsRunningJob(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	got, err := p.Signal(t.Context(), 1, 10)
 	check(t, "got the signal", callResult{got, err}, callResult{true, nil})
@@ -325,8 +325,8 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	check(t, "signal to a job that does not run", callResult{got, err}, callResult{false, nil})
 	answer := make(chan callResult, 1)
 	go func() {
-		held, err := p.Requeue(context.Background(), 1, 7)
-		answer <- callResult{held, err}
+		leased, err := p.Requeue(context.Background(), 1, 7)
+		answer <- callResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
@@ -344,7 +344,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 // Each of several callers that request something of one job gets an answer. If the job has started
 // in the meantime, Change returns ErrRuns and Cancel ends the job.
 func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -408,7 +408,7 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 // A user who ends another user's job waits no longer than a stop does, even if the job sets a
 // longer kill_after.
 func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)

@@ -43,8 +43,8 @@ const (
 type contact struct {
 	dir            string
 	current        bool  // it takes new jobs when connected, as it did before
-	initial        bool  // its directory existed when the service started
-	maxAssignedSeq int64 // highest job number that the store has assigned, if initial
+	foundAtStart   bool  // its directory existed when the service started
+	maxAssignedSeq int64 // highest job number that the store has assigned, if foundAtStart
 	// unknown is set if the store has no record of the runner. If the runner is alive it may be
 	// used. If it is dead, it held no jobs of this queue.
 	unknown     bool
@@ -112,7 +112,7 @@ const maxUnknown = 16
 func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*contact) {
 	unknown := 0
 	for _, dir := range dirs {
-		c := &contact{dir: dir, initial: true, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
+		c := &contact{dir: dir, foundAtStart: true, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
 		if runner.OfAnAccount(dir) && !slices.Contains(recorded, dir) {
 			c.unknown = true
 			if unknown++; unknown > maxUnknown || filepath.Dir(dir) != p.cfg.Runners.Root() {
@@ -175,7 +175,7 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	case err != nil:
 		return f, err
 	}
-	if newestSeq := client.Newest(); c.initial && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
+	if newestSeq := client.Newest(); c.foundAtStart && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
 		client.Close()
 		return contactResult{err: fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d", c.dir, ErrOlder, newestSeq, c.maxAssignedSeq)}, nil
 	}
@@ -203,7 +203,7 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 	}
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
-	last := c.initial && !l.runners.adopting()
+	lastFoundAtStart := c.foundAtStart && !l.runners.adopting()
 	current := c.current || f.client != nil && l.runners.canTakeNewJobs(f.client)
 	l.mu.Unlock()
 	if f.client != nil {
@@ -213,7 +213,7 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 	} else {
 		l.finishRecovery(f.dead)
 	}
-	if last {
+	if lastFoundAtStart {
 		l.searchStrays()
 	}
 	return nil
@@ -297,9 +297,9 @@ func (l *loop) receiveFrames(conn *runnerConn) {
 		err := conn.Run(l.ctx, func(frames []wire.Frame) { deliver(delivery{conn, frames}) })
 		close(conn.closed)
 		l.mu.Lock()
-		expected := l.stopping || conn.dismissed
+		endExpected := l.stopping || conn.dismissed
 		l.mu.Unlock()
-		if l.ctx.Err() == nil && !expected {
+		if l.ctx.Err() == nil && !endExpected {
 			l.cfg.Log.Warn("lost the connection to the runner", "runner", conn.Reply.PID, "error", err)
 			l.Go(func() { l.endOrphanProcesses(l.ctx, conn.Dir) })
 		}
@@ -313,13 +313,13 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 	l.mu.Lock()
 	l.runners.remove(conn)
 	delete(l.session.acks, conn)
-	needed := false
+	hasOpenLease := false
 	for _, h := range l.leases.all {
 		if h.conn == conn {
-			h.conn, h.lastMessageAt, needed = nil, conn.lastMessageAt, needed || !h.settling
+			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.settling
 		}
 	}
-	finished := conn.dismissed && !needed // it ended because of a Shutdown
+	finished := conn.dismissed && !hasOpenLease // it ended because of a Shutdown
 	l.mu.Unlock()
 	if finished {
 		// Its results must be stored first.
@@ -341,13 +341,13 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		if alive, err := runner.Lives(dir); alive || err != nil {
 			continue
 		}
-		cleaner, err := p.recovererFor(filepath.Dir(dir))
+		recoverer, err := p.recovererFor(filepath.Dir(dir))
 		if foundDead++; foundDead < 2 || err != nil {
 			continue
 		}
 		switch {
-		case cleaner != nil:
-			runner.Forget(dir, cleaner.Client)
+		case recoverer != nil:
+			runner.Forget(dir, recoverer.Client)
 		case !p.cfg.Runners.Foreign():
 			runner.Forget(dir, nil) // the next start retries if this fails
 		}
@@ -358,7 +358,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 // ensureRunner starts a runner for new jobs if none exists and none is expected soon.
 func (l *loop) ensureRunner() {
 	l.mu.Lock()
-	needed := !l.stopping && l.runners.lackCurrent()
+	needed := !l.stopping && l.runners.lacksCurrent()
 	l.runners.spawning = l.runners.spawning || needed
 	l.mu.Unlock()
 	if !needed {
@@ -380,7 +380,7 @@ func (l *loop) spawn(forSuspect, forNew bool, onSpawned func(*runnerConn, error)
 				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
 			if err == nil || !forNew {
-				l.post(func() error { l.spawned(client, forNew, onSpawned, err); return nil })
+				l.post(func() error { l.adoptSpawned(client, forNew, onSpawned, err); return nil })
 				return
 			}
 			l.mu.Lock()
@@ -405,8 +405,8 @@ func (l *loop) spawn(forSuspect, forNew bool, onSpawned func(*runnerConn, error)
 	})
 }
 
-// spawned adopts a runner that was started, and passes it to onSpawned.
-func (l *loop) spawned(client *runner.Client, forNew bool, onSpawned func(*runnerConn, error), err error) {
+// adoptSpawned adopts a runner that was started, and passes it to onSpawned.
+func (l *loop) adoptSpawned(client *runner.Client, forNew bool, onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
 		conn = l.adopt(client, forNew)

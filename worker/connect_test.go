@@ -85,7 +85,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 // running jobs and repeats its results. Of the jobs that it does not know, claimed ones return to
 // the queue and started ones are lost.
 func TestReconnectKeepsRunningJobs(t *testing.T) {
-	s, f, p := begin(t, 3, 0, 0, 0)
+	s, f, p := startPool(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
 		s.awaitState(seq+1, queue.Processing)
 	}
@@ -243,14 +243,14 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 // It does so whether it connects immediately or after other jobs got those numbers. The runner's
 // jobs continue.
 func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
-	for name, late := range map[string]bool{"at once": false, "late": true} {
+	for name, connectsLate := range map[string]bool{"at once": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, root := newStore(t), t.TempDir()
 			s.enqueue(0)
 			f := newRunner(t, root, "first")
 			f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(3))}
-			if late {
+			if connectsLate {
 				f.listener.Close()
 				f.loops.Wait()
 			}
@@ -260,7 +260,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			defer cancel()
 			go func() { // ends with the pool
 				ended <- p.Run(ctx, func() {
-					if !late {
+					if !connectsLate {
 						return
 					}
 					s.enqueue(0, 0, 0)

@@ -56,7 +56,7 @@ const NoStartsWithin = startDeadline + startDeadlineMargin + livenessTimeout
 const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
-// start after the time limit within, it returns an error. The error says how many jobs can start.
+// start after the timeout, it returns an error. The error says how many jobs can start.
 // It also names a runner that does not answer, or else a job whose start takes long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
@@ -77,15 +77,15 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 		case <-tick.C:
 			unresponsive := p.checkRunnersOf(ctx, list)
 			if ctx.Err() == nil && !time.Now().Before(deadline) {
-				return unconfirmed(list, unresponsive)
+				return stillStartingError(list, unresponsive)
 			}
 		}
 	}
 }
 
-// unconfirmed returns the error about jobs that can still start during a drain. unresponsive is the
-// error about a runner that does not answer; nil if all runners answer.
-func unconfirmed(list []*leaseState, unresponsive error) error {
+// stillStartingError returns the error about jobs that can still start during a drain. unresponsive
+// is the error about a runner that does not answer; nil if all runners answer.
+func stillStartingError(list []*leaseState, unresponsive error) error {
 	if unresponsive == nil {
 		unresponsive = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
 	}

@@ -33,7 +33,7 @@ func checkDraining(t *testing.T, result <-chan error, reason string) {
 // dropped. The answer that it is too late to drop a job does not mean that the job's process was
 // started.
 func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
-	s, f, p := begin(t, 3)
+	s, f, p := startPool(t, 3)
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0)
 	awaitFrame[*wire.Start](t, f, 3)
@@ -60,16 +60,16 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 
 // A drain takes jobs back from all runners, including the separate runner of a suspect.
 func TestDrainRecallsFromEveryRunner(t *testing.T) {
-	s, _, p, root, _ := beginWithSpawns(t, 2, "2.alone", "")
-	alone := newRunner(t, root, "2.alone")
-	alone.ignoreStarts()
+	s, _, p, root, _ := startPoolWithSpawns(t, 2, "2.alone", "")
+	separate := newRunner(t, root, "2.alone")
+	separate.ignoreStarts()
 	s.enqueueSuspects(1)
-	awaitFrame[*wire.Start](t, alone, 1)
+	awaitFrame[*wire.Start](t, separate, 1)
 	p.Drain(true)
 	result := awaitNoStarts(t, p)
-	awaitFrame[*wire.Drop](t, alone, 1)
+	awaitFrame[*wire.Drop](t, separate, 1)
 	checkDraining(t, result, "the suspect may start")
-	alone.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	separate.send(&wire.Dropped{Lease: lease(1), Dropped: true})
 	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
@@ -77,7 +77,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 
 // A runner that connects during a drain returns the jobs that it has not started.
 func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
-	s, f, p := oneUnstarted(t)
+	s, f, p := startPoolWithUnstartedJob(t)
 	dropped := len(received[*wire.Drop](f))
 	p.Drain(true)
 	awaitFrame[*wire.Drop](t, f, dropped+1)
@@ -95,7 +95,7 @@ func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 // If a runner does not answer and its files cannot be read, the error names the runner, because its
 // jobs may still start.
 func TestDrainNamesUnresponsiveRunner(t *testing.T) {
-	s, f, p := begin(t, 2)
+	s, f, p := startPool(t, 2)
 	f.ignoreStarts()
 	f.setUnresponsive(true)
 	s.enqueue(0, 0)
@@ -112,7 +112,7 @@ func TestDrainNamesUnresponsiveRunner(t *testing.T) {
 // If a runner answers but a job's start hangs, the error names the job, even if Drain is called
 // again during the wait.
 func TestDrainNamesHungStart(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -134,7 +134,7 @@ func TestDrainNamesHungStart(t *testing.T) {
 
 // AwaitNoStarts returns if the drain ends during the wait or has already ended.
 func TestAwaitNoStartsReturnsWhenDrainEnds(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)

@@ -171,8 +171,8 @@ func (f *fakeRunner) serve(conn net.Conn) {
 		n, err := conn.Read(buf)
 		unparsed = append(unparsed, buf[:n]...)
 		for {
-			frame, size, perr := wire.Parse(unparsed)
-			if perr != nil {
+			frame, size, parseErr := wire.Parse(unparsed)
+			if parseErr != nil {
 				break // the frame is not complete yet
 			}
 			unparsed = unparsed[size:]
@@ -359,10 +359,10 @@ func runningAttempt(l wire.Lease) wire.Attempt {
 
 func pid(seq int64) int64 { return 1000 + seq }
 
-// succeeded returns the result of an attempt that succeeded after the time took.
-func succeeded(l wire.Lease, took time.Duration) *wire.Result {
+// succeeded returns the result of an attempt that succeeded after runTime.
+func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
 	a := runningAttempt(l)
-	return &wire.Result{Attempt: a, EndedAt: a.StartedAt + took.Milliseconds()}
+	return &wire.Result{Attempt: a, EndedAt: a.StartedAt + runTime.Milliseconds()}
 }
 
 // longRun is a run time that is too long for prefetching.

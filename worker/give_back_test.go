@@ -13,14 +13,14 @@ import (
 
 // GiveBack returns ErrRuns as soon as the runner answers that the job has started.
 func TestGiveBackOfStartedJobFails(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := make(chan callResult, 1)
 	go func() {
-		held, err := p.GiveBack(context.Background(), 1)
-		answer <- callResult{held, err}
+		leased, err := p.GiveBack(context.Background(), 1)
+		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)}) // too late: it runs
@@ -30,7 +30,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 // If the first of two callers gives up, the second one does not get the result of the first one's
 // change.
 func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -64,7 +64,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 
 // A job counts as running on a worker while the results of its dependencies are read.
 func TestReadingDependenciesOccupiesWorker(t *testing.T) {
-	s, f, _ := begin(t, 1, 0)
+	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	s.awaitState(1, queue.Processing)
 	var drafts []queue.Job

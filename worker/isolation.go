@@ -38,7 +38,7 @@ type isolation struct {
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
-	owned := map[*owner][]queue.Job{}
+	byOwner := map[*owner][]queue.Job{}
 	for i := range jobs {
 		j := &jobs[i]
 		if err := l.cfg.Disowned(j); err != nil {
@@ -48,7 +48,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 		} else if j.Suspect {
 			suspects = append(suspects, *j)
 		} else if o := l.isolatedOwner(j); o != nil {
-			owned[o] = append(owned[o], *j)
+			byOwner[o] = append(byOwner[o], *j)
 		} else {
 			regular = append(regular, *j)
 		}
@@ -57,7 +57,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	if len(suspects) > 0 {
 		l.startSuspects(suspects)
 	}
-	for o, list := range owned {
+	for o, list := range byOwner {
 		l.startForOwner(o, list)
 	}
 }
@@ -160,7 +160,7 @@ func (l *loop) suspectSpawned(h *leaseState, conn *runnerConn, err error) {
 			l.sendTo(h, conn)
 		}
 	} else if failed := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
-		l.slowDown(err.Error())
+		l.pauseClaims(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
 		l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", failed[0].ID), slog.Any("error", err)}})

@@ -19,9 +19,9 @@ import (
 // maxSuspects is the pool's limit of suspects that run concurrently.
 const maxSuspects = 16
 
-// beginWithSpawns is like begin, with a command that starts separate runners. The command prints
-// this name once the file wait exists in root. spawns returns how often it was called.
-func beginWithSpawns(t *testing.T, workers int, name, wait string) (s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int) {
+// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command
+// prints this name once the file wait exists in root. spawns returns how often it was called.
+func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int) {
 	t.Helper()
 	t.Parallel()
 	s, root = newStore(t), t.TempDir()
@@ -57,7 +57,7 @@ func (s *recordingStore) enqueueSuspects(n int) {
 // If no runner can be started for suspects, the pool tries with one of them and retries less and
 // less often. After each attempt it pauses claims and then runs other jobs first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
-	s, f, _, _, tries := beginWithSpawns(t, 3, "", "")
+	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
 	s.enqueue(0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -76,56 +76,56 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 // Suspects run in separate runners, at most maxSuspects concurrently. Other jobs overtake the rest,
 // which start as running ones end.
 func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
-	const more = 3
-	s, f, _, root, tries := beginWithSpawns(t, 2*maxSuspects, "#.alone", "")
-	var alone []*fakeRunner
-	for n := range maxSuspects + more {
-		alone = append(alone, newRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
+	const excess = 3
+	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxSuspects, "#.alone", "")
+	var separate []*fakeRunner
+	for n := range maxSuspects + excess {
+		separate = append(separate, newRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
 	}
 	starts := func() (seqs []int64) {
-		for _, f := range alone {
+		for _, f := range separate {
 			seqs = append(seqs, f.startedJobs()...)
 		}
 		return seqs
 	}
-	s.enqueueSuspects(maxSuspects + more)
+	s.enqueueSuspects(maxSuspects + excess)
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
 	waitUntil(t, "as many ran as may", func() bool { return len(starts()) == maxSuspects })
 	f.sync()
 	check(t, "tries", tries(), maxSuspects)
 	check(t, "started alone", len(starts()), maxSuspects)
-	check(t, "started beside them", f.startedJobs(), []int64{maxSuspects + more + 1})
+	check(t, "started beside them", f.startedJobs(), []int64{maxSuspects + excess + 1})
 	before := time.Now()
-	for n := range more {
-		alone[n].send(succeeded(lease(int64(n+1)), longRun))
+	for n := range excess {
+		separate[n].send(succeeded(lease(int64(n+1)), longRun))
 	}
-	waitUntil(t, "the others had begun", func() bool { return len(starts()) == maxSuspects+more })
+	waitUntil(t, "the others had begun", func() bool { return len(starts()) == maxSuspects+excess })
 	if took := time.Since(before); took > 5*time.Second {
 		t.Errorf("they had to wait for %v", took)
 	}
 	got := starts()
 	slices.Sort(got)
-	if len(slices.Compact(got)) != maxSuspects+more {
+	if len(slices.Compact(got)) != maxSuspects+excess {
 		t.Errorf("started alone: %v", got)
 	}
-	check(t, "tries", tries(), maxSuspects+more)
+	check(t, "tries", tries(), maxSuspects+excess)
 }
 
 // If a drain begins while a suspect's runner is starting, the suspects return to the queue and the
 // runner ends.
 func TestDrainReturnsSuspects(t *testing.T) {
-	s, _, p, root, tries := beginWithSpawns(t, 2, "2.alone", "go")
-	alone := newRunner(t, root, "2.alone")
+	s, _, p, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
+	separate := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)
 	waitUntil(t, "it was tried", func() bool { return tries() == 1 })
 	p.Drain(true)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	awaitFrame[*wire.Shutdown](t, alone, 1)
+	awaitFrame[*wire.Shutdown](t, separate, 1)
 	check(t, "leased", s.leasedJobs(), []int64(nil))
-	check(t, "started", alone.startedJobs(), []int64(nil))
+	check(t, "started", separate.startedJobs(), []int64(nil))
 	s.checkState(1, queue.Pending, "")
 	check(t, "tries", tries(), 1)
 }

@@ -12,7 +12,7 @@ import (
 // Each runner receives the time at which the leases lapse, also one that connects later. A pool
 // whose leases have lapsed starts nothing until they are prolonged.
 func TestProlongReachesEveryRunner(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.sync()
 	prolong, _ := awaitFrame[*wire.Prolong](t, f, 1)
 	check(t, "told of no end", prolong.For, time.Duration(0))
@@ -39,7 +39,7 @@ func TestProlongReachesEveryRunner(t *testing.T) {
 // Leases of a lost node are recorded as interrupted, with the node's name. Attempts that had
 // started count; those that may have started do not.
 func TestLostLeasesAreInterrupted(t *testing.T) {
-	s, _, p := begin(t, 1)
+	s, _, p := startPool(t, 1)
 	var got []store.Settlement
 	seen := make(chan struct{}, 10)
 	s.setRefuse(func(r store.Report) error {

@@ -118,7 +118,7 @@ func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool
 	defer l.mu.Unlock()
 	all = location.dir != "" || !l.recovery.dirMissing && !l.recovery.storeMoved && len(l.recovery.uncertainDirs) == 0
 	for dir, c := range l.runners.contacts {
-		if dir == location.dir || location.dir == "" && c.initial && !c.unknown {
+		if dir == location.dir || location.dir == "" && c.foundAtStart && !c.unknown {
 			dirs = append(dirs, dir)
 			all = all && !c.dead
 		}
@@ -156,7 +156,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	conn, dir := h.conn, h.dir
 	unreachable := time.Duration(0) // how long the runner has been unreachable
 	for _, c := range p.runners.contacts {
-		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
+		if conn == nil && (c.dir == dir || dir == "" && c.foundAtStart) {
 			unreachable, dir = time.Since(c.tryingSince), c.dir
 		}
 	}

@@ -72,7 +72,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), calls: make(chan func() error, 64), depsReads: make(chan struct{}, maxDepsReads)},
 		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retryDelay: storeRetryMin},
 		isolation: isolation{owners: map[int]*owner{}, spawnPause: shortagePauseMin},
-		shortage:  shortage{pause: shortagePauseMin},
+		shortage:  shortage{nextPause: shortagePauseMin},
 	}
 	defer l.Wait()
 	defer cancel()
@@ -101,7 +101,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 func (l *loop) awaitAdoption() error {
 	timeout := time.After(adoptTimeout)
 	for l.adopting() {
-		if expired, err := l.next(timeout); expired || err != nil {
+		if expired, err := l.handleNext(timeout); expired || err != nil {
 			return err
 		}
 		l.ensureRunner()
@@ -117,13 +117,13 @@ func (l *loop) adopting() bool {
 	return l.runners.adopting() || l.recovery.searching || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
-// next waits for one event and handles it. It reports over if the timer fired first.
-func (l *loop) next(timer <-chan time.Time) (expired bool, err error) {
+// handleNext waits for one event and handles it. It reports whether the timer fired first.
+func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 	select {
 	case <-l.ctx.Done():
 		return false, l.ctx.Err()
 	case d := <-l.inbox:
-		l.deliver(d)
+		l.handleDelivery(d)
 	case call := <-l.calls:
 		return false, call()
 	case <-l.wakeUp:
@@ -136,9 +136,9 @@ func (l *loop) next(timer <-chan time.Time) (expired bool, err error) {
 // step waits for an event and handles it together with all other events that have arrived by then,
 // in one exchange with the store.
 func (l *loop) step() error {
-	_, err := l.next(time.After(l.nextTimer()))
+	_, err := l.handleNext(time.After(l.nextTimer()))
 	for err == nil && len(l.inbox) > 0 {
-		l.deliver(<-l.inbox)
+		l.handleDelivery(<-l.inbox)
 	}
 	for err == nil && len(l.calls) > 0 {
 		err = (<-l.calls)()
@@ -166,7 +166,7 @@ func (l *loop) nextTimer() time.Duration {
 		switch {
 		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheck(h):
 		case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
-			wait = min(wait, h.sentAt.Add(staleAfter).Sub(now))
+			wait = min(wait, h.sentAt.Add(recallAfter).Sub(now))
 		default:
 			wait = min(wait, max(h.sentAt.Add(startDeadline+startDeadlineMargin).Sub(now), time.Second))
 		}
@@ -194,10 +194,10 @@ func (l *loop) nextTimer() time.Duration {
 }
 
 // recallStale recalls all jobs that a runner has not started, if one of them has waited there for
-// staleAfter. The runner's workers are then all busy and would hold these jobs for long, while jobs
-// of a higher rank may arrive. A job whose start hangs does not wait for a worker, so it causes no
-// recall. If an unresponsive or unreachable runner does not return its jobs, recallStale takes back
-// those that it has not started before their start deadline.
+// recallAfter. The runner's workers are then all busy and would hold these jobs for long, while
+// jobs of a higher rank may arrive. A job whose start hangs does not wait for a worker, so it
+// causes no recall. If an unresponsive or unreachable runner does not return its jobs, recallStale
+// takes back those that it has not started before their start deadline.
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*leaseState{}
 	l.mu.Lock()
@@ -211,7 +211,7 @@ func (l *loop) recallStale() {
 			if (!h.mayHaveStarted || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin {
 				expired[leaseLocation{dir: h.dir}] = append(expired[leaseLocation{dir: h.dir}], h)
 			}
-		case !h.dropSent && !h.mayHaveStarted && since >= staleAfter:
+		case !h.dropSent && !h.mayHaveStarted && since >= recallAfter:
 			stale[h.conn] = true
 		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin:
 			expired[leaseLocation{h.conn, h.dir}] = append(expired[leaseLocation{h.conn, h.dir}], h)
@@ -239,7 +239,7 @@ func (l *loop) needsFileCheck(h *leaseState) bool {
 func (l *loop) recallFrom(conn *runnerConn) {
 	recall := l.dropUnstarted
 	if conn.current {
-		recall, l.meanRunTime = l.recall, max(l.meanRunTime, staleAfter)
+		recall, l.meanRunTime = l.recall, max(l.meanRunTime, recallAfter)
 	}
 	recall(func(h *leaseState) bool { return h.conn == conn })
 }
@@ -297,8 +297,8 @@ func (l *loop) flush() error {
 	return nil
 }
 
-// deliver handles frames from a runner, or the end of its connection.
-func (l *loop) deliver(d delivery) {
+// handleDelivery handles frames from a runner, or the end of its connection.
+func (l *loop) handleDelivery(d delivery) {
 	if d.frames == nil {
 		l.connectionEnded(d.conn)
 		return
@@ -317,18 +317,18 @@ func (l *loop) deliver(d delivery) {
 				l.progress.add(h, f.Progress)
 			}
 		case *wire.Result:
-			l.result(d.conn, f)
+			l.handleResult(d.conn, f)
 		case *wire.Dropped:
-			l.dropped(d.conn, f)
+			l.handleDropped(d.conn, f)
 		case *wire.Stuck:
 			l.runners.stuck(d.conn, f.Attempts)
 		}
 	}
 }
 
-// result settles an attempt. Results from a runner that does not hold the lease are ignored. The
-// caller holds mu.
-func (l *loop) result(conn *runnerConn, r *wire.Result) {
+// handleResult settles an attempt. Results from a runner that does not hold the lease are ignored.
+// The caller holds mu.
+func (l *loop) handleResult(conn *runnerConn, r *wire.Result) {
 	h := l.leases.all[queue.Lease(r.Lease)]
 	if h != nil && h.conn != conn {
 		return
@@ -350,13 +350,13 @@ func (l *loop) result(conn *runnerConn, r *wire.Result) {
 	h.recordEndedBy(&s)
 	// The settlement includes the start.
 	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease })
-	l.learn(h, r)
+	l.learnFromResult(h, r)
 	l.session.addSettlement(s)
 }
 
-// dropped handles the answer to a Drop: it returns a job that has not started, and carries out
-// pending requests to end one that has. The caller holds mu.
-func (l *loop) dropped(conn *runnerConn, f *wire.Dropped) {
+// handleDropped handles the answer to a Drop: it returns a job that has not started, and carries
+// out pending requests to end one that has. The caller holds mu.
+func (l *loop) handleDropped(conn *runnerConn, f *wire.Dropped) {
 	h := l.leases.all[queue.Lease(f.Lease)]
 	if h == nil || h.settling || h.conn != conn {
 		return

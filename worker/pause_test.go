@@ -24,7 +24,7 @@ func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
 // A pause or resume is recorded before the runner receives it. An attempt that is being ended is
 // not paused.
 func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	var recorded []bool
 	f.mu.Lock()
@@ -54,7 +54,7 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 
 // Pause returns an error if some processes still run, but the job is recorded as paused.
 func TestPauseReportsRunningProcesses(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
 	f.stillRunning = 3
@@ -69,7 +69,7 @@ func TestPauseReportsRunningProcesses(t *testing.T) {
 
 // An attempt that its runner is ending, for example at its timeout, is not paused.
 func TestPauseOfEndingAttemptFails(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
 	f.ending = true
@@ -88,7 +88,7 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 // A runner that is connected again receives the recorded pause state of each of its attempts,
 // whatever it received before.
 func TestReconnectedRunnerReceivesPauses(t *testing.T) {
-	s, f, p := begin(t, 2, 0, 0)
+	s, f, p := startPool(t, 2, 0, 0)
 	s.awaitState(1, queue.Processing)
 	s.awaitState(2, queue.Processing)
 	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
@@ -103,7 +103,7 @@ func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 // While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
 // all jobs does not resume those that are paused individually.
 func TestPauseAllKeepsIndividualPauses(t *testing.T) {
-	s, f, p := begin(t, 2, 3, 2)
+	s, f, p := startPool(t, 2, 3, 2)
 	s.awaitState(1, queue.Processing)
 	s.awaitState(2, queue.Processing)
 	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
@@ -138,7 +138,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 
 // A job that starts while all jobs are being paused is paused too, although it was recalled.
 func TestPauseAllPausesStartingJob(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)

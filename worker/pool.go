@@ -27,14 +27,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// blockWork and maxBlock limit how many jobs the pool claims beyond the free workers. By the mean
-// of recent run times, these jobs take at most blockWork. If a runner has not started a job within
-// staleAfter, the pool recalls all jobs that this runner has not started. They can then delay no
-// job of a higher rank.
+// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers. By the
+// mean of recent run times, these jobs take at most prefetchWork. If a runner has not started a job
+// within recallAfter, the pool recalls all jobs that this runner has not started. They can then
+// delay no job of a higher rank.
 const (
-	blockWork  = 20 * time.Millisecond
-	maxBlock   = 64
-	staleAfter = 50 * time.Millisecond
+	prefetchWork = 20 * time.Millisecond
+	maxPrefetch  = 64
+	recallAfter  = 50 * time.Millisecond
 )
 
 // Limits and delays of the pool.
@@ -135,7 +135,7 @@ type Pool struct {
 	draining          bool      // a drain is on: no job is sent to a runner
 	allPaused         bool      // all jobs are paused
 	claimsPausedUntil time.Time // no job is claimed before this time; zero if claims are not paused
-	startErr          string    // error of the last job whose start failed and paused claims
+	lastStartErr      string    // error of the last job whose start failed and paused claims
 	// leasesLapseAt is when the leases of this pool lapse; zero means never.
 	leasesLapseAt time.Time
 	endedRate     rate       // attempts recorded as ended
@@ -199,12 +199,12 @@ func (p *Pool) Paused() string {
 	if !time.Now().Before(p.claimsPausedUntil) {
 		return ""
 	}
-	return fmt.Sprintf("jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs", p.startErr)
+	return fmt.Sprintf("jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs", p.lastStartErr)
 }
 
 // Settle waits until the number of running jobs is at most the number of wanted workers. When the
 // timeout has passed, it ends the surplus jobs, the youngest first, returns them to the queue
-// and waits for that. by is the uid of the user who caused this, or nil. When ctx ends, Settle
+// and waits for that. endedBy is the uid of the user who caused this, or nil. When ctx ends, Settle
 // returns and ends no further job. An error names a runner that does not answer.
 func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) error {
 	deadline := time.After(timeout)
@@ -288,11 +288,11 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	for _, conn := range clients {
 		conn.Send(&wire.Shutdown{})
 	}
-	limit := time.After(2 * time.Second)
+	timeUp := time.After(2 * time.Second)
 	for _, conn := range clients {
 		select {
 		case <-conn.closed:
-		case <-limit: // the runner ends itself when its work is done
+		case <-timeUp: // the runner ends itself when its work is done
 			return
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// begin runs a pool with a store and a living runner that has no jobs yet.
-func begin(t *testing.T, workers int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
+// startPool runs a pool with a store and a living runner that has no jobs yet.
+func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -32,7 +32,7 @@ func lease(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 // Jobs start in the order of the queue, one per free worker. The end of a job is enough to start
 // the next one.
 func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
-	s, f, _ := begin(t, 2, 1, 5, 3, 5, 2)
+	s, f, _ := startPool(t, 2, 1, 5, 3, 5, 2)
 	want := []int64{2, 4, 3, 5, 1}
 	awaitFrame[*wire.Start](t, f, 2)
 	f.sync()
@@ -52,7 +52,7 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 // A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
 // The same holds for suspects.
 func TestDisownedJobsAreHeld(t *testing.T) {
-	s, f, _ := begin(t, 4)
+	s, f, _ := startPool(t, 4)
 	drafts := make([]queue.Job, 4)
 	for i := range drafts {
 		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}
@@ -74,7 +74,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 // A job whose user only other nodes know waits for those nodes. It is not held and loses no
 // attempt.
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
-	s, f, _ := begin(t, 1)
+	s, f, _ := startPool(t, 1)
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: otherNodesUID, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestShortJobsArePrefetched(t *testing.T) {
 // event. The runner does not report the starts, because a report would be such an event, as would a
 // recall.
 func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
-	s, f, _ := begin(t, 3, 0, 0)
+	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
 	f.send(succeeded(lease(1), longRun))
@@ -160,7 +160,7 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
 func TestBusyPoolClaimsNothing(t *testing.T) {
-	s, f, _ := begin(t, 1, 0)
+	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
 	check(t, "waited for by a full pool", s.awaitedJobs(), 0)
@@ -173,7 +173,7 @@ func TestBusyPoolClaimsNothing(t *testing.T) {
 // Additional workers start immediately, and the runner is notified. A pool scaled to 0 claims
 // nothing, even if a claim was waiting, until it is scaled up again.
 func TestScaleTakesEffectImmediately(t *testing.T) {
-	s, f, p := begin(t, 1, 0, 0)
+	s, f, p := startPool(t, 1, 0, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
 	p.Scale(3)
@@ -193,11 +193,11 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	check(t, "workers", p.Workers(), 3)
 }
 
-// oneUnstarted starts a pool with two workers. Job 1 runs. Job 2 was sent to the runner, which does
-// not answer.
-func oneUnstarted(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
+// startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the
+// runner, which does not answer.
+func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.ignoreStarts()
 	p.Scale(2)
@@ -208,7 +208,7 @@ func oneUnstarted(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
 
 // With fewer workers, jobs that have not started return to the queue and running jobs continue.
 func TestScaleDownRecallsUnstartedJob(t *testing.T) {
-	s, f, p := oneUnstarted(t)
+	s, f, p := startPoolWithUnstartedJob(t)
 	n := len(received[*wire.Setup](f))
 	p.Scale(1)
 	_, setupAt := awaitFrame[*wire.Setup](t, f, n+1)
@@ -227,7 +227,7 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 // A result is acknowledged only after it is stored. The job that takes the free worker is claimed
 // in the same exchange. If the runner repeats the result, it is not settled again.
 func TestResultIsStoredThenAcknowledged(t *testing.T) {
-	s, f, p := begin(t, 1, 0, 0)
+	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
 	f.send(succeeded(lease(1), longRun))
@@ -243,9 +243,9 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
 	s.checkState(1, queue.Completed, "")
 	s.mu.Lock()
-	for _, turn := range s.exchanges {
-		if len(turn.Ended) > 0 {
-			check(t, "wanted in the turn of the end", turn.Want, 1)
+	for _, exchange := range s.exchanges {
+		if len(exchange.Ended) > 0 {
+			check(t, "wanted in the turn of the end", exchange.Want, 1)
 		}
 	}
 	s.mu.Unlock()
@@ -260,14 +260,14 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 // A result for a lease that the pool does not hold is acknowledged, so that the runner can discard
 // it, and changes nothing.
 func TestUnknownResultChangesNothing(t *testing.T) {
-	s, f, _ := begin(t, 1, 0, 0)
+	s, f, _ := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
-	strangers := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
-	for _, l := range strangers {
+	unknown := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
+	for _, l := range unknown {
 		f.send(succeeded(l, longRun))
 	}
 	f.sync()
-	check(t, "acknowledged", f.ackedLeases(), strangers)
+	check(t, "acknowledged", f.ackedLeases(), unknown)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, "")
 	check(t, "started", f.startedJobs(), []int64{1})
@@ -278,7 +278,7 @@ func TestUnknownResultChangesNothing(t *testing.T) {
 // A job that has not started after 50 ms is recalled and returned to the queue. A job of higher
 // rank that has arrived since then goes first.
 func TestUnstartedJobIsRecalled(t *testing.T) {
-	s, f, _ := begin(t, 1)
+	s, f, _ := startPool(t, 1)
 	f.ignoreStarts()
 	before := time.Now()
 	s.enqueue(0)
@@ -299,7 +299,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 
 // A job that the runner has started before the Drop arrives is kept.
 func TestJobStartedBeforeDropIsKept(t *testing.T) {
-	s, f, _ := begin(t, 1)
+	s, f, _ := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -323,7 +323,7 @@ func shortage(l wire.Lease) *wire.Result {
 // A shortage pauses claims for a second, and for twice as long each time it continues. Several jobs
 // that fail in one shortage count once. A successful start ends the shortage.
 func TestShortagePausesClaims(t *testing.T) {
-	_, f, _ := begin(t, 2, make([]int64, 40)...)
+	_, f, _ := startPool(t, 2, make([]int64, 40)...)
 	handled := 0 // number of starts that were handled
 	next := func() [2]wire.Lease {
 		awaitFrame[*wire.Start](t, f, handled+2)
@@ -333,9 +333,9 @@ func TestShortagePausesClaims(t *testing.T) {
 	}
 	pauses := func(minPause time.Duration) {
 		t.Helper()
-		ls := next()
+		leases := next()
 		sentAt := time.Now()
-		f.send(shortage(ls[0]), shortage(ls[1]))
+		f.send(shortage(leases[0]), shortage(leases[1]))
 		_, resumedAt := awaitFrame[*wire.Start](t, f, handled+1)
 		if paused := resumedAt.Sub(sentAt); paused < minPause || paused > minPause*19/10 {
 			t.Errorf("paused for %v, want %v", paused, minPause)
@@ -343,8 +343,8 @@ func TestShortagePausesClaims(t *testing.T) {
 	}
 	pauses(time.Second)
 	pauses(2 * time.Second)
-	ls := next()
-	f.send(succeeded(ls[0], longRun), succeeded(ls[1], longRun))
+	leases := next()
+	f.send(succeeded(leases[0], longRun), succeeded(leases[1], longRun))
 	pauses(time.Second)
 }
 
@@ -352,7 +352,7 @@ func TestShortagePausesClaims(t *testing.T) {
 func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 	for _, reason := range []error{queue.ErrNoSpace, queue.ErrUnavailable} {
 		t.Run(reason.Error(), func(t *testing.T) {
-			s, f, p := begin(t, 2, 0, 0, 0)
+			s, f, p := startPool(t, 2, 0, 0, 0)
 			s.awaitState(1, queue.Processing)
 			s.awaitState(2, queue.Processing)
 			refused := make(chan struct{}, 1000)
@@ -401,7 +401,7 @@ func TestPermanentStoreErrorEndsRun(t *testing.T) {
 // A graceful stop claims nothing more, whatever number of workers is requested. It lets running
 // jobs finish and then ends the runner.
 func TestStopLetsJobsFinish(t *testing.T) {
-	s, f, p := begin(t, 1, 0, 0)
+	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	stopped := make(chan struct{})
 	n := len(received[*wire.Setup](f))
@@ -430,7 +430,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 // At the deadline of a stop, running jobs are ended and returned to the queue, with at most the
 // grace of the stop. Jobs that have not started are taken back.
 func TestStopEndsJobsAtTheDeadline(t *testing.T) {
-	s, f, p := oneUnstarted(t)
+	s, f, p := startPoolWithUnstartedJob(t)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

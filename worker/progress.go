@@ -50,8 +50,8 @@ func (t *progressBatch) nextDue() (next time.Time) {
 }
 
 // moveDue moves the progress that is due to a report.
-func (t *progressBatch) moveDue(now time.Time, to *store.Report) {
-	if len(t.unrecorded) == 0 || len(to.Progress) > 0 || now.Before(t.nextDue()) {
+func (t *progressBatch) moveDue(now time.Time, report *store.Report) {
+	if len(t.unrecorded) == 0 || len(report.Progress) > 0 || now.Before(t.nextDue()) {
 		return
 	}
 	for lease, h := range t.unrecorded {
@@ -59,7 +59,7 @@ func (t *progressBatch) moveDue(now time.Time, to *store.Report) {
 		case h.settling:
 			delete(t.unrecorded, lease) // its result contains the progress
 		case h.running && !now.Before(h.progressRecordedAt.Add(progressInterval)):
-			to.Progress = append(to.Progress, store.Progress{Lease: lease, Progress: *h.progress})
+			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress})
 			delete(t.unrecorded, lease)
 			h.progressRecordedAt = now
 		case !h.running:

@@ -10,12 +10,12 @@ import (
 
 // Empty progress does not replace progress that the runner sent before.
 func TestEmptyProgressIsIgnored(t *testing.T) {
-	var told progressBatch
+	var batch progressBatch
 	h := &leaseState{running: true}
-	told.add(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
-	told.add(h, wire.Progress{})
+	batch.add(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
+	batch.add(h, wire.Progress{})
 	var r store.Report
-	told.moveDue(time.Now(), &r)
+	batch.moveDue(time.Now(), &r)
 	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
 		t.Errorf("got %+v", r.Progress)
 	}

@@ -23,7 +23,7 @@ import (
 //      claim.
 //
 // An example: the only worker runs job 17, which turns out to be long, and jobs 18, 19 and 20 wait
-// in the runner. After staleAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the
+// in the runner. After recallAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the
 // first Drop, so the runner starts job 18 and answers that it dropped 20 and 19 but not 18. Without
 // rule 2 it could have started job 19 first. Without rule 3 the end of job 17 would have claimed
 // job 21, which would have started before 19.

@@ -17,7 +17,7 @@ import (
 // A Cancel in progress survives a broken connection: the Kill is sent again, and Cancel returns
 // when the job has ended.
 func TestCancelSurvivesReconnect(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
 	awaitFrame[*wire.Kill](t, f, 1)
@@ -29,7 +29,7 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 
 // A watched job stays watched after a broken connection.
 func TestWatchSurvivesReconnect(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Watch(1)
 	awaitFrame[*wire.Watch](t, f, 1)
@@ -40,7 +40,7 @@ func TestWatchSurvivesReconnect(t *testing.T) {
 
 // A cancellation that waits to be recorded is recorded even if the connection breaks.
 func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -60,12 +60,12 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 // A result that the store has refused is not acknowledged together with newly claimed jobs. The
 // runner must keep it until it is stored.
 func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
-	s, f, _ := begin(t, 2, 0)
+	s, f, _ := startPool(t, 2, 0)
 	s.awaitState(1, queue.Processing)
 	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 1 })
 	refused := make(chan struct{}, 100)
-	s.setRefuse(func(turn store.Report) error {
-		if len(turn.Ended) == 0 {
+	s.setRefuse(func(report store.Report) error {
+		if len(report.Ended) == 0 {
 			return nil
 		}
 		refused <- struct{}{}
@@ -143,7 +143,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 
 // Scaling down reduces the number of claimed jobs, even for a claim that already waits.
 func TestScaleDownReducesWaitingClaim(t *testing.T) {
-	s, f, p := begin(t, 4)
+	s, f, p := startPool(t, 4)
 	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 4 })
 	p.Scale(1)
 	f.sync()
@@ -155,7 +155,7 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 
 // Two answers to two Drop frames for one lease free one worker only.
 func TestDuplicateDroppedFreesOneWorker(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0, 0)
 	awaitFrame[*wire.Drop](t, f, 1)

@@ -77,10 +77,10 @@ func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
 }
 
-// lackCurrent reports whether no runner for new jobs exists and none is expected soon.
-func (r *runners) lackCurrent() bool {
+// lacksCurrent reports whether no runner for new jobs exists and none is expected soon.
+func (r *runners) lacksCurrent() bool {
 	for _, c := range r.contacts {
-		if (c.current || c.initial) && !c.dead && time.Since(c.tryingSince) < replaceAfter {
+		if (c.current || c.foundAtStart) && !c.dead && time.Since(c.tryingSince) < replaceAfter {
 			return false
 		}
 	}
@@ -91,7 +91,7 @@ func (r *runners) lackCurrent() bool {
 // recovered.
 func (r *runners) adopting() bool {
 	for _, c := range r.contacts {
-		if c.initial {
+		if c.foundAtStart {
 			return true
 		}
 	}

@@ -46,9 +46,9 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 	return socket, out
 }
 
-// beginIsolated runs a pool with a user whose last two starts hung: the next jobs go to separate
-// runners.
-func beginIsolated(t *testing.T) (s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
+// startPoolWithHungUser runs a pool with a user whose last two starts hung: the next jobs go to
+// separate runners.
+func startPoolWithHungUser(t *testing.T) (s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -70,7 +70,7 @@ func beginIsolated(t *testing.T) (s *recordingStore, p *worker.Pool, ended <-cha
 // A user whose starts hang has a separate runner. If it dies or hangs, another one replaces it, and
 // its jobs are settled like those of any other runner.
 func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
-	s, p, ended, started := beginIsolated(t)
+	s, p, ended, started := startPoolWithHungUser(t)
 	s.enqueue(0)
 	ownRunner := receive(t, "a runner of the user's own", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
@@ -101,7 +101,7 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 // Jobs that wait in a user's separate runner are recalled, but they do not take part in the order
 // of other jobs. A claim made before that recall counts.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
-	s, _, _, started := beginIsolated(t)
+	s, _, _, started := startPoolWithHungUser(t)
 	s.enqueue(0)
 	ownRunner := receive(t, "a runner of the user's own", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)

@@ -12,12 +12,12 @@ import (
 // Jobs whose start fails because a file or program of theirs does not answer are postponed, and
 // delay no other jobs.
 func TestHungStartsDelayNoOtherJob(t *testing.T) {
-	s, f, _ := begin(t, 2, make([]int64, 4)...)
+	s, f, _ := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
 	sentAt := time.Now()
-	one, two := shortage(lease(1)), shortage(lease(2))
-	one.Cause, two.Cause = int64(queue.HungStart), int64(queue.HungStart)
-	f.send(one, two)
+	first, second := shortage(lease(1)), shortage(lease(2))
+	first.Cause, second.Cause = int64(queue.HungStart), int64(queue.HungStart)
+	f.send(first, second)
 	s.awaitState(1, queue.Pending)
 	s.awaitState(2, queue.Pending)
 	if _, startedAt := awaitFrame[*wire.Start](t, f, 4); startedAt.Sub(sentAt) >= time.Second {
@@ -28,12 +28,12 @@ func TestHungStartsDelayNoOtherJob(t *testing.T) {
 // While claims are paused, Paused quotes the error of the last job that could not start. A long
 // error is cut.
 func TestPausedQuotesLastError(t *testing.T) {
-	_, f, p := begin(t, 2, make([]int64, 4)...)
+	_, f, p := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "paused before a shortage", p.Paused(), "")
-	one, two := shortage(lease(1)), shortage(lease(2))
-	two.Error = "no more directories " + strings.Repeat("x", 1000)
-	f.send(one, two)
+	first, second := shortage(lease(1)), shortage(lease(2))
+	second.Error = "no more directories " + strings.Repeat("x", 1000)
+	f.send(first, second)
 	waitUntil(t, "claims are paused", func() bool { return p.Paused() != "" })
 	if got := p.Paused(); !strings.Contains(got, "(last error: no more directories x") || len(got) > 600 {
 		t.Errorf("got %q, want that it quotes the last error, in at most 600 bytes", got)

@@ -60,11 +60,11 @@ func (d *dispatcher) startWaiting() {
 
 // finish ends the running attempts that the caller selects. Each reports a run time of one
 // millisecond.
-func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
+func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	for l, since := range d.running {
-		if which(l, since) {
+		if selects(l, since) {
 			d.f.write(succeeded(l, time.Millisecond))
 			delete(d.running, l)
 			d.startWaiting()
@@ -153,9 +153,9 @@ func TestStartsAlternateBetweenUsers(t *testing.T) {
 	}
 }
 
-// beginPrefetched runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to n wait
-// there until the pool recalls them.
-func beginPrefetched(t *testing.T, n int) (*recordingStore, *fakeRunner) {
+// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to n
+// wait there until the pool recalls them.
+func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -176,7 +176,7 @@ func beginPrefetched(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 // Jobs are recalled from the last to the first, so that the runner starts the first of the rest in
 // the meantime.
 func TestRecallGoesFromLastToFirst(t *testing.T) {
-	_, f := beginPrefetched(t, 12)
+	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
 	for _, d := range received[*wire.Drop](f) {
 		seqs = append(seqs, d.Seq)
@@ -187,7 +187,7 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 // During a recall nothing is claimed, and no job that was claimed before is sent to the runner,
 // since it would start before the recalled ones. Afterwards they are claimed again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
-	s, f := beginPrefetched(t, 8)
+	s, f := startPoolWithPrefetch(t, 8)
 	f.send(&wire.Dropped{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
 	for seq := int64(3); seq <= 6; seq++ { // they have started, and are short enough to prefetch more
 		f.send(&wire.Dropped{Lease: lease(seq)}, succeeded(lease(seq), time.Millisecond))
@@ -203,7 +203,7 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 // A claim that waited during a recall may return a job that ranks after the recalled ones. That job
 // is returned to the queue.
 func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(lease(1), time.Millisecond))
 	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
@@ -225,7 +225,7 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 // A recall of a job is over when its start is reported, even before the Drop is answered. Then jobs
 // are claimed again.
 func TestStartEndsRecall(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -241,7 +241,7 @@ func TestStartEndsRecall(t *testing.T) {
 // A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it
 // stay with the runner, and claims made in the meantime count.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
-	s, f, _ := begin(t, 2)
+	s, f, _ := startPool(t, 2)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)

@@ -16,7 +16,7 @@ type typeResult struct {
 
 // Input and terminal sizes reach only the attempt that they are meant for.
 func TestTypeReachesOneAttempt(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
+	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	if j, ok := p.Started(t.Context(), 1); !ok || j.Seq != 1 || j.Runs != 0 {
 		t.Errorf("got %+v, %v, want the first attempt of job 1", j, ok)

@@ -78,7 +78,7 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
 	waitUntil(t, "12 are told to be silent", func() bool {
-		live, silent := p.Runners(time.Second)
-		return len(live) == 1 && len(silent) == 12
+		responsive, unresponsive := p.Runners(time.Second)
+		return len(responsive) == 1 && len(unresponsive) == 12
 	})
 }
