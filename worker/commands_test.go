@@ -368,8 +368,8 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Outputs that only runners can delete are deleted once one of each folder has said so:
-// Purge fails if no runner of some directory answers, or if no runner is connected.
+// Outputs that only runners can delete are deleted by one runner of each directory. Purge fails if no
+// runner of some directory answers, or if no runner is connected.
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -423,7 +423,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 }
 
-// Outputs are deleted by the newest runner of a folder that answers.
+// Outputs are deleted by the newest runner of a directory that answers.
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -54,9 +54,9 @@ type contact struct {
 
 // contactResult is the outcome of a contact. Exactly one field is set.
 type contactResult struct {
-	client *runner.Client // the runner is alive and connected
-	dead   *deadRunner    // the runner was dead and is recovered
-	err    error          // the service cannot continue
+	client    *runner.Client // the runner is alive and connected
+	recovered *deadRunner    // the runner was dead and is recovered
+	err       error          // the service cannot continue
 }
 
 // ErrOlder means that a runner has a job with a number that the store has never assigned. The store
@@ -158,7 +158,7 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 		return f, err
 	}
 	if !alive {
-		f.dead, err = p.recover(ctx, c)
+		f.recovered, err = p.recoverRunner(ctx, c)
 		return f, err
 	}
 	// Each attempt takes a new epoch, because a connection whose answer came too late has used the
@@ -211,7 +211,7 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 		// Leases that were sent to the runner and that it does not know never arrived there.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
 	} else {
-		l.finishRecovery(f.dead)
+		l.finishRecovery(f.recovered)
 	}
 	if lastFoundAtStart {
 		l.searchStrays()
@@ -225,7 +225,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	conn := &runnerConn{Client: c, current: current, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
 	l.mu.Lock()
 	for _, a := range c.Reply.Attempts {
-		h := l.leases.all[queue.Lease(a.Lease)]
+		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // not leased any more, so the attempt has no use
 			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
@@ -242,7 +242,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		l.resendPause(h)
 	}
 	for _, lease := range c.Reply.Ended {
-		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
+		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil {
 			h.assignTo(conn)
 			h.markRunning()
 		}
@@ -314,7 +314,7 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 	l.runners.remove(conn)
 	delete(l.session.acks, conn)
 	hasOpenLease := false
-	for _, h := range l.leases.all {
+	for _, h := range l.leases.byLease {
 		if h.conn == conn {
 			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.settling
 		}

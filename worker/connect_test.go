@@ -276,7 +276,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 				if !errors.Is(err, worker.ErrOlder) || !strings.Contains(err.Error(), "job 3") {
 					t.Errorf("the pool ended: %v", err)
 				}
-			case <-time.After(patience):
+			case <-time.After(eventTimeout):
 				t.Fatal("the pool has not ended")
 			}
 			check(t, "ended jobs", received[*wire.Kill](f), []*wire.Kill(nil))

@@ -102,7 +102,7 @@ func (p *Pool) checkRunnersOf(ctx context.Context, list []*leaseState) error {
 	p.mu.Lock()
 	leaseAt := map[leaseLocation]*leaseState{}
 	for _, h := range list {
-		if location := (leaseLocation{h.conn, h.dir}); leaseAt[location] == nil && !h.unsent {
+		if location := (leaseLocation{h.conn, h.runnerDir}); leaseAt[location] == nil && !h.unsent {
 			leaseAt[location] = h
 		}
 	}
@@ -125,7 +125,7 @@ func (p *Pool) checkRunnersOf(ctx context.Context, list []*leaseState) error {
 func (p *Pool) Quiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		done, changed := len(p.leases.all) == 0 || !p.draining, p.leases.changed
+		done, changed := len(p.leases.byLease) == 0 || !p.draining, p.leases.changed
 		p.mu.Unlock()
 		if done {
 			return nil

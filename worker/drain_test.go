@@ -16,7 +16,7 @@ import (
 func awaitNoStarts(t *testing.T, p *worker.Pool) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
-	go func() { result <- p.AwaitNoStarts(t.Context(), patience) }()
+	go func() { result <- p.AwaitNoStarts(t.Context(), eventTimeout) }()
 	return result
 }
 
@@ -127,7 +127,7 @@ func TestDrainNamesHungStart(t *testing.T) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
-	if err := p.AwaitNoStarts(t.Context(), patience); err != nil {
+	if err := p.AwaitNoStarts(t.Context(), eventTimeout); err != nil {
 		t.Errorf("after the start: got %v, want no error", err)
 	}
 }

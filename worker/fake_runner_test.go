@@ -33,14 +33,14 @@ const (
 
 const version = "of the tests"
 
-// patience is how long a test waits for an expected event before it fails. Tests run in real time,
-// because they use real sockets.
-const patience = 20 * time.Second
+// eventTimeout is how long a test waits for an expected event before it fails. Tests run in real
+// time, because they use real sockets.
+const eventTimeout = 20 * time.Second
 
 // waitUntil waits until a condition holds.
 func waitUntil(t *testing.T, event string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventTimeout); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", event)
 		}
@@ -52,7 +52,7 @@ func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
+	case <-time.After(eventTimeout):
 		t.Fatalf("waited in vain for %s", event)
 	}
 	return v
@@ -484,7 +484,7 @@ func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*wor
 	case <-ready:
 	case err := <-ended:
 		t.Fatalf("the pool ended before it was ready: %v", err)
-	case <-time.After(patience):
+	case <-time.After(eventTimeout):
 		t.Fatal("the pool is not ready")
 	}
 	return p, ended

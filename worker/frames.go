@@ -30,7 +30,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: p.notAfter(j), By: (runner.SinceBoot() + startDeadline).Milliseconds(),
+		Background: j.AllowBackground, NotAfter: p.localExpiry(j), By: (runner.SinceBoot() + startDeadline).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 		NoNewPrivileges: j.NoNewPrivileges,
@@ -42,8 +42,8 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	return frames
 }
 
-// notAfter returns when a job expires, in milliseconds of this machine's clock; 0 means never.
-func (p *Pool) notAfter(j *queue.Job) int64 {
+// localExpiry returns when a job expires, in milliseconds of this machine's clock; 0 means never.
+func (p *Pool) localExpiry(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
 		return int64(j.ExpiresAt)
 	}

@@ -28,14 +28,14 @@ func TestExpiryUsesMachineClock(t *testing.T) {
 	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
 	const hour = queue.Millis(3_600_000)
 	p := &Pool{cfg: Config{Clock: func() queue.Millis { return queue.MillisOf(time.Now()) - hour }}}
-	if got := queue.Millis(p.notAfter(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
+	if got := queue.Millis(p.localExpiry(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
 		t.Errorf("the machine is an hour ahead, and the job expires %v later", got)
 	}
 	p.cfg.Clock = func() queue.Millis { return queue.MillisOf(time.Now()) }
-	if got := p.notAfter(j); got != int64(j.ExpiresAt) {
+	if got := p.localExpiry(j); got != int64(j.ExpiresAt) {
 		t.Errorf("with one clock it expires at %d, want %d", got, j.ExpiresAt)
 	}
-	if got := p.notAfter(&queue.Job{}); got != 0 {
+	if got := p.localExpiry(&queue.Job{}); got != 0 {
 		t.Errorf("what never expires does at %d", got)
 	}
 }

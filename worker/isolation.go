@@ -117,7 +117,7 @@ func (l *loop) spawnForSuspect() {
 	if l.isolation.spawning {
 		return
 	}
-	for _, h := range l.leases.byAge() {
+	for _, h := range l.leases.oldestFirst() {
 		if h.unsent && !h.readingDeps && !h.settling && h.job.Suspect {
 			l.isolation.spawning = true
 			l.spawn(true, false, func(conn *runnerConn, err error) { l.suspectSpawned(h, conn, err) })
@@ -137,7 +137,7 @@ func (l *loop) suspectLimitError() error {
 			n++
 		}
 	}
-	for _, h := range l.leases.all {
+	for _, h := range l.leases.byLease {
 		if h.unsent && !h.readingDeps && h.job.Suspect {
 			n++
 		}
@@ -206,11 +206,11 @@ func (i *isolation) nextDelay(now time.Time) time.Duration {
 
 // Limits for users whose starts hang.
 const (
-	hungStartsToIsolate = 2           // a user with this number of hung starts gets a separate runner
-	maxOwners           = 16          // users with a separate runner at the same time
-	maxUnresponsive     = 2           // unresponsive separate runners of a user; no further one is started then
-	ownerMemory         = time.Hour   // a user counts for this long after the last hung start
-	ownerIdle           = time.Minute // a separate runner ends after this time without a job
+	hungStartsToIsolate    = 2           // a user with this number of hung starts gets a separate runner
+	maxOwners              = 16          // users with a separate runner at the same time
+	maxUnresponsive        = 2           // unresponsive separate runners of a user; no further one is started then
+	hungStartMemory        = time.Hour   // a user counts for this long after the last hung start
+	ownerRunnerIdleTimeout = time.Minute // a separate runner ends after this time without a job
 )
 
 // owner is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
@@ -249,7 +249,7 @@ func (l *loop) isolatedOwner(j *queue.Job) *owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, o := range l.isolation.owners {
-		if o.conn == nil && !o.spawning && time.Since(o.lastHungAt) > ownerMemory {
+		if o.conn == nil && !o.spawning && time.Since(o.lastHungAt) > hungStartMemory {
 			delete(l.isolation.owners, uid)
 		}
 	}

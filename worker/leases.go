@@ -13,7 +13,7 @@ import (
 // leases holds the leases of this service. Callers of its methods, and of methods of leaseState,
 // hold the pool's mu.
 type leases struct {
-	all        map[queue.Lease]*leaseState
+	byLease    map[queue.Lease]*leaseState
 	claimCount int64                 // number of leases ever added
 	bySeq      map[int64]*leaseState // the same leases by job number
 	watchers   map[int64]int         // watchers by job number; results of these jobs are sent immediately
@@ -36,7 +36,7 @@ type leaseState struct {
 	job           queue.Job
 	claimNumber   int64       // position of the lease in the order of claims
 	conn          *runnerConn // the runner's connection; nil while not connected or not known
-	dir           string      // directory of the runner; "" if not known
+	runnerDir     string      // directory of the runner; "" if not known
 	unsent        bool        // waits for a separate runner or for readingDeps
 	readingDeps   bool        // waits for the results of its dependencies
 	sentAt        time.Time   // when the job was sent to the runner, or claimed
@@ -81,7 +81,7 @@ type pendingChange struct {
 }
 
 func newLeases() leases {
-	return leases{all: map[queue.Lease]*leaseState{}, bySeq: map[int64]*leaseState{}, watchers: map[int64]int{}, changed: make(chan struct{})}
+	return leases{byLease: map[queue.Lease]*leaseState{}, bySeq: map[int64]*leaseState{}, watchers: map[int64]int{}, changed: make(chan struct{})}
 }
 
 // add adds the lease of a claimed job.
@@ -89,17 +89,17 @@ func (s *leases) add(j *queue.Job) *leaseState {
 	now := time.Now()
 	s.claimCount++
 	h := &leaseState{job: *j, claimNumber: s.claimCount, paused: j.PausedAt != 0, sentAt: now, lastMessageAt: now, started: make(chan struct{}), done: make(chan struct{})}
-	s.all[j.Lease()], s.bySeq[j.Seq] = h, h
+	s.byLease[j.Lease()], s.bySeq[j.Seq] = h, h
 	return h
 }
 
 // remove removes a lease that has ended and wakes all callers that wait for it.
 func (s *leases) remove(lease queue.Lease) {
-	h := s.all[lease]
+	h := s.byLease[lease]
 	if h == nil {
 		return
 	}
-	delete(s.all, lease)
+	delete(s.byLease, lease)
 	if s.bySeq[lease.Seq] == h {
 		delete(s.bySeq, lease.Seq)
 	}
@@ -115,7 +115,7 @@ func (s *leases) notifyChange() {
 
 // countOpen returns how many leases remain after the pending events are recorded.
 func (s *leases) countOpen() (n int) {
-	for _, h := range s.all {
+	for _, h := range s.byLease {
 		if !h.settling {
 			n++
 		}
@@ -126,7 +126,7 @@ func (s *leases) countOpen() (n int) {
 // startable returns the leases whose jobs may still start, in the order of their claims. These are
 // the jobs that are not known to have started or ended.
 func (s *leases) startable() (list []*leaseState) {
-	for _, h := range s.all {
+	for _, h := range s.byLease {
 		if !h.running && !h.hasProcess && !h.settling {
 			list = append(list, h)
 		}
@@ -135,11 +135,11 @@ func (s *leases) startable() (list []*leaseState) {
 	return list
 }
 
-// byAge returns all leases, the oldest first. The clock may be too coarse to distinguish leases of
-// one claim, so job numbers break ties.
-func (s *leases) byAge() []*leaseState {
-	list := make([]*leaseState, 0, len(s.all))
-	for _, h := range s.all {
+// oldestFirst returns all leases, the oldest first. The clock may be too coarse to distinguish
+// leases of one claim, so job numbers break ties.
+func (s *leases) oldestFirst() []*leaseState {
+	list := make([]*leaseState, 0, len(s.byLease))
+	for _, h := range s.byLease {
 		list = append(list, h)
 	}
 	slices.SortFunc(list, func(a, b *leaseState) int {
@@ -150,7 +150,7 @@ func (s *leases) byAge() []*leaseState {
 
 // anyHeldBy reports whether a runner holds any lease.
 func (s *leases) anyHeldBy(conn *runnerConn) bool {
-	for _, h := range s.all {
+	for _, h := range s.byLease {
 		if h.conn == conn {
 			return true
 		}
@@ -162,7 +162,7 @@ func (s *leases) anyHeldBy(conn *runnerConn) bool {
 // have been sent to it. Leases in list alone may belong to a living runner, which may run their
 // processes.
 func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
-	for _, h := range s.all {
+	for _, h := range s.byLease {
 		isKnown := h.isOrphanOf(dir)
 		if !isKnown && !h.isOrphanOf("") {
 			continue
@@ -178,8 +178,8 @@ func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
 
 // anyOrphanIn reports whether a disconnected runner with one of these directories may hold a lease.
 func (s *leases) anyOrphanIn(dirs []string) bool {
-	for _, h := range s.all {
-		if h.conn == nil && !h.unsent && (h.dir == "" || slices.Contains(dirs, h.dir)) {
+	for _, h := range s.byLease {
+		if h.conn == nil && !h.unsent && (h.runnerDir == "" || slices.Contains(dirs, h.runnerDir)) {
 			return true
 		}
 	}
@@ -189,7 +189,7 @@ func (s *leases) anyOrphanIn(dirs []string) bool {
 // awaitingRunner returns the selected leases whose jobs wait for a separate runner and are not
 // being returned to the queue.
 func (s *leases) awaitingRunner(selects func(*queue.Job) bool) (list []*leaseState) {
-	for _, h := range s.all {
+	for _, h := range s.byLease {
 		if h.unsent && !h.readingDeps && !h.settling && selects(&h.job) {
 			list = append(list, h)
 		}
@@ -212,12 +212,12 @@ func (h *leaseState) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 // isOrphanOf reports whether the lease is open and belongs to the disconnected runner with
 // directory dir. With dir "", it reports whether the runner of the lease is unknown.
 func (h *leaseState) isOrphanOf(dir string) bool {
-	return h.conn == nil && !h.settling && !h.unsent && h.dir == dir
+	return h.conn == nil && !h.settling && !h.unsent && h.runnerDir == dir
 }
 
 // assignTo assigns the lease to a connection. It keeps requestedEnd and pendingChanges.
 func (h *leaseState) assignTo(conn *runnerConn) {
-	h.conn, h.dir, h.sentAt = conn, conn.Dir, time.Now()
+	h.conn, h.runnerDir, h.sentAt = conn, conn.Dir, time.Now()
 	h.dropSent, h.recalled, h.unsent = false, false, false
 }
 

@@ -153,7 +153,7 @@ func (p *Pool) awaitAnswer(ctx context.Context, h *leaseState, answer <-chan err
 // checkRunnerOf returns an error if the runner of a lease does not answer a liveness check.
 func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
-	conn, dir := h.conn, h.dir
+	conn, dir := h.conn, h.runnerDir
 	unreachable := time.Duration(0) // how long the runner has been unreachable
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.foundAtStart) {

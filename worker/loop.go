@@ -162,7 +162,7 @@ func (l *loop) nextTimer() time.Duration {
 	defer l.mu.Unlock()
 	wait := time.Hour
 	now := time.Now()
-	for _, h := range l.leases.all {
+	for _, h := range l.leases.byLease {
 		switch {
 		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheck(h):
 		case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
@@ -201,7 +201,7 @@ func (l *loop) nextTimer() time.Duration {
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*leaseState{}
 	l.mu.Lock()
-	for _, h := range l.leases.all {
+	for _, h := range l.leases.byLease {
 		switch since := time.Since(h.sentAt); {
 		case h.settling || h.running:
 		case h.unsent && (h.dropSent || len(h.pendingChanges) > 0):
@@ -209,12 +209,12 @@ func (l *loop) recallStale() {
 		case h.unsent:
 		case h.conn == nil:
 			if (!h.mayHaveStarted || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin {
-				expired[leaseLocation{dir: h.dir}] = append(expired[leaseLocation{dir: h.dir}], h)
+				expired[leaseLocation{dir: h.runnerDir}] = append(expired[leaseLocation{dir: h.runnerDir}], h)
 			}
 		case !h.dropSent && !h.mayHaveStarted && since >= recallAfter:
 			stale[h.conn] = true
 		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin:
-			expired[leaseLocation{h.conn, h.dir}] = append(expired[leaseLocation{h.conn, h.dir}], h)
+			expired[leaseLocation{h.conn, h.runnerDir}] = append(expired[leaseLocation{h.conn, h.runnerDir}], h)
 		}
 	}
 	for conn := range stale {
@@ -259,10 +259,10 @@ func (l *loop) flush() error {
 	capacity, workers, recalls := l.capacity(), l.usableWorkers(), l.recallCount
 	l.progress.moveDue(time.Now(), &s.pending)
 	l.mu.Unlock()
-	report, queued := s.pending, len(s.afterExchange)
+	report, callCount := s.pending, len(s.afterExchange)
 	if s.cancelAwait == nil {
 		report.Want = capacity
-	} else if capacity == 0 || workers < s.awaitWorkers {
+	} else if capacity == 0 || workers < s.workersAtAwait {
 		// The waiting claim would take more jobs than there are workers.
 		s.cancelAwait()
 	}
@@ -286,10 +286,10 @@ func (l *loop) flush() error {
 	}
 	s.acknowledge() // includes results that an earlier service has stored
 	s.writeLog(lines)
-	for _, call := range s.afterExchange[:queued] {
+	for _, call := range s.afterExchange[:callCount] {
 		l.Go(call) // may remove large directories
 	}
-	s.afterExchange = s.afterExchange[queued:]
+	s.afterExchange = s.afterExchange[callCount:]
 	// Jobs that were returned must be recorded first, so that they take part in the next claim.
 	if capacity > 0 && s.cancelAwait == nil && len(s.pending.Released) == 0 {
 		l.await(capacity, workers, recalls)
@@ -309,11 +309,11 @@ func (l *loop) handleDelivery(d delivery) {
 	for _, f := range d.frames {
 		switch f := f.(type) {
 		case *wire.Started:
-			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
+			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.recordStart(h, f.Attempt)
 			}
 		case *wire.Telling:
-			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
+			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.progress.add(h, f.Progress)
 			}
 		case *wire.Result:
@@ -329,7 +329,7 @@ func (l *loop) handleDelivery(d delivery) {
 // handleResult settles an attempt. Results from a runner that does not hold the lease are ignored.
 // The caller holds mu.
 func (l *loop) handleResult(conn *runnerConn, r *wire.Result) {
-	h := l.leases.all[queue.Lease(r.Lease)]
+	h := l.leases.byLease[queue.Lease(r.Lease)]
 	if h != nil && h.conn != conn {
 		return
 	}
@@ -357,7 +357,7 @@ func (l *loop) handleResult(conn *runnerConn, r *wire.Result) {
 // handleDropped handles the answer to a Drop: it returns a job that has not started, and carries
 // out pending requests to end one that has. The caller holds mu.
 func (l *loop) handleDropped(conn *runnerConn, f *wire.Dropped) {
-	h := l.leases.all[queue.Lease(f.Lease)]
+	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.settling || h.conn != conn {
 		return
 	}

@@ -95,7 +95,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	if on {
 		p.recall(func(*leaseState) bool { return true })
 	}
-	for _, h := range p.leases.byAge() {
+	for _, h := range p.leases.oldestFirst() {
 		h.exemptFromPauseAll = false
 		if h.conn != nil && h.requestedEnd == nil && !h.paused {
 			list = append(list, h)
@@ -110,7 +110,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.leases.byAge() {
+	for _, h := range p.leases.oldestFirst() {
 		switch {
 		case h.job.Queue != name || h.settling:
 		case h.running || h.mayHaveStarted:

@@ -210,7 +210,7 @@ func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) 
 	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
-		running, changed, n := p.leases.byAge(), p.leases.changed, p.wantedWorkers
+		running, changed, n := p.leases.oldestFirst(), p.leases.changed, p.wantedWorkers
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil
@@ -265,7 +265,7 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
 	var paused []*leaseState // paused jobs, which would not finish
-	for _, h := range p.leases.all {
+	for _, h := range p.leases.byLease {
 		if h.running && p.isPaused(h) {
 			paused = append(paused, h)
 		}
@@ -330,7 +330,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 	defer p.mu.Unlock()
 	var list []Status
 	busy := map[string]bool{}
-	for _, h := range p.leases.byAge() {
+	for _, h := range p.leases.oldestFirst() {
 		if !h.running || h.workerID == "" {
 			continue
 		}
@@ -362,7 +362,7 @@ func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.stuckWorkers()
-	for _, h := range p.leases.all {
+	for _, h := range p.leases.byLease {
 		if h.running {
 			n++
 		}

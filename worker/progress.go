@@ -9,11 +9,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// progressInterval is the minimum time between two records of one attempt's progress. progressGap
-// is the minimum time between two reports that contain any progress.
+// progressInterval is the minimum time between two records of one attempt's progress.
+// progressReportInterval is the minimum time between two reports that contain any progress.
 const (
-	progressInterval = 450 * time.Millisecond
-	progressGap      = 200 * time.Millisecond
+	progressInterval       = 450 * time.Millisecond
+	progressReportInterval = 200 * time.Millisecond
 )
 
 // progressBatch collects the attempts whose progress is to be recorded. Callers of its methods hold
@@ -43,7 +43,7 @@ func (t *progressBatch) nextDue() (next time.Time) {
 			next = at
 		}
 	}
-	if first := t.lastReport.Add(progressGap); !next.IsZero() && next.Before(first) {
+	if first := t.lastReport.Add(progressReportInterval); !next.IsZero() && next.Before(first) {
 		return first
 	}
 	return next

@@ -41,7 +41,7 @@ func (p *Pool) recall(selects func(*leaseState) bool) {
 // dropUnstarted sends a Drop for each selected job that has not started. The caller holds mu.
 func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	var list []*leaseState
-	for _, h := range p.leases.all {
+	for _, h := range p.leases.byLease {
 		if !h.running && !h.mayHaveStarted && !h.settling && !h.dropSent && (h.unsent || h.conn != nil) && selects(h) {
 			list = append(list, h)
 		}
@@ -73,7 +73,7 @@ func placeOf(j *queue.Job) wire.Place {
 
 // recalling reports whether a recall is in progress: the current runner has not answered all Drops.
 func (s *leases) recalling() bool {
-	for _, h := range s.all {
+	for _, h := range s.byLease {
 		if h.recalled && !h.settling && !h.mayHaveStarted && !h.running && (h.unsent || h.conn != nil && h.conn.current) {
 			return true
 		}

@@ -16,7 +16,7 @@ import (
 
 // This file settles the leases of dead runners, in four steps:
 //
-// - recover ends the processes that the runner left behind, and reads its files.
+// - recoverRunner ends the processes that the runner left behind, and reads its files.
 // - endings decides how each of its leases ended.
 // - settleDeadRunner adds these decisions to the pending report.
 // - finishRecovery removes the runner's directory after the report was stored.
@@ -47,8 +47,8 @@ type recovery struct {
 	dirMissing    bool     // the directory of a runner that the store knew was missing at the start
 }
 
-// recover ends the processes that a dead runner left behind, and reads its files.
-func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
+// recoverRunner ends the processes that a dead runner left behind, and reads its files.
+func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, error) {
 	p.mu.Lock()
 	c.dead = true
 	leased, known := p.leases.orphansOf(c.dir)
@@ -123,7 +123,7 @@ func (p *Pool) recoverVia(ctx context.Context, via *runnerConn, dir string, leas
 // endings decides how each lease ended that the dead runner had or may have had. Results in its
 // journal are final. Entries in its running table were lost while they ran. The runner never
 // received its other leases, unless its files are damaged. endings changes nothing.
-func (d *deadRunner) endings(all *leases) (list []ending) {
+func (d *deadRunner) endings(held *leases) (list []ending) {
 	seen := map[*leaseState]bool{}
 	add := func(h *leaseState, result *wire.Result, tableEntry *wire.Attempt) {
 		if h != nil && !seen[h] && (h.isOrphanOf(d.dir) || h.isOrphanOf("")) {
@@ -132,12 +132,12 @@ func (d *deadRunner) endings(all *leases) (list []ending) {
 		}
 	}
 	for _, r := range d.Results {
-		add(all.all[queue.Lease(r.Lease)], r, nil)
+		add(held.byLease[queue.Lease(r.Lease)], r, nil)
 	}
 	for i := range d.Running {
-		add(all.all[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
+		add(held.byLease[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
 	}
-	for _, h := range all.all {
+	for _, h := range held.byLease {
 		if h.isOrphanOf(d.dir) {
 			add(h, nil, nil)
 		}
@@ -146,8 +146,8 @@ func (d *deadRunner) endings(all *leases) (list []ending) {
 }
 
 // endOf returns how an attempt without a result ended. It ended in the requested way if it was
-// cancelled, or if recover found and ended its processes after a request. Otherwise the outcome is
-// unknown. endOf returns 0 if the attempt never started.
+// cancelled, or if recoverRunner found and ended its processes after a request. Otherwise the
+// outcome is unknown. endOf returns 0 if the attempt never started.
 func (d *deadRunner) endOf(h *leaseState, tableEntry *wire.Attempt) queue.End {
 	started := tableEntry != nil || h.running || h.mayHaveStarted
 	switch {
@@ -272,7 +272,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 	l.recovery.searching = false
 	l.mu.Lock()
 	for _, lease := range alive {
-		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
+		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil {
 			h.mayHaveStarted = true
 		}
 	}

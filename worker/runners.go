@@ -191,7 +191,7 @@ func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	usedElsewhere := 0
-	for _, h := range p.leases.all {
+	for _, h := range p.leases.byLease {
 		if (h.conn == nil || !h.conn.current) && (h.running || h.conn != nil) {
 			usedElsewhere++
 		}
@@ -225,7 +225,7 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerIdle {
+		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
 			continue
 		}
 		if !l.leases.anyHeldBy(conn) {

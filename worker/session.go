@@ -27,9 +27,9 @@ type session struct {
 	retryAt       time.Time                    // time of the next try after an error; zero if no try is due
 	recordedDirs  []string                     // runner directories recorded in the store
 
-	cancelAwait  context.CancelFunc // cancels the Await in progress; nil if none is
-	awaitWorkers int                // number of workers when it began
-	awaitRecalls int                // number of recalls when it began
+	cancelAwait    context.CancelFunc // cancels the Await in progress; nil if none is
+	workersAtAwait int                // number of workers when it began
+	recallsAtAwait int                // number of recalls when it began
 }
 
 // addSettlement adds a settlement to the pending report.
@@ -82,7 +82,7 @@ func (s *session) acknowledge() {
 // of recalls together with the number of wanted jobs.
 func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	l.session.cancelAwait, l.session.awaitWorkers, l.session.awaitRecalls = cancel, workers, recalls
+	l.session.cancelAwait, l.session.workersAtAwait, l.session.recallsAtAwait = cancel, workers, recalls
 	l.Go(func() {
 		jobs, err := l.store.Await(ctx, want)
 		l.post(func() error { return l.startAwaited(jobs, err) })
@@ -96,7 +96,7 @@ func (l *loop) startAwaited(jobs []queue.Job, err error) error {
 	l.session.cancelAwait()
 	l.session.cancelAwait = nil
 	l.mu.Lock()
-	recalled := l.recallCount != l.session.awaitRecalls
+	recalled := l.recallCount != l.session.recallsAtAwait
 	l.mu.Unlock()
 	switch {
 	case len(jobs) > 0 && recalled:
@@ -120,7 +120,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 		lease := report.Ended[i].Lease
 		if report.Ended[i].Decision.Started {
 			attempts++
-			if h := l.leases.all[lease]; h != nil {
+			if h := l.leases.byLease[lease]; h != nil {
 				l.endedRates.add(h.job.Queue, now)
 				if l.cfg.Ended != nil {
 					l.cfg.Ended(&h.job, &report.Ended[i])
@@ -135,7 +135,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 	}
 	for i := range report.Changed {
 		lease := report.Changed[i].Lease
-		if h := l.leases.all[lease]; h != nil && h.reportedChange != nil {
+		if h := l.leases.byLease[lease]; h != nil && h.reportedChange != nil {
 			h.reportedChange.answer <- refused[lease] // other waiting callers find the job in the store
 		}
 		l.leases.remove(lease)
@@ -167,7 +167,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	}
 	for i := range jobs {
 		h := l.leases.add(&jobs[i])
-		h.conn, h.dir = conn, conn.Dir
+		h.conn, h.runnerDir = conn, conn.Dir
 		frames = l.startFrames(frames, &h.job)
 	}
 	conn.Send(frames...)
@@ -191,7 +191,7 @@ func (l *loop) attemptLogLines(ended []store.Settlement) (list []logLine) {
 		if !l.cfg.Log.Enabled(context.Background(), r.level) {
 			continue
 		}
-		h := l.leases.all[e.Lease]
+		h := l.leases.byLease[e.Lease]
 		if h == nil {
 			continue
 		}
