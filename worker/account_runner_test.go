@@ -29,8 +29,10 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 // jobs. The runner may refuse the connection or report processes that survive SIGKILL.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
-		"it refuses":            func(f *fakeRunner) { f.refusesHello = true },
-		"it is full of corpses": func(f *fakeRunner) { f.afterHello = []wire.Frame{&wire.Stuck{Attempts: make([]wire.Attempt, 100)}} },
+		"it refuses": func(f *fakeRunner) { f.refusesHello = true },
+		"it is full of corpses": func(f *fakeRunner) {
+			f.afterHello = []wire.Frame{&wire.Stuck{Attempts: make([]wire.Attempt, 100)}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

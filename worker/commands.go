@@ -220,7 +220,9 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 // ends. ok is false if the job does not run here: its output is in the store or will be, or the job
 // runs again under another lease. ok is also false if its runner is not connected. Without wait, an
 // error names a runner that does not answer. See wire.Chunk for the result.
-func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
+func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
+	chunk *wire.Chunk, ok bool, err error,
+) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	var conn *runnerConn

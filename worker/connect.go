@@ -140,7 +140,8 @@ func (l *loop) connectOrRecover(c *contact) {
 			}
 			if !logged && time.Since(c.tryingSince) > replaceAfter && l.ctx.Err() == nil {
 				logged = true
-				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again", "dir", c.dir, "error", err)
+				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again",
+					"dir", c.dir, "error", err)
 			}
 			l.wake() // another runner may be needed now
 			if !pause(l.ctx, wait) {
@@ -177,7 +178,9 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	}
 	if newestSeq := client.Newest(); c.foundAtStart && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
 		client.Close()
-		return contactResult{err: fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d", c.dir, ErrOlder, newestSeq, c.maxAssignedSeq)}, nil
+		err := fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d",
+			c.dir, ErrOlder, newestSeq, c.maxAssignedSeq)
+		return contactResult{err: err}, nil
 	}
 	return contactResult{client: client}, nil
 }
@@ -228,8 +231,10 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // not leased any more, so the attempt has no use
-			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
-			conn.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
+			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job",
+				"runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
+			conn.Send(&wire.Drop{Lease: a.Lease},
+				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil:
 			continue // another runner holds it
@@ -281,7 +286,9 @@ func (l *loop) recordStart(h *leaseState, a wire.Attempt) {
 		if l.draining {
 			l.leases.notifyChange()
 		}
-		l.session.pending.Started = append(l.session.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.startedAt, Worker: h.workerID, PID: h.pid})
+		l.session.pending.Started = append(l.session.pending.Started, store.Started{
+			Lease: queue.Lease(a.Lease), At: h.startedAt, Worker: h.workerID, PID: h.pid,
+		})
 	}
 }
 

@@ -28,7 +28,8 @@ func (s *recordingStore) leaseAll(started ...int64) {
 	}
 	var report store.Report
 	for _, seq := range started {
-		report.Started = append(report.Started, store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
+		report.Started = append(report.Started,
+			store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
 	}
 	if _, err := s.Store.Exchange(ctx, report); err != nil {
 		s.t.Fatal(err)
@@ -51,7 +52,9 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	}
 	f := newRunner(t, root, "first")
 	f.ignoresStarts = true // otherwise the waiting job would be reported as started
-	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)}}
+	f.helloReply.Attempts = []wire.Attempt{
+		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
+	}
 	f.helloReply.Ended = []wire.Lease{lease(ended)}
 	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
 	p := run(t, s, root, 4)

@@ -56,7 +56,10 @@ func (l *loop) readDeps(j queue.Job) {
 			}
 			defer l.mu.Unlock()
 			h.settling = true
-			l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not read the results of a job's dependencies; trying again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
+			l.session.logLines = append(l.session.logLines, logLine{
+				slog.LevelWarn, "could not read the results of a job's dependencies; trying again",
+				[]slog.Attr{slog.String("job", j.ID), slog.Any("error", err)},
+			})
 			l.postpone([]queue.Job{j}, err)
 			return nil
 		})

@@ -14,8 +14,10 @@ const defaultEnvCap = 32
 
 // machineVariables lists the variables that Windows sets for every process on the machine.
 var machineVariables = []string{
-	"ALLUSERSPROFILE", "CommonProgramFiles", "CommonProgramFiles(x86)", "CommonProgramW6432", "COMPUTERNAME", "ComSpec", "NUMBER_OF_PROCESSORS", "OS", "PATHEXT",
-	"PROCESSOR_ARCHITECTURE", "ProgramData", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432", "PUBLIC", "SystemDrive", "SystemRoot", "windir",
+	"ALLUSERSPROFILE", "CommonProgramFiles", "CommonProgramFiles(x86)", "CommonProgramW6432", "COMPUTERNAME",
+	"ComSpec", "NUMBER_OF_PROCESSORS", "OS", "PATHEXT",
+	"PROCESSOR_ARCHITECTURE", "ProgramData", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432", "PUBLIC",
+	"SystemDrive", "SystemRoot", "windir",
 }
 
 // addDefaultEnv adds the default variables of a job: the program search path, the machine and the
@@ -23,7 +25,8 @@ var machineVariables = []string{
 func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value string)) {
 	root := os.Getenv("SystemRoot")
 	add("PATH", strings.Join([]string{
-		filepath.Join(root, "system32"), root, filepath.Join(root, `System32\Wbem`), filepath.Join(root, `System32\WindowsPowerShell\v1.0`),
+		filepath.Join(root, "system32"), root, filepath.Join(root, `System32\Wbem`),
+		filepath.Join(root, `System32\WindowsPowerShell\v1.0`),
 	}, ";"))
 	for _, name := range machineVariables {
 		add(name, os.Getenv(name))

@@ -395,7 +395,8 @@ func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*w
 	}
 	t.Cleanup(func() { logs.Close() })
 	// If the pool starts a runner, it is the one named "second".
-	return runWith(t, s, runner.Home{Dir: root, Command: starter(t, uniqueName(root, "second"), "", ""), Log: logs}, workers)
+	command := starter(t, uniqueName(root, "second"), "", "")
+	return runWith(t, s, runner.Home{Dir: root, Command: command, Log: logs}, workers)
 }
 
 // starterWord is the first argument with which the test binary acts as a starter of runners.

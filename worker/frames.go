@@ -28,8 +28,10 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		cwd = p.cfg.Account.Home
 	}
 	frames = append(frames, &wire.Start{
-		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
-		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
+		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid,
+		Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
+		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter,
+		OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: p.localExpiry(j), By: (runner.SinceBoot() + startDeadline).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
@@ -114,7 +116,9 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Silent
 	case r.TimedOut:
 		o.End = queue.TimedOut
-	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory), r.Cause == int64(queue.HungStart), r.Cause == int64(queue.CannotStart), r.Cause == int64(queue.Lost), r.Cause == int64(queue.Interrupted):
+	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory),
+		r.Cause == int64(queue.HungStart), r.Cause == int64(queue.CannotStart),
+		r.Cause == int64(queue.Lost), r.Cause == int64(queue.Interrupted):
 		o.End = queue.End(r.Cause)
 	case r.Signal != 0:
 		o.End = queue.Signalled

@@ -78,7 +78,9 @@ func (l *loop) holdDisowned(j *queue.Job, cause error) {
 		l.wake()
 		return
 	}
-	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", cause)}})
+	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "job is held", []slog.Attr{
+		slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", cause),
+	}})
 	l.wake()
 }
 
@@ -143,7 +145,8 @@ func (l *loop) suspectLimitError() error {
 		}
 	}
 	if n >= maxSuspects {
-		return fmt.Errorf("%d jobs already run in separate runners because their runners died, which is the limit; this job waits for them", n)
+		return fmt.Errorf(
+			"%d jobs already run in separate runners because their runners died, which is the limit; this job waits for them", n)
 	}
 	return nil
 }
@@ -163,7 +166,10 @@ func (l *loop) suspectSpawned(h *leaseState, conn *runnerConn, err error) {
 		l.pauseClaims(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
-		l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", failed[0].ID), slog.Any("error", err)}})
+		l.session.logLines = append(l.session.logLines, logLine{
+			slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again",
+			[]slog.Attr{slog.String("job", failed[0].ID), slog.Any("error", err)},
+		})
 		l.postpone(failed, err)
 	}
 	l.spawnForSuspect()
@@ -278,7 +284,8 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	switch {
 	case o.conn != nil || o.spawning:
 	case others >= maxOwners:
-		cause = fmt.Errorf("%d users already have a separate runner because their jobs hang when they start, which is the limit", others)
+		cause = fmt.Errorf(
+			"%d users already have a separate runner because their jobs hang when they start, which is the limit", others)
 	case unresponsive >= maxUnresponsive:
 		cause = fmt.Errorf("%d separate runners of this user do not answer", unresponsive)
 	}

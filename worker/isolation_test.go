@@ -21,7 +21,9 @@ const maxSuspects = 16
 
 // startPoolWithSpawns is like startPool, with a command that starts separate runners. The command
 // prints this name once the file wait exists in root. spawns returns how often it was called.
-func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int) {
+func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
+	s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int,
+) {
 	t.Helper()
 	t.Parallel()
 	s, root = newStore(t), t.TempDir()

@@ -81,14 +81,20 @@ type pendingChange struct {
 }
 
 func newLeases() leases {
-	return leases{byLease: map[queue.Lease]*leaseState{}, bySeq: map[int64]*leaseState{}, watchers: map[int64]int{}, changed: make(chan struct{})}
+	return leases{
+		byLease: map[queue.Lease]*leaseState{}, bySeq: map[int64]*leaseState{},
+		watchers: map[int64]int{}, changed: make(chan struct{}),
+	}
 }
 
 // add adds the lease of a claimed job.
 func (s *leases) add(j *queue.Job) *leaseState {
 	now := time.Now()
 	s.claimCount++
-	h := &leaseState{job: *j, claimNumber: s.claimCount, paused: j.PausedAt != 0, sentAt: now, lastMessageAt: now, started: make(chan struct{}), done: make(chan struct{})}
+	h := &leaseState{
+		job: *j, claimNumber: s.claimCount, paused: j.PausedAt != 0, sentAt: now, lastMessageAt: now,
+		started: make(chan struct{}), done: make(chan struct{}),
+	}
 	s.byLease[j.Lease()], s.bySeq[j.Seq] = h, h
 	return h
 }
@@ -231,7 +237,8 @@ func (h *leaseState) markRunning() {
 
 // recordEndedBy records in the settlement which user ended the attempt.
 func (h *leaseState) recordEndedBy(s *store.Settlement) {
-	if reason := s.Decision.Reason; h.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+	reason := s.Decision.Reason
+	if h.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
 		s.By, s.Verb = h.endedBy, h.endVerb
 	}
 }

@@ -180,7 +180,8 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 
 // unresponsiveError returns the error for a request about a lease whose runner does not answer.
 func (p *Pool) unresponsiveError(pid int64, h *leaseState) error {
-	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
+	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s",
+		NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }
 
 // NameRunner returns the name of a runner for messages. pid 0 means that the runner was never
@@ -234,7 +235,8 @@ func (p *Pool) killUnresponsive() {
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
 		if err := p.cfg.Runners.End(dir); err != nil {
-			p.cfg.Log.Error("could not end the runner; the service takes over its jobs at its next start", "dir", filepath.Base(dir), "error", err)
+			p.cfg.Log.Error("could not end the runner; the service takes over its jobs at its next start",
+				"dir", filepath.Base(dir), "error", err)
 		}
 	}
 }

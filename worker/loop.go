@@ -69,7 +69,11 @@ func pause(ctx context.Context, wait time.Duration) bool {
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
-		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), calls: make(chan func() error, 64), depsReads: make(chan struct{}, maxDepsReads)},
+		Pool: p,
+		background: background{
+			ctx: ctx, inbox: make(chan delivery, 64), calls: make(chan func() error, 64),
+			depsReads: make(chan struct{}, maxDepsReads),
+		},
 		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retryDelay: storeRetryMin},
 		isolation: isolation{owners: map[int]*owner{}, spawnPause: shortagePauseMin},
 		shortage:  shortage{nextPause: shortagePauseMin},
@@ -114,7 +118,8 @@ func (l *loop) awaitAdoption() error {
 func (l *loop) adopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.runners.adopting() || l.recovery.searching || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
+	return l.runners.adopting() || l.recovery.searching ||
+		l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
 // handleNext waits for one event and handles it. It reports whether the timer fired first.
@@ -213,7 +218,8 @@ func (l *loop) recallStale() {
 			}
 		case !h.dropSent && !h.mayHaveStarted && since >= recallAfter:
 			stale[h.conn] = true
-		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin:
+		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheck(h)) &&
+			since >= startDeadline+startDeadlineMargin:
 			expired[leaseLocation{h.conn, h.runnerDir}] = append(expired[leaseLocation{h.conn, h.runnerDir}], h)
 		}
 	}
@@ -349,7 +355,8 @@ func (l *loop) handleResult(conn *runnerConn, r *wire.Result) {
 	s := l.settlement(h, r, conn.Dir)
 	h.recordEndedBy(&s)
 	// The settlement includes the start.
-	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease })
+	started := &l.session.pending.Started
+	*started = slices.DeleteFunc(*started, func(st store.Started) bool { return st.Lease == s.Lease })
 	l.learnFromResult(h, r)
 	l.session.addSettlement(s)
 }
@@ -383,7 +390,8 @@ func (l *loop) returnToQueue(h *leaseState) {
 	h.settling = true
 	if first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly }); first >= 0 {
 		h.reportedChange = h.pendingChanges[first]
-		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.reportedChange.Change})
+		l.session.pending.Changed = append(l.session.pending.Changed,
+			store.Changed{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {
 		h.requeued = true
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())

@@ -214,7 +214,9 @@ func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
 		case err != nil:
 			return err
 		case running > 0 && paused:
-			return queue.Errorf(queue.CodeUnavailable, "job %s is paused, but %d of its processes still run: they start and end too quickly, or cannot be stopped; the runner keeps trying", h.job.ID, running)
+			return queue.Errorf(queue.CodeUnavailable,
+				"job %s is paused, but %d of its processes still run: they start and end too quickly, "+
+					"or cannot be stopped; the runner keeps trying", h.job.ID, running)
 		default:
 			return nil
 		}

@@ -148,7 +148,10 @@ type Pool struct {
 
 // New returns a pool with a number of workers. It starts nothing until Run is called.
 func New(s store.Session, cfg Config, workers int) *Pool {
-	p := &Pool{store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1), leases: newLeases()}
+	p := &Pool{
+		store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1),
+		leases: newLeases(),
+	}
 	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
 	return p
 }
@@ -199,7 +202,9 @@ func (p *Pool) Paused() string {
 	if !time.Now().Before(p.claimsPausedUntil) {
 		return ""
 	}
-	return fmt.Sprintf("jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs", p.lastStartErr)
+	return fmt.Sprintf(
+		"jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs",
+		p.lastStartErr)
 }
 
 // Settle waits until the number of running jobs is at most the number of wanted workers. When the
@@ -335,7 +340,10 @@ func (p *Pool) List(ctx context.Context) []Status {
 			continue
 		}
 		busy[h.workerID] = true
-		w := Status{ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt, Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPaused(h)}
+		w := Status{
+			ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt,
+			Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPaused(h),
+		}
 		if h.conn != nil {
 			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || time.Since(h.conn.lastMessageAt) > p.cfg.StaleAfter()
 		}
@@ -345,7 +353,9 @@ func (p *Pool) List(ctx context.Context) []Status {
 		for _, a := range conn.stuck[:p.stuckWorkersOf(conn)] {
 			id := runner.Worker(conn.Dir, a.Slot)
 			busy[id] = true
-			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lastMessageAt, Stuck: true})
+			list = append(list, Status{
+				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lastMessageAt, Stuck: true,
+			})
 		}
 	}
 	for slot := int64(1); len(list) < p.wantedWorkers; slot++ {

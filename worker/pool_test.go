@@ -75,7 +75,10 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 // attempt.
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := startPool(t, 1)
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: otherNodesUID, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
+	drafts := []queue.Job{{
+		UID: otherNodesUID, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}},
+	}}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
 	waitUntil(t, "it is given back", func() bool { j := s.job(1); return j.State == queue.Pending && j.Refunds == 1 })

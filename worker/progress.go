@@ -79,7 +79,8 @@ func progressOf(p wire.Progress) *queue.Progress {
 	if len(text) > queue.MaxProgress {
 		text = text[:queue.MaxProgress]
 	}
-	return &queue.Progress{Percent: int(min(max(p.Percent, 0), 100)), Text: strings.ToValidUTF8(text, ""), At: queue.Millis(p.At)}
+	percent := int(min(max(p.Percent, 0), 100))
+	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""), At: queue.Millis(p.At)}
 }
 
 // replyNesting nests a result as deeply as a reply to a client does, so that the reply does not

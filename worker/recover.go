@@ -101,7 +101,9 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 
 // recoverVia calls runner.Recover in the runner via, or in this process if via is nil. It stops
 // waiting if the runner does not answer liveness checks.
-func (p *Pool) recoverVia(ctx context.Context, via *runnerConn, dir string, leased, known []wire.Attempt) (runner.Remains, error) {
+func (p *Pool) recoverVia(
+	ctx context.Context, via *runnerConn, dir string, leased, known []wire.Attempt,
+) (runner.Remains, error) {
 	if via == nil {
 		return runner.Recover(ctx, dir, leased, known, nil)
 	}
@@ -155,7 +157,8 @@ func (d *deadRunner) endOf(h *leaseState, tableEntry *wire.Attempt) queue.End {
 		return 0
 	case d.Unkilled[h.wireLease()]:
 		return queue.Unkillable
-	case h.requestedEnd != nil && (*h.requestedEnd == queue.Killed || tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):
+	case h.requestedEnd != nil && (*h.requestedEnd == queue.Killed ||
+		tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):
 		return *h.requestedEnd
 	case started && d.SameBoot:
 		return queue.Lost
@@ -202,7 +205,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	if !d.keepDir {
 		l.session.afterExchange = append(l.session.afterExchange, func() {
 			if err := runner.Forget(d.dir, d.recoveredBy); err != nil { // on Windows, a reader of a file prevents this
-				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start", "dir", d.dir, "error", err)
+				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
+					"dir", d.dir, "error", err)
 			}
 		})
 	}
@@ -255,7 +259,9 @@ func (l *loop) searchStrays() {
 // endStrays ends the processes of leases without a runner, and returns the leases that had any. It
 // waits for the delay first, since a runner without a directory may be alive. Such a runner
 // may still start attempts from an earlier service until their start deadlines.
-func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.Duration) (alive []wire.Lease, ok bool) {
+func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.Duration) (
+	alive []wire.Lease, ok bool,
+) {
 	for wait := contactRetryMin; pause(ctx, delay); wait = min(2*wait, contactRetryMax) {
 		if via, err := p.recovererFor(p.cfg.Runners.Root()); err == nil {
 			if r, err := p.recoverVia(ctx, via, "", nil, leased); err == nil {
@@ -277,7 +283,9 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 		}
 	}
 	l.mu.Unlock()
-	l.settleDeadRunner(&deadRunner{Remains: runner.Remains{SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.uncertainDirs) > 0}})
+	l.settleDeadRunner(&deadRunner{Remains: runner.Remains{
+		SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.uncertainDirs) > 0,
+	}})
 }
 
 // lostSettlement returns the settlement of an attempt whose runner has died; dir is the runner's
@@ -289,7 +297,8 @@ func (p *Pool) lostSettlement(h *leaseState, tableEntry *wire.Attempt, end queue
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case tableEntry != nil:
-		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, tableEntry.Slot), int(tableEntry.PID), queue.Millis(tableEntry.StartedAt)
+		a.Worker = runner.Worker(dir, tableEntry.Slot)
+		a.PID, a.StartedAt = int(tableEntry.PID), queue.Millis(tableEntry.StartedAt)
 	case h.running:
 		a.Worker, a.PID, a.StartedAt = h.workerID, h.pid, h.startedAt
 	}

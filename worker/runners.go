@@ -74,7 +74,8 @@ func (r *runners) remove(conn *runnerConn) {
 // settings require. A runner that this service has started takes new jobs whatever its version,
 // because the program on disk may be newer than this one.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
-	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
+	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) &&
+		filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
 }
 
 // lacksCurrent reports whether no runner for new jobs exists and none is expected soon.
@@ -211,7 +212,8 @@ func (p *Pool) sendSetup() {
 		case conn.owner != nil:
 			n = p.wantedWorkers
 		}
-		if setup := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); setup != conn.sentSetup {
+		setup := wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}
+		if setup != conn.sentSetup {
 			conn.sentSetup = setup
 			conn.Send(&setup)
 		}
@@ -225,7 +227,8 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 || len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
+		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 ||
+			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
 			continue
 		}
 		if !l.leases.anyHeldBy(conn) {

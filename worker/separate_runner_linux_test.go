@@ -48,7 +48,9 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 
 // startPoolWithHungUser runs a pool with a user whose last two starts hung: the next jobs go to
 // separate runners.
-func startPoolWithHungUser(t *testing.T) (s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
+func startPoolWithHungUser(t *testing.T) (
+	s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner,
+) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

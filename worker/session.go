@@ -196,7 +196,8 @@ func (l *loop) attemptLogLines(ended []store.Settlement) (list []logLine) {
 			continue
 		}
 		j, a, d := &h.job, &e.Attempt, &e.Decision
-		r.attrs = append(r.attrs, slog.String("job", j.ID), slog.Int("attempt", j.Runs+1), slog.String("state", d.State.String()))
+		r.attrs = append(r.attrs,
+			slog.String("job", j.ID), slog.Int("attempt", j.Runs+1), slog.String("state", d.State.String()))
 		if d.Reason != "" {
 			r.attrs = append(r.attrs, slog.String("reason", string(d.Reason)))
 		}
@@ -219,7 +220,8 @@ func (l *loop) attemptLogLines(ended []store.Settlement) (list []logLine) {
 func logLineFor(d *queue.Decision) logLine {
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
-		return logLine{level: slog.LevelError, text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
+		return logLine{level: slog.LevelError,
+			text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
 	case d.State == queue.Dead:
 		return logLine{level: slog.LevelWarn, text: "job is dead"}
 	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:

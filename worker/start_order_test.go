@@ -247,7 +247,9 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	f.send(&wire.Dropped{Lease: lease(1)}) // its start is in progress
 	since := time.Now()
-	waitUntil(t, "it had hung for longer than jobs wait in a runner", func() bool { return time.Since(since) > 100*time.Millisecond })
+	waitUntil(t, "it had hung for longer than jobs wait in a runner", func() bool {
+		return time.Since(since) > 100*time.Millisecond
+	})
 	f.mu.Lock()
 	f.ignoresStarts = false
 	f.mu.Unlock()
@@ -266,6 +268,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 		}
 	}
 	if dropped > jobs/4 || reclaimed > jobs/4 { // on a busy machine some may really wait for long
-		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none", jobs-1, dropped, reclaimed)
+		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none",
+			jobs-1, dropped, reclaimed)
 	}
 }

@@ -17,7 +17,8 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	s.enqueue(0, 0)
 	s.leaseAll(1, 2)
 	holder, other := newRunner(t, root, "one"), newRunner(t, root, "two")
-	holder.helloReply.Attempts, other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}, []wire.Attempt{runningAttempt(lease(2))}
+	holder.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
+	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(2))}
 	run(t, s, root, 2)
 	for _, f := range []*fakeRunner{holder, other} {
 		waitUntil(t, "it is met", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.conn != nil })
@@ -26,7 +27,8 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	start := runningAttempt(lease(1))
 	forged := succeeded(start.Lease, longRun)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
-	other.send(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged, &wire.Dropped{Lease: start.Lease, Dropped: true})
+	other.send(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
+		&wire.Dropped{Lease: start.Lease, Dropped: true})
 	other.sync()
 	check(t, "acknowledged to the other", other.ackedLeases(), []wire.Lease(nil))
 	s.checkState(1, queue.Processing, "")
