@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStart reports whether jobs may be sent to runners now: not during a stop, a drain, a pause of
-// the queue or a recall, and not after the node lease has ended. The caller holds mu.
-func (l *loop) mayStart() bool {
-	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsed() && !l.leases.recalling()
+// mayStartLocked reports whether jobs may be sent to runners now: not during a stop, a drain, a
+// pause of the queue or a recall, and not after the node lease has ended. The caller holds mu.
+func (l *loop) mayStartLocked() bool {
+	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked() && !l.leases.recalling()
 }
 
-// capacity returns how many jobs may be claimed now: one for each free worker, plus a block of
-// short jobs. The caller holds mu.
-func (l *loop) capacity() int {
+// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus a block
+// of short jobs. The caller holds mu.
+func (l *loop) capacityLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
 	}
 	l.claimsPausedUntil = time.Time{}
-	workers := l.usableWorkers()
-	if !l.mayStart() {
+	workers := l.usableWorkersLocked()
+	if !l.mayStartLocked() {
 		return 0
 	}
 	if workers == 0 || l.runners.current() == nil {
@@ -43,19 +43,19 @@ func (l *loop) capacity() int {
 	return max(0, workers+prefetch-l.leases.countOpen())
 }
 
-// stuckWorkers returns how many workers are occupied by processes that survive SIGKILL. The caller
-// holds mu.
-func (p *Pool) stuckWorkers() (n int) {
+// stuckWorkersLocked returns how many workers are occupied by processes that survive SIGKILL. The
+// caller holds mu.
+func (p *Pool) stuckWorkersLocked() (n int) {
 	for _, conn := range p.runners.clients {
-		n += p.stuckWorkersOf(conn)
+		n += p.stuckWorkersOfLocked(conn)
 	}
 	return n
 }
 
-// stuckWorkersOf returns how many workers of one runner are occupied by such processes. An
+// stuckWorkersOfLocked returns how many workers of one runner are occupied by such processes. An
 // account's runner may report anything. Its reports are ignored if it takes no new jobs; otherwise
 // at least one worker remains usable. The caller holds mu.
-func (p *Pool) stuckWorkersOf(conn *runnerConn) int {
+func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.OfAnAccount(conn.Dir):
 		return len(conn.stuck)
@@ -65,24 +65,24 @@ func (p *Pool) stuckWorkersOf(conn *runnerConn) int {
 	return min(len(conn.stuck), max(p.wantedWorkers-1, 0))
 }
 
-// usableWorkers returns how many of the wanted workers can run jobs. The caller holds mu.
-func (p *Pool) usableWorkers() int {
+// usableWorkersLocked returns how many of the wanted workers can run jobs. The caller holds mu.
+func (p *Pool) usableWorkersLocked() int {
 	atLeast := 0
 	if p.cfg.Runners.As != "" {
 		atLeast = min(p.wantedWorkers, 1)
 	}
-	return max(atLeast, p.wantedWorkers-p.stuckWorkers())
+	return max(atLeast, p.wantedWorkers-p.stuckWorkersLocked())
 }
 
-// learnFromResult updates from a result what later claims depend on: whether the machine lacks
-// resources, how long jobs run, and which users' starts hang. The caller holds mu.
-func (l *loop) learnFromResult(h *leaseState, r *wire.Result) {
+// learnFromResultLocked updates from a result what later claims depend on: whether the machine
+// lacks resources, how long jobs run, and which users' starts hang. The caller holds mu.
+func (l *loop) learnFromResultLocked(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
 		// A hung start is not caused by a lack of resources of the machine.
 		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
-			l.pauseClaims(r.Error)
+			l.pauseClaimsLocked(r.Error)
 		}
 	case r.Cause == int64(queue.HungStart):
 		l.recordHungStart(&h.job)
@@ -116,9 +116,9 @@ func (s *shortage) record(seq int64, now time.Time) bool {
 // maxStartErr is the maximum length of the error in Paused, in bytes of JSON.
 const maxStartErr = 400
 
-// pauseClaims pauses claims because a job failed to start with this error. The pause grows while
-// starts keep failing. The caller holds mu.
-func (l *loop) pauseClaims(startErr string) {
+// pauseClaimsLocked pauses claims because a job failed to start with this error. The pause grows
+// while starts keep failing. The caller holds mu.
+func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {

@@ -74,7 +74,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 func (p *Pool) requestChange(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
 	h.pendingChanges = append(h.pendingChanges, a)
 	if len(h.pendingChanges) == 1 { // otherwise a Drop was sent already
-		p.sendDrop(h)
+		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
 	answered, err = p.awaitAnswer(ctx, h, a.answer)
@@ -138,16 +138,16 @@ func (p *Pool) requestEnd(h *leaseState, end queue.End, endedBy *int, verb strin
 		h.grace = min(h.grace, p.maxGrace)
 	}
 	switch {
-	case h.conn == nil && !h.unsent: // resendRequests sends the request when the runner is connected
+	case h.conn == nil && !h.unsent: // resendRequestsLocked sends the request when the runner is connected
 	case h.running || h.mayHaveStarted:
 		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(end), Grace: h.grace})
 	default:
-		p.sendDrop(h)
+		p.sendDropLocked(h)
 	}
 }
 
-// sendDrop requests the return of a job that has not started. The caller holds mu.
-func (p *Pool) sendDrop(h *leaseState) {
+// sendDropLocked requests the return of a job that has not started. The caller holds mu.
+func (p *Pool) sendDropLocked(h *leaseState) {
 	h.dropSent = true
 	if h.conn == nil {
 		p.wake() // Run returns jobs that wait for a runner

@@ -368,8 +368,8 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Outputs that only runners can delete are deleted by one runner of each directory. Purge fails if no
-// runner of some directory answers, or if no runner is connected.
+// Outputs that only runners can delete are deleted by one runner of each directory. Purge fails if
+// no runner of some directory answers, or if no runner is connected.
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -241,10 +241,10 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		}
 		h.assignTo(conn)
 		if a.PID != 0 {
-			l.recordStart(h, a)
+			l.recordStartLocked(h, a)
 		}
-		l.resendRequests(h)
-		l.resendPause(h)
+		l.resendRequestsLocked(h)
+		l.resendPauseLocked(h)
 	}
 	for _, lease := range c.Reply.Ended {
 		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil {
@@ -253,8 +253,8 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		}
 	}
 	l.runners.add(conn)
-	l.recallForDrain()
-	l.sendLeaseDeadline(conn)
+	l.recallForDrainLocked()
+	l.sendLeaseDeadlineLocked(conn)
 	l.mu.Unlock()
 	l.receiveFrames(conn)
 	l.sendSetup()
@@ -262,9 +262,9 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	return conn
 }
 
-// resendRequests sends requests for a lease again that may have been lost with an earlier
+// resendRequestsLocked sends requests for a lease again that may have been lost with an earlier
 // connection. The caller holds mu.
-func (l *loop) resendRequests(h *leaseState) {
+func (l *loop) resendRequestsLocked(h *leaseState) {
 	if l.leases.watchers[h.job.Seq] > 0 {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
 	}
@@ -272,13 +272,13 @@ func (l *loop) resendRequests(h *leaseState) {
 	case h.requestedEnd != nil && h.running:
 		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(*h.requestedEnd), Grace: h.grace})
 	case h.requestedEnd != nil, len(h.pendingChanges) > 0:
-		l.sendDrop(h)
+		l.sendDropLocked(h)
 	}
 }
 
-// recordStart records that an attempt runs, and adds its start to the pending report. The caller
-// holds mu.
-func (l *loop) recordStart(h *leaseState, a wire.Attempt) {
+// recordStartLocked records that an attempt runs, and adds its start to the pending report. The
+// caller holds mu.
+func (l *loop) recordStartLocked(h *leaseState, a wire.Attempt) {
 	wasRunning := h.running
 	h.markRunning()
 	h.pid, h.startedAt, h.workerID = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)

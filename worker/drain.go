@@ -24,17 +24,17 @@ import (
 func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
 	p.draining = on
-	p.recallForDrain()
+	p.recallForDrainLocked()
 	p.leases.notifyChange()
 	p.mu.Unlock()
 	p.wake()
 }
 
-// recallForDrain recalls from all runners the jobs that have not started, if a drain is on. The
-// caller holds mu.
-func (p *Pool) recallForDrain() {
+// recallForDrainLocked recalls from all runners the jobs that have not started, if a drain is on.
+// The caller holds mu.
+func (p *Pool) recallForDrainLocked() {
 	if p.draining {
-		p.recall(func(*leaseState) bool { return true })
+		p.recallLocked(func(*leaseState) bool { return true })
 	}
 }
 

@@ -195,10 +195,10 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		f.conn = conn
 		f.epochs = append(f.epochs, hello.Epoch)
 		if f.refusesHello {
-			f.write(&wire.Refused{Epoch: hello.Epoch + 1})
+			f.writeLocked(&wire.Refused{Epoch: hello.Epoch + 1})
 			return
 		}
-		f.write(append([]wire.Frame{&f.helloReply}, f.afterHello...)...)
+		f.writeLocked(append([]wire.Frame{&f.helloReply}, f.afterHello...)...)
 		return
 	}
 	f.frames, f.times = append(f.frames, frame), append(f.times, time.Now())
@@ -207,26 +207,26 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		f.open[frame.Lease] = true
 		f.maxOpen = max(f.maxOpen, len(f.open))
 		if !f.ignoresStarts {
-			f.write(&wire.Started{Attempt: runningAttempt(frame.Lease)})
+			f.writeLocked(&wire.Started{Attempt: runningAttempt(frame.Lease)})
 		}
 	case *wire.Read:
 		if !f.unresponsive {
-			f.write(&wire.Chunk{ID: frame.ID, Gone: true})
+			f.writeLocked(&wire.Chunk{ID: frame.ID, Gone: true})
 		}
 	case *wire.Type: // the terminal accepts two bytes
 		if !f.unresponsive {
-			f.write(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
+			f.writeLocked(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
 		}
 	case *wire.Pause:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
 		if !f.unresponsive {
-			f.write(&wire.Paused{ID: frame.ID, Left: f.stillRunning, Gone: f.ending})
+			f.writeLocked(&wire.Paused{ID: frame.ID, Left: f.stillRunning, Gone: f.ending})
 		}
 	case *wire.Purge:
 		if !f.unresponsive {
-			f.write(&wire.Purged{ID: frame.ID})
+			f.writeLocked(&wire.Purged{ID: frame.ID})
 		}
 	case *wire.Recover:
 		if f.onRecover != nil {
@@ -243,11 +243,11 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 func (f *fakeRunner) send(frames ...wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.write(frames...)
+	f.writeLocked(frames...)
 }
 
-// write sends frames. The caller holds mu.
-func (f *fakeRunner) write(frames ...wire.Frame) {
+// writeLocked sends frames. The caller holds mu.
+func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
 	var out []byte
 	for _, frame := range frames {
 		out = wire.Append(out, frame)
@@ -344,7 +344,7 @@ func (f *fakeRunner) sync() {
 		f.mu.Lock()
 		f.syncs++
 		l := wire.Lease{Seq: firstUnknownSeq + f.syncs, Fence: 1}
-		f.write(&wire.Result{Attempt: wire.Attempt{Lease: l}})
+		f.writeLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
 		waitUntil(f.t, "the pool had settled", func() bool {
 			return slices.ContainsFunc(received[*wire.Ack](f), func(a *wire.Ack) bool { return slices.Contains(a.Leases, l) })

@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFrames appends the frames that start a job to frames. If a caller watches the job, they also
-// request that its result is sent immediately. The caller holds mu.
-func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
+// startFramesLocked appends the frames that start a job to frames. If a caller watches the job,
+// they also request that its result is sent immediately. The caller holds mu.
+func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
 		argv = append(strings.Fields(j.Shell), j.Command)

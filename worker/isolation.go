@@ -104,32 +104,33 @@ func (l *loop) startSuspects(suspects []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range suspects {
-		if cause := l.suspectLimitError(); cause != nil {
+		if cause := l.suspectLimitErrorLocked(); cause != nil {
 			l.postpone(suspects[i:], cause)
 			break
 		}
 		l.leases.add(&suspects[i]).unsent = true
 	}
-	l.spawnForSuspect()
+	l.spawnForSuspectLocked()
 }
 
-// spawnForSuspect starts a runner for the next waiting suspect, unless another one is starting. The
-// caller holds mu.
-func (l *loop) spawnForSuspect() {
+// spawnForSuspectLocked starts a runner for the next waiting suspect, unless another one is
+// starting. The caller holds mu.
+func (l *loop) spawnForSuspectLocked() {
 	if l.isolation.spawning {
 		return
 	}
 	for _, h := range l.leases.oldestFirst() {
 		if h.unsent && !h.readingDeps && !h.settling && h.job.Suspect {
 			l.isolation.spawning = true
-			l.spawn(true, false, func(conn *runnerConn, err error) { l.suspectSpawned(h, conn, err) })
+			l.spawn(true, false, func(conn *runnerConn, err error) { l.suspectSpawnedLocked(h, conn, err) })
 			return
 		}
 	}
 }
 
-// suspectLimitError returns why no further suspect may start now, or nil. The caller holds mu.
-func (l *loop) suspectLimitError() error {
+// suspectLimitErrorLocked returns why no further suspect may start now, or nil. The caller holds
+// mu.
+func (l *loop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("a separate runner for this job could not be started a moment ago; the service tries again later")
 	}
@@ -151,19 +152,19 @@ func (l *loop) suspectLimitError() error {
 	return nil
 }
 
-// suspectSpawned sends a suspect to the runner that was started for it. If that runner could not be
-// started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as
-// after any shortage. Suspects wait for longer than that; otherwise they would take all claims. The
-// caller holds mu.
-func (l *loop) suspectSpawned(h *leaseState, conn *runnerConn, err error) {
+// suspectSpawnedLocked sends a suspect to the runner that was started for it. If that runner could
+// not be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while,
+// as after any shortage. Suspects wait for longer than that; otherwise they would take all claims.
+// The caller holds mu.
+func (l *loop) suspectSpawnedLocked(h *leaseState, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
 		l.isolation.spawnPause = shortagePauseMin
 		if h.unsent && !h.settling {
-			l.sendTo(h, conn)
+			l.sendToLocked(h, conn)
 		}
 	} else if failed := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
-		l.pauseClaims(err.Error())
+		l.pauseClaimsLocked(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
 		l.session.logLines = append(l.session.logLines, logLine{
@@ -172,18 +173,18 @@ func (l *loop) suspectSpawned(h *leaseState, conn *runnerConn, err error) {
 		})
 		l.postpone(failed, err)
 	}
-	l.spawnForSuspect()
+	l.spawnForSuspectLocked()
 }
 
-// sendTo sends a job to the runner that was started for it. If jobs may not start now, it returns
-// the job to the queue. The caller holds mu.
-func (l *loop) sendTo(h *leaseState, conn *runnerConn) {
-	if !l.mayStart() || len(h.pendingChanges) > 0 || h.requestedEnd != nil {
-		l.returnToQueue(h)
+// sendToLocked sends a job to the runner that was started for it. If jobs may not start now, it
+// returns the job to the queue. The caller holds mu.
+func (l *loop) sendToLocked(h *leaseState, conn *runnerConn) {
+	if !l.mayStartLocked() || len(h.pendingChanges) > 0 || h.requestedEnd != nil {
+		l.returnToQueueLocked(h)
 		return
 	}
 	h.assignTo(conn)
-	conn.Send(l.startFrames(nil, &h.job)...)
+	conn.Send(l.startFramesLocked(nil, &h.job)...)
 }
 
 // postpone returns jobs to the queue with a delay. Without it they would return to the head of the
@@ -297,25 +298,25 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 		h := l.leases.add(&jobs[i])
 		h.unsent = true
 		if o.conn != nil {
-			l.sendTo(h, o.conn)
+			l.sendToLocked(h, o.conn)
 		}
 	}
 	o.lastUsed = time.Now()
 	if o.conn == nil && !o.spawning {
 		o.spawning = true
-		l.spawn(false, false, func(conn *runnerConn, err error) { l.ownerSpawned(o, conn, err) })
+		l.spawn(false, false, func(conn *runnerConn, err error) { l.ownerSpawnedLocked(o, conn, err) })
 	}
 }
 
-// ownerSpawned sends the waiting jobs of a user to the runner that was started for them. The caller
-// holds mu.
-func (l *loop) ownerSpawned(o *owner, conn *runnerConn, err error) {
+// ownerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. The
+// caller holds mu.
+func (l *loop) ownerSpawnedLocked(o *owner, conn *runnerConn, err error) {
 	o.spawning, o.lastUsed = false, time.Now()
 	selects := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
 		o.conn, conn.owner = conn, o
 		for _, h := range l.leases.awaitingRunner(selects) {
-			l.sendTo(h, conn)
+			l.sendToLocked(h, conn)
 		}
 	} else if failed := l.leases.closeAwaitingRunner(selects); len(failed) > 0 {
 		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)

@@ -23,13 +23,13 @@ func (p *Pool) Prolong(until time.Time) {
 	}
 	p.leasesLapseAt = until
 	for _, conn := range p.runners.clients {
-		p.sendLeaseDeadline(conn)
+		p.sendLeaseDeadlineLocked(conn)
 	}
 }
 
-// sendLeaseDeadline sends a runner when the leases lapse, or that they never do, because the runner
-// may know an earlier time from an earlier service. The caller holds mu.
-func (p *Pool) sendLeaseDeadline(conn *runnerConn) {
+// sendLeaseDeadlineLocked sends a runner when the leases lapse, or that they never do, because the
+// runner may know an earlier time from an earlier service. The caller holds mu.
+func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.Prolong{} // the leases never lapse
 	if !p.leasesLapseAt.IsZero() {
 		f.For = max(time.Nanosecond, time.Until(p.leasesLapseAt))
@@ -38,9 +38,9 @@ func (p *Pool) sendLeaseDeadline(conn *runnerConn) {
 	conn.Send(f)
 }
 
-// leasesLapsed reports whether the leases have lapsed, so that other nodes may hold them. The
+// leasesLapsedLocked reports whether the leases have lapsed, so that other nodes may hold them. The
 // caller holds mu.
-func (p *Pool) leasesLapsed() bool {
+func (p *Pool) leasesLapsedLocked() bool {
 	return !p.leasesLapseAt.IsZero() && !time.Now().Before(p.leasesLapseAt)
 }
 

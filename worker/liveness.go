@@ -25,11 +25,11 @@ const (
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheck reports whether the pool checks that a runner is alive when no message has
-// arrived for a while. It does so for runners that hold leases or are unresponsive. The caller
+// needsLivenessCheckLocked reports whether the pool checks that a runner is alive when no message
+// has arrived for a while. It does so for runners that hold leases or are unresponsive. The caller
 // holds mu.
 // See docs/decisions/0055.
-func (l *loop) needsLivenessCheck(conn *runnerConn) bool {
+func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checking && (conn.unresponsive || l.leases.anyHeldBy(conn))
 }
 
@@ -38,7 +38,7 @@ func (l *loop) startLivenessChecks() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if !l.needsLivenessCheck(conn) || time.Since(conn.lastChecked) < l.cfg.HeardEvery() {
+		if !l.needsLivenessCheckLocked(conn) || time.Since(conn.lastChecked) < l.cfg.HeardEvery() {
 			continue
 		}
 		conn.checking = true
@@ -100,7 +100,7 @@ func (l *loop) expire(location leaseLocation, list []*leaseState) {
 			h.mayHaveStarted, h.hasProcess = true, true
 			l.leases.notifyChange()
 		case !found && !h.mayHaveStarted && ok:
-			l.returnToQueue(h)
+			l.returnToQueueLocked(h)
 		default: // the files cannot be read now, or do not name the process yet
 			h.mayHaveStarted = h.mayHaveStarted || found
 			h.sentAt = time.Now().Add(-startDeadline)

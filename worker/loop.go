@@ -169,7 +169,7 @@ func (l *loop) nextTimer() time.Duration {
 	now := time.Now()
 	for _, h := range l.leases.byLease {
 		switch {
-		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheck(h):
+		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheckLocked(h):
 		case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
 			wait = min(wait, h.sentAt.Add(recallAfter).Sub(now))
 		default:
@@ -186,7 +186,7 @@ func (l *loop) nextTimer() time.Duration {
 		wait = min(wait, due.Sub(now))
 	}
 	for _, conn := range l.runners.clients {
-		if l.needsLivenessCheck(conn) {
+		if l.needsLivenessCheckLocked(conn) {
 			wait = min(wait, conn.lastChecked.Add(l.cfg.HeardEvery()).Sub(now))
 		}
 	}
@@ -210,21 +210,21 @@ func (l *loop) recallStale() {
 		switch since := time.Since(h.sentAt); {
 		case h.settling || h.running:
 		case h.unsent && (h.dropSent || len(h.pendingChanges) > 0):
-			l.returnToQueue(h)
+			l.returnToQueueLocked(h)
 		case h.unsent:
 		case h.conn == nil:
-			if (!h.mayHaveStarted || l.needsFileCheck(h)) && since >= startDeadline+startDeadlineMargin {
+			if (!h.mayHaveStarted || l.needsFileCheckLocked(h)) && since >= startDeadline+startDeadlineMargin {
 				expired[leaseLocation{dir: h.runnerDir}] = append(expired[leaseLocation{dir: h.runnerDir}], h)
 			}
 		case !h.dropSent && !h.mayHaveStarted && since >= recallAfter:
 			stale[h.conn] = true
-		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheck(h)) &&
+		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheckLocked(h)) &&
 			since >= startDeadline+startDeadlineMargin:
 			expired[leaseLocation{h.conn, h.runnerDir}] = append(expired[leaseLocation{h.conn, h.runnerDir}], h)
 		}
 	}
 	for conn := range stale {
-		l.recallFrom(conn)
+		l.recallFromLocked(conn)
 	}
 	l.mu.Unlock()
 	for location, list := range expired {
@@ -232,20 +232,20 @@ func (l *loop) recallStale() {
 	}
 }
 
-// needsFileCheck reports whether a drain waits for a job that an unresponsive or unreachable runner
-// may have started. For such a job, the pool reads the runner's files repeatedly until they name
-// the process. The caller holds mu.
-func (l *loop) needsFileCheck(h *leaseState) bool {
+// needsFileCheckLocked reports whether a drain waits for a job that an unresponsive or unreachable
+// runner may have started. For such a job, the pool reads the runner's files repeatedly until they
+// name the process. The caller holds mu.
+func (l *loop) needsFileCheckLocked(h *leaseState) bool {
 	return l.draining && h.mayHaveStarted && !h.hasProcess && (h.conn == nil || h.conn.unresponsive)
 }
 
-// recallFrom recalls all jobs that wait in a runner. If it is the current runner, its jobs run for
-// longer than expected. In that case recallFrom raises the mean run time, so fewer jobs are
-// prefetched. The caller holds mu.
-func (l *loop) recallFrom(conn *runnerConn) {
-	recall := l.dropUnstarted
+// recallFromLocked recalls all jobs that wait in a runner. If it is the current runner, its jobs
+// run for longer than expected. In that case recallFromLocked raises the mean run time, so fewer
+// jobs are prefetched. The caller holds mu.
+func (l *loop) recallFromLocked(conn *runnerConn) {
+	recall := l.dropUnstartedLocked
 	if conn.current {
-		recall, l.meanRunTime = l.recall, max(l.meanRunTime, recallAfter)
+		recall, l.meanRunTime = l.recallLocked, max(l.meanRunTime, recallAfter)
 	}
 	recall(func(h *leaseState) bool { return h.conn == conn })
 }
@@ -262,7 +262,7 @@ func (l *loop) flush() error {
 		return s.handleStoreError(err)
 	}
 	l.mu.Lock()
-	capacity, workers, recalls := l.capacity(), l.usableWorkers(), l.recallCount
+	capacity, workers, recalls := l.capacityLocked(), l.usableWorkersLocked(), l.recallCount
 	l.progress.moveDue(time.Now(), &s.pending)
 	l.mu.Unlock()
 	report, callCount := s.pending, len(s.afterExchange)
@@ -316,25 +316,25 @@ func (l *loop) handleDelivery(d delivery) {
 		switch f := f.(type) {
 		case *wire.Started:
 			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
-				l.recordStart(h, f.Attempt)
+				l.recordStartLocked(h, f.Attempt)
 			}
 		case *wire.Telling:
 			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.progress.add(h, f.Progress)
 			}
 		case *wire.Result:
-			l.handleResult(d.conn, f)
+			l.handleResultLocked(d.conn, f)
 		case *wire.Dropped:
-			l.handleDropped(d.conn, f)
+			l.handleDroppedLocked(d.conn, f)
 		case *wire.Stuck:
 			l.runners.stuck(d.conn, f.Attempts)
 		}
 	}
 }
 
-// handleResult settles an attempt. Results from a runner that does not hold the lease are ignored.
-// The caller holds mu.
-func (l *loop) handleResult(conn *runnerConn, r *wire.Result) {
+// handleResultLocked settles an attempt. Results from a runner that does not hold the lease are
+// ignored. The caller holds mu.
+func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
 	if h != nil && h.conn != conn {
 		return
@@ -357,20 +357,20 @@ func (l *loop) handleResult(conn *runnerConn, r *wire.Result) {
 	// The settlement includes the start.
 	started := &l.session.pending.Started
 	*started = slices.DeleteFunc(*started, func(st store.Started) bool { return st.Lease == s.Lease })
-	l.learnFromResult(h, r)
+	l.learnFromResultLocked(h, r)
 	l.session.addSettlement(s)
 }
 
-// handleDropped handles the answer to a Drop: it returns a job that has not started, and carries
-// out pending requests to end one that has. The caller holds mu.
-func (l *loop) handleDropped(conn *runnerConn, f *wire.Dropped) {
+// handleDroppedLocked handles the answer to a Drop: it returns a job that has not started, and
+// carries out pending requests to end one that has. The caller holds mu.
+func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.settling || h.conn != conn {
 		return
 	}
 	h.dropSent, h.recalled, h.sentAt = false, false, time.Now()
 	if f.Dropped {
-		l.returnToQueue(h)
+		l.returnToQueueLocked(h)
 		return
 	}
 	h.mayHaveStarted = true // its Started or Result will follow
@@ -384,9 +384,9 @@ func (l *loop) handleDropped(conn *runnerConn, f *wire.Dropped) {
 	h.pendingChanges = nil
 }
 
-// returnToQueue returns a lease whose job has not started to the queue. If callers wait to change
-// the job, the first of their changes is stored in the same commit. The caller holds mu.
-func (l *loop) returnToQueue(h *leaseState) {
+// returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to
+// change the job, the first of their changes is stored in the same commit. The caller holds mu.
+func (l *loop) returnToQueueLocked(h *leaseState) {
 	h.settling = true
 	if first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly }); first >= 0 {
 		h.reportedChange = h.pendingChanges[first]

@@ -41,7 +41,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	}
 	defer unlock()
 	p.mu.Lock()
-	isEnding, pausedByAll := h.requestedEnd != nil, !on && !h.paused && p.isPaused(h)
+	isEnding, pausedByAll := h.requestedEnd != nil, !on && !h.paused && p.isPausedLocked(h)
 	p.mu.Unlock()
 	switch {
 	case isEnding && on:
@@ -72,7 +72,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
-	paused := h != nil && p.isPaused(h)
+	paused := h != nil && p.isPausedLocked(h)
 	if paused {
 		h.exemptFromPauseAll = true
 	}
@@ -93,7 +93,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	p.allPaused = on
 	var list []*leaseState
 	if on {
-		p.recall(func(*leaseState) bool { return true })
+		p.recallLocked(func(*leaseState) bool { return true })
 	}
 	for _, h := range p.leases.oldestFirst() {
 		h.exemptFromPauseAll = false
@@ -119,7 +119,7 @@ func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
 			unstarted++
 		}
 	}
-	p.recall(func(h *leaseState) bool { return h.job.Queue == name })
+	p.recallLocked(func(h *leaseState) bool { return h.job.Queue == name })
 	return started, unstarted
 }
 
@@ -153,9 +153,11 @@ func (p *Pool) Frozen() bool {
 	return p.allPaused
 }
 
-// isPaused reports whether the job of a lease is paused, individually or with all jobs. The
+// isPausedLocked reports whether the job of a lease is paused, individually or with all jobs. The
 // caller holds mu.
-func (p *Pool) isPaused(h *leaseState) bool { return h.paused || p.allPaused && !h.exemptFromPauseAll }
+func (p *Pool) isPausedLocked(h *leaseState) bool {
+	return h.paused || p.allPaused && !h.exemptFromPauseAll
+}
 
 // lockPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
 // the runner the same as the order of records in the store.
@@ -188,7 +190,7 @@ func (p *Pool) lockPause(ctx context.Context, h *leaseState) (unlock func(), err
 func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
 	for {
 		p.mu.Lock()
-		conn, paused := h.conn, p.isPaused(h)
+		conn, paused := h.conn, p.isPausedLocked(h)
 		p.mu.Unlock()
 		consequence := "the job will resume when the runner answers"
 		if paused {
@@ -201,14 +203,14 @@ func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
 		running, err := conn.Pause(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
-		changed := p.isPaused(h) != paused // another call may have sent its frame before this one
+		changed := p.isPausedLocked(h) != paused // another call may have sent its frame before this one
 		p.mu.Unlock()
 		switch {
 		case changed && ctx.Err() == nil:
 		case errors.Is(err, runner.ErrEnds) && paused:
 			return errEnding
 		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
-			return nil // nothing to resume, or resendPause sends it to the next connection
+			return nil // nothing to resume, or resendPauseLocked sends it to the next connection
 		case err != nil && ctx.Err() == nil:
 			return withConsequence(p.unresponsiveError(conn.Reply.PID, h), consequence)
 		case err != nil:
@@ -226,10 +228,11 @@ func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
 // errEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
-// resendPause sends a lease's pause state to a runner that has just connected. The caller holds mu.
-func (p *Pool) resendPause(h *leaseState) {
+// resendPauseLocked sends a lease's pause state to a runner that has just connected. The caller
+// holds mu.
+func (p *Pool) resendPauseLocked(h *leaseState) {
 	if h.requestedEnd == nil {
-		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.isPaused(h)})
+		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.isPausedLocked(h)})
 	}
 }
 

@@ -181,17 +181,17 @@ func (p *Pool) Scale(n int) {
 	fewer := n < p.wantedWorkers
 	p.wantedWorkers = min(max(n, 0), MaxWorkers)
 	if fewer {
-		p.recallFromCurrent()
+		p.recallFromCurrentLocked()
 	}
 	p.mu.Unlock()
 	p.sendSetup()
 	p.wake()
 }
 
-// recallFromCurrent recalls all jobs that wait in the current runner or for a runner. The caller
-// holds mu.
-func (p *Pool) recallFromCurrent() {
-	p.recall(func(h *leaseState) bool { return h.unsent || h.conn.current })
+// recallFromCurrentLocked recalls all jobs that wait in the current runner or for a runner. The
+// caller holds mu.
+func (p *Pool) recallFromCurrentLocked() {
+	p.recallLocked(func(h *leaseState) bool { return h.unsent || h.conn.current })
 }
 
 // Paused returns why the pool claims fewer jobs than usual, with the error of the last job whose
@@ -271,7 +271,7 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.stopping, p.maxGrace = true, grace
 	var paused []*leaseState // paused jobs, which would not finish
 	for _, h := range p.leases.byLease {
-		if h.running && p.isPaused(h) {
+		if h.running && p.isPausedLocked(h) {
 			paused = append(paused, h)
 		}
 	}
@@ -342,7 +342,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 		busy[h.workerID] = true
 		w := Status{
 			ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt,
-			Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPaused(h),
+			Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
 		}
 		if h.conn != nil {
 			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || time.Since(h.conn.lastMessageAt) > p.cfg.StaleAfter()
@@ -350,7 +350,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 		list = append(list, w)
 	}
 	for _, conn := range p.runners.clients {
-		for _, a := range conn.stuck[:p.stuckWorkersOf(conn)] {
+		for _, a := range conn.stuck[:p.stuckWorkersOfLocked(conn)] {
 			id := runner.Worker(conn.Dir, a.Slot)
 			busy[id] = true
 			list = append(list, Status{
@@ -371,7 +371,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.stuckWorkers()
+	n := p.stuckWorkersLocked()
 	for _, h := range p.leases.byLease {
 		if h.running {
 			n++

@@ -31,15 +31,15 @@ import (
 // The rules do not cover separate runners of suspects, of users whose starts hang, and unresponsive
 // runners. Jobs of these runners must not delay others.
 
-// recall takes back the selected jobs that runners have not started. The jobs of a claim that is in
-// progress go back to the queue too, even if recall finds no other job. The caller holds mu.
-func (p *Pool) recall(selects func(*leaseState) bool) {
+// recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that
+// is in progress go back to the queue too, even if recallLocked finds no other job. The caller holds mu.
+func (p *Pool) recallLocked(selects func(*leaseState) bool) {
 	p.recallCount++
-	p.dropUnstarted(selects)
+	p.dropUnstartedLocked(selects)
 }
 
-// dropUnstarted sends a Drop for each selected job that has not started. The caller holds mu.
-func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
+// dropUnstartedLocked sends a Drop for each selected job that has not started. The caller holds mu.
+func (p *Pool) dropUnstartedLocked(selects func(*leaseState) bool) {
 	var list []*leaseState
 	for _, h := range p.leases.byLease {
 		if !h.running && !h.mayHaveStarted && !h.settling && !h.dropSent && (h.unsent || h.conn != nil) && selects(h) {

@@ -187,7 +187,7 @@ func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 		case e.end != 0:
 			l.session.addSettlement(l.lostSettlement(e.leaseState, nil, e.end, ""))
 		default:
-			l.returnToQueue(e.leaseState)
+			l.returnToQueueLocked(e.leaseState)
 		}
 	}
 	l.wake()

@@ -199,7 +199,7 @@ func (p *Pool) sendSetup() {
 	}
 	for _, conn := range p.runners.clients {
 		if !conn.current {
-			usedElsewhere += p.stuckWorkersOf(conn)
+			usedElsewhere += p.stuckWorkersOfLocked(conn)
 		}
 	}
 	for _, conn := range p.runners.clients {
@@ -227,7 +227,7 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOf(conn) > 0 ||
+		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOfLocked(conn) > 0 ||
 			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
 			continue
 		}

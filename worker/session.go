@@ -113,7 +113,7 @@ func (l *loop) startAwaited(jobs []queue.Job, err error) error {
 // was stored or refused. It returns the lines to log.
 func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error) []logLine {
 	l.mu.Lock()
-	lines := append(l.session.logLines, l.attemptLogLines(report.Ended)...)
+	lines := append(l.session.logLines, l.attemptLogLinesLocked(report.Ended)...)
 	l.session.logLines = nil
 	attempts, now := 0, time.Now()
 	for i := range report.Ended {
@@ -156,7 +156,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn := l.runners.current()
-	if conn == nil || !l.mayStart() { // changed during the claim, or the runner died
+	if conn == nil || !l.mayStartLocked() { // changed during the claim, or the runner died
 		l.returnClaimed(jobs)
 		return
 	}
@@ -168,7 +168,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	for i := range jobs {
 		h := l.leases.add(&jobs[i])
 		h.conn, h.runnerDir = conn, conn.Dir
-		frames = l.startFrames(frames, &h.job)
+		frames = l.startFramesLocked(frames, &h.job)
 	}
 	conn.Send(frames...)
 	failpoint.Hit("start-sent")
@@ -181,10 +181,11 @@ type logLine struct {
 	attrs []slog.Attr
 }
 
-// attemptLogLines returns log lines about attempts that have ended. Problems that need attention
-// are warnings, attempts that will be retried are information, and all others are debug lines. A
-// line contains the job's id only, since commands and output may be secret. The caller holds mu.
-func (l *loop) attemptLogLines(ended []store.Settlement) (list []logLine) {
+// attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need
+// attention are warnings, attempts that will be retried are information, and all others are debug
+// lines. A line contains the job's id only, since commands and output may be secret. The caller
+// holds mu.
+func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
 		e := &ended[i]
 		r := logLineFor(&e.Decision)

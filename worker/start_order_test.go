@@ -36,20 +36,20 @@ func (d *dispatcher) step() bool {
 	switch frame := frame.(type) {
 	case *wire.Start:
 		d.waiting = append(d.waiting, frame.Lease)
-		d.startWaiting()
+		d.startWaitingLocked()
 	case *wire.Drop:
 		at := slices.Index(d.waiting, frame.Lease)
 		if at >= 0 {
 			d.waiting = slices.Delete(d.waiting, at, at+1)
 			d.dropped++
 		}
-		d.f.write(&wire.Dropped{Lease: frame.Lease, Dropped: at >= 0})
+		d.f.writeLocked(&wire.Dropped{Lease: frame.Lease, Dropped: at >= 0})
 	}
 	return true
 }
 
-// startWaiting starts attempts on the free workers. The caller holds the runner's mu.
-func (d *dispatcher) startWaiting() {
+// startWaitingLocked starts attempts on the free workers. The caller holds the runner's mu.
+func (d *dispatcher) startWaitingLocked() {
 	for len(d.waiting) > 0 && len(d.running) < d.workers {
 		l := d.waiting[0]
 		d.waiting = d.waiting[1:]
@@ -65,9 +65,9 @@ func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
 	defer d.f.mu.Unlock()
 	for l, since := range d.running {
 		if selects(l, since) {
-			d.f.write(succeeded(l, time.Millisecond))
+			d.f.writeLocked(succeeded(l, time.Millisecond))
 			delete(d.running, l)
-			d.startWaiting()
+			d.startWaitingLocked()
 		}
 	}
 }
