@@ -61,7 +61,7 @@ func (b begun) stat(t *testing.T) []string {
 // self as the runner and jobs as its jobs.
 func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir string) {
 	t.Helper()
-	dir = filepath.Join(base, asPrefix+"daemon", "1.a")
+	dir = filepath.Join(base, accountPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir s
 	}
 	defer table.close()
 	for i, job := range jobs {
-		table.begin(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
-		table.forked(int64(i+1), job.pid, job.at.UnixMilli())
+		table.setStarting(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
+		table.setForked(int64(i+1), job.pid, job.at.UnixMilli())
 	}
 	return dir
 }

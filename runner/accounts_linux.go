@@ -21,82 +21,82 @@ type Accounts struct {
 	Service   int
 	Directory *accounts.Directory
 
-	mu    sync.Mutex
-	stamp accounts.Stamp // of the policy that was read; guarded by mu
-	read  *policy        // the parsed policy, which is never modified; guarded by mu
+	mu     sync.Mutex
+	stamp  accounts.Stamp // of the policy that was read; guarded by mu
+	parsed *policy        // the parsed policy, which is never modified; guarded by mu
 }
 
-// of returns the account with a uid. It returns an error if the policy does not allow jobs of that
+// byUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
 // account.
-func (a *Accounts) of(uid uint32) (accounts.Account, error) {
-	known, err := a.Directory.User(uid)
-	return a.allowed(known, err)
+func (a *Accounts) byUID(uid uint32) (accounts.Account, error) {
+	account, err := a.Directory.User(uid)
+	return a.authorize(account, err)
 }
 
-// named returns the account with a name. It returns an error if the policy does not allow jobs of that
+// byName returns the account with a name. It returns an error if the policy does not allow jobs of that
 // account.
-func (a *Accounts) named(name string) (accounts.Account, error) {
-	known, err := a.Directory.Named(name)
-	return a.allowed(known, err)
+func (a *Accounts) byName(name string) (accounts.Account, error) {
+	account, err := a.Directory.Named(name)
+	return a.authorize(account, err)
 }
 
 // Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if it allows
 // them, or if that cannot be determined: the runner makes the final decision.
 func (a *Accounts) Refuses(uid uint32) string {
-	known, err := a.Directory.User(uid)
+	account, err := a.Directory.User(uid)
 	if err != nil {
 		return ""
 	}
-	_, why, err := a.decide(known)
+	_, reason, err := a.checkPolicy(account)
 	if err != nil {
 		return ""
 	}
-	return why
+	return reason
 }
 
-// allowed adds the groups to an account that was looked up. It returns an error if the policy does not
+// authorize adds the groups to an account that was looked up. It returns an error if the policy does not
 // allow jobs of the account.
-func (a *Accounts) allowed(known accounts.Account, err error) (accounts.Account, error) {
+func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, error) {
 	if err != nil {
 		return accounts.Account{}, err
 	}
-	known, why, err := a.decide(known)
-	if err == nil && why != "" {
-		err = errRefused(why)
+	account, reason, err := a.checkPolicy(account)
+	if err == nil && reason != "" {
+		err = errRefused(reason)
 	}
-	return known, err
+	return account, err
 }
 
-// decide adds the groups to an account. why is the reason why the policy does not allow jobs of the
+// checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
 // account, or "" if it allows them.
-func (a *Accounts) decide(known accounts.Account) (complete accounts.Account, why string, err error) {
-	p, err := a.refresh()
+func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
+	p, err := a.currentPolicy()
 	if err != nil {
 		return accounts.Account{}, "", err
 	}
-	if known, err = a.Directory.Grouped(known); err != nil {
+	if account, err = a.Directory.Grouped(account); err != nil {
 		return accounts.Account{}, "", err
 	}
-	return known, p.refuses(&known, a.Service, a.Directory.Group), nil
+	return account, p.refuses(&account, a.Service, a.Directory.Group), nil
 }
 
-// refresh returns the policy. It reads the file again if it has changed.
-func (a *Accounts) refresh() (*policy, error) {
+// currentPolicy returns the policy. It reads the file again if it has changed.
+func (a *Accounts) currentPolicy() (*policy, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock() // held while the file is read, since concurrent callers need the result
 	now, err := accounts.StampOf(a.Policy)
 	if err != nil {
 		return nil, err
 	}
-	if now == a.stamp && a.read != nil {
-		return a.read, nil
+	if now == a.stamp && a.parsed != nil {
+		return a.parsed, nil
 	}
 	p, err := readPolicy(a.Policy)
 	if err != nil {
 		return nil, err
 	}
-	a.stamp, a.read = now, &p
-	return a.read, nil
+	a.stamp, a.parsed = now, &p
+	return a.parsed, nil
 }
 
 // accountOf returns the uid of the account that a runner's directory belongs to. It returns nil for a

@@ -28,7 +28,7 @@ func TestSilenceRefusesNobody(t *testing.T) {
 	}}}
 	is := func(what string, uid uint32, final bool) {
 		t.Helper()
-		if known, err := a.of(uid); err == nil || settled(err) != final {
+		if known, err := a.byUID(uid); err == nil || isFinal(err) != final {
 			t.Errorf("%s: got %+v, %v", what, known, err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestPolicyIsRoots(t *testing.T) {
 // If the user directory does not answer for a job's account, that job is delayed, as after a shortage.
 func TestAJobOfAnUnknownAccountIsPutOffAlone(t *testing.T) {
 	dir := t.TempDir()
-	j, err := openJournal(dir, 0o600, func(written) {})
+	j, err := openJournal(dir, 0o600, func(journalSize) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,9 +95,9 @@ func TestAJobOfAnUnknownAccountIsPutOffAlone(t *testing.T) {
 	}
 	defer table.close()
 	silent := &accounts.Directory{Patient: true, Ask: func(string, string) (string, error) { return "", errors.New("no answer") }}
-	s := &server{dir: dir, table: table, journal: j, idleAt: time.Now(), accounts: &Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent}, running: 1}
+	s := &server{dir: dir, table: table, journal: j, idleAt: time.Now(), accounts: &Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent}, runningCount: 1}
 	a := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}, log: output.New(1<<20, nil), slot: 1}
-	s.execute(nil, &workFolder{Folder: process.NewFolder(filepath.Join(dir, "folder"))}, a)
+	s.execute(nil, &workDir{Folder: process.NewFolder(filepath.Join(dir, "folder"))}, a)
 	f, _, err := wire.Parse(a.result)
 	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
 		t.Errorf("got %+v, %v", f, err)

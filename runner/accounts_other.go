@@ -14,7 +14,7 @@ type Accounts struct {
 	Directory *accounts.Directory
 }
 
-func (a *Accounts) of(uint32) (accounts.Account, error) {
+func (a *Accounts) byUID(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
 }
 

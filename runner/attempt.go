@@ -17,44 +17,44 @@ import (
 
 // attempt is the execution that one START frame asked for. The server's mu guards its fields.
 type attempt struct {
-	start     *wire.Start
-	log       *output.Log
-	worker    *process.Worker // the worker that runs the attempt; nil while it does not run
-	slot      int64
-	pid       int
-	at        int64
-	watched   bool
-	killed    func()        // kills the attempt right after the fork; set by a kill that came before the fork
-	paused    bool          // the attempt's process tree is or will be frozen
-	signals   []int64       // signals to be sent to the attempt, each at most once
-	signalled bool          // a goroutine is sending signals
-	result    []byte        // the encoded RESULT frame; nil while the attempt has not ended
-	segment   int           // journal segment that holds the result
-	unkept    bool          // the result is not in the journal; the slot must still show that the attempt ran
-	progress  wire.Progress // the progress that was last sent to the service
-	inside    inside        // used only by the worker that runs the attempt
+	start       *wire.Start
+	log         *output.Log
+	worker      *process.Worker // the worker that runs the attempt; nil while it does not run
+	slot        int64
+	pid         int
+	startedAt   int64
+	watched     bool
+	pendingKill func()        // kills the attempt right after the fork; set by a kill that came before the fork
+	paused      bool          // the attempt's process tree is or will be frozen
+	signals     []int64       // signals to be sent to the attempt, each at most once
+	signalling  bool          // a goroutine is sending signals
+	result      []byte        // the encoded RESULT frame; nil while the attempt has not ended
+	segment     int           // journal segment that holds the result
+	unjournaled bool          // the result is not in the journal; the slot must still show that the attempt ran
+	progress    wire.Progress // the progress that was last sent to the service
+	workspace   workspace     // used only by the worker that runs the attempt
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
 
-// setUpWorkers starts workers until there are target of them. The caller holds mu.
+// setUpWorkers starts workers until there are targetWorkers of them. The caller holds mu.
 func (s *server) setUpWorkers() {
-	for s.live < s.target {
-		s.live++
+	for s.workerCount < s.targetWorkers {
+		s.workerCount++
 		s.workers.Go(s.work)
 	}
-	s.more.Broadcast()
+	s.workerCond.Broadcast()
 }
 
-// work runs one worker. The worker executes waiting attempts until there are more than target workers
+// work runs one worker. The worker executes waiting attempts until there are more than targetWorkers
 // or the runner is closing.
 func (s *server) work() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
-	f := s.newFolder()
+	f := s.newWorkDir()
 	defer f.Close()
 	for {
-		a := s.next(w, f)
+		a := s.nextAttempt(w, f)
 		if a == nil {
 			return
 		}
@@ -62,42 +62,42 @@ func (s *server) work() {
 	}
 }
 
-// next returns the first waiting attempt, and waits until there is one. It returns nil if the worker
+// nextAttempt returns the first waiting attempt, and waits until there is one. It returns nil if the worker
 // must end.
-func (s *server) next(w *process.Worker, f *workFolder) *attempt {
+func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var a *attempt
 	for a == nil {
 		slot := s.emptySlot()
-		for (len(s.waiting) == 0 || slot == 0 || s.forTime && !s.guarded) && s.live <= s.target && !s.closing {
-			s.starved = s.starved || slot == 0
-			if !f.IsOpen() || !s.rest(f) {
-				s.more.Wait()
+		for (len(s.waiting) == 0 || slot == 0 || s.leasesExpire && !s.watchdogSettled) && s.workerCount <= s.targetWorkers && !s.closing {
+			s.slotAwaited = s.slotAwaited || slot == 0
+			if !f.IsOpen() || !s.removeIdleDir(f) {
+				s.workerCond.Wait()
 			}
 			slot = s.emptySlot()
 		}
-		if s.live > s.target || s.closing {
-			s.live--
+		if s.workerCount > s.targetWorkers || s.closing {
+			s.workerCount--
 			return nil
 		}
 		a = s.waiting[0]
 		s.waiting = s.waiting[1:]
-		a.slot, a.at = slot, time.Now().UnixMilli()
+		a.slot, a.startedAt = slot, time.Now().UnixMilli()
 		// Write the attempt to the table before reading the clock. A service that does not find the
 		// attempt in the table after the deadline By then knows that it never starts.
-		s.table.begin(slot, lease(a), a.at)
-		if a.late() {
-			s.table.end(slot)
-			s.forgo(a)
+		s.table.setStarting(slot, lease(a), a.startedAt)
+		if a.pastDeadline() {
+			s.table.free(slot)
+			s.discard(a)
 			s.send(&wire.Dropped{Lease: lease(a), Dropped: true}, true)
 			a = nil
 		}
 	}
 	a.worker = w
 	s.slots[a.slot]++
-	if s.running++; s.running == 1 {
-		s.watchdog.look()
+	if s.runningCount++; s.runningCount == 1 {
+		s.watchdog.checkStarts()
 	}
 	return a
 }
@@ -108,7 +108,7 @@ const spareSlots = 64
 
 // emptySlot returns the first free slot, or 0 if no slot is free. The caller holds mu.
 func (s *server) emptySlot() int64 {
-	for slot := 1; slot <= s.room; slot++ {
+	for slot := 1; slot <= s.reservedSlots; slot++ {
 		if s.slots[slot] == 0 {
 			return int64(slot)
 		}
@@ -119,22 +119,22 @@ func (s *server) emptySlot() int64 {
 // freeSlot frees the slot of an attempt whose result is in the journal or acknowledged. The caller
 // holds mu.
 func (s *server) freeSlot(a *attempt) {
-	a.unkept = false
-	s.table.end(a.slot)
+	a.unjournaled = false
+	s.table.free(a.slot)
 	s.slots[a.slot]--
-	s.slotFreed()
+	s.wakeSlotWaiters()
 }
 
-// slotFreed wakes the workers that wait for a free slot. The caller holds mu.
-func (s *server) slotFreed() {
-	if s.starved {
-		s.starved = false
-		s.more.Broadcast()
+// wakeSlotWaiters wakes the workers that wait for a free slot. The caller holds mu.
+func (s *server) wakeSlotWaiters() {
+	if s.slotAwaited {
+		s.slotAwaited = false
+		s.workerCond.Broadcast()
 	}
 }
 
-// late reports whether a deadline for starting the attempt has passed.
-func (a *attempt) late() bool {
+// pastDeadline reports whether a deadline for starting the attempt has passed.
+func (a *attempt) pastDeadline() bool {
 	notAfter, by := a.start.NotAfter, a.start.By
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && SinceBoot().Milliseconds() >= by
 }
@@ -143,7 +143,7 @@ func (a *attempt) late() bool {
 const addedVariables = 8
 
 // execute runs one attempt and stores its result.
-func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
+func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	failpoint.Hit("attempt-noted")
 	st := a.start
 	c := &process.Command{
@@ -154,71 +154,71 @@ func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		Nice:   int(st.Nice), NoFile: int(st.NoFile), NoNewPrivileges: st.NoNewPrivileges, Mask: st.Mask,
 		Forked: func(pid int, at time.Time) {
-			s.table.forked(a.slot, pid, at.UnixMilli())
+			s.table.setForked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			a.pid, a.at = pid, at.UnixMilli()
-			if a.killed != nil {
-				a.killed()
+			a.pid, a.startedAt = pid, at.UnixMilli()
+			if a.pendingKill != nil {
+				a.pendingKill()
 			} else if a.paused {
 				a.worker.Pause(true, func(int, bool) {})
 			}
 		},
 		Started: func(int, time.Time) { s.started(a) },
 	}
-	in := &a.inside
-	in.s, in.a, in.folder = s, a, f
-	if failed := s.prepare(c, in); failed != nil {
+	ws := &a.workspace
+	ws.s, ws.a, ws.dir = s, a, f
+	if failed := s.prepare(c, ws); failed != nil {
 		a.log.Close()
-		s.settle(a, failed, in)
+		s.settle(a, failed, ws)
 		return
 	}
 	r := w.Run(c)
-	in.end(&r)
+	ws.collect(&r)
 	if r.Unlimited != "" {
-		s.unlimited.Do(func() {
+		s.warnUnenforced.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor", "limits", r.Unlimited, "job", st.Seq)
 		})
 	}
-	s.settle(a, &r, in)
+	s.settle(a, &r, ws)
 	if r.StuckPID != 0 {
-		s.linger(w, a)
+		s.awaitStuck(w, a)
 	}
 }
 
 // prepare adds to a command what only the runner knows: the account, the secrets and the private
 // directory. It returns nil, or the result of an attempt that cannot be run.
-func (s *server) prepare(c *process.Command, in *inside) *process.Result {
+func (s *server) prepare(c *process.Command, ws *workspace) *process.Result {
 	now := time.Now()
-	if err := s.dress(c, in.a.start.UID); err != nil {
-		unknown := !settled(err) // the user directory (NSS) did not answer
+	if err := s.setAccount(c, ws.a.start.UID); err != nil {
+		unknown := !isFinal(err) // the user directory (NSS) did not answer
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown}
 	}
 	var err error
-	if c.Secrets, err = s.secrets(in.a.start); err != nil {
+	if c.Secrets, err = s.secrets(ws.a.start); err != nil {
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: err.Error(), CannotStart: process.Lasting(err)}
 	}
-	if err := in.begin(c); err != nil {
+	if err := ws.open(c); err != nil {
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: -1, Error: err.Error(), Shortage: true}
 	}
 	return nil
 }
 
-// dress makes a command run under the account with the given uid: with the account's groups and with
+// setAccount makes a command run under the account with the given uid: with the account's groups and with
 // its variables, such as HOME. The account's home is the default working directory. A negative uid
 // means the runner's own account.
-func (s *server) dress(c *process.Command, uid int64) error {
+func (s *server) setAccount(c *process.Command, uid int64) error {
 	if uid < 0 {
 		return nil
 	}
-	known, err := s.accounts.of(uint32(uid))
+	account, err := s.accounts.byUID(uint32(uid))
 	if err != nil {
 		return err
 	}
-	c.As = &process.Identity{UID: known.UID, GID: known.GID, Groups: known.Groups}
-	c.Env = environ(&known, c.Env)
+	c.As = &process.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
+	c.Env = accountEnv(&account, c.Env)
 	if c.Dir == "" {
-		c.Dir = known.Home
+		c.Dir = account.Home
 	}
 	return nil
 }
@@ -241,61 +241,61 @@ func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 func (s *server) started(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.send(&wire.Started{Attempt: known(a)}, a.watched)
+	s.send(&wire.Started{Attempt: wireAttempt(a)}, a.watched)
 }
 
-func known(a *attempt) wire.Attempt {
-	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.at}
+func wireAttempt(a *attempt) wire.Attempt {
+	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.startedAt}
 }
 
-// usualResult is the typical size of a RESULT frame without output, in bytes.
-const usualResult = 128
+// typicalResultBytes is the typical size of a RESULT frame without output, in bytes.
+const typicalResultBytes = 128
 
 // settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
 // until the service has acknowledged it.
-func (s *server) settle(a *attempt, r *process.Result, in *inside) {
+func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
 		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced, MemoryLimit: r.MemoryLimit,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
-		Value: in.value, ValueError: in.fault, Progress: in.progress.last,
+		Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
 	}
-	s.keepOutput(a, f)
+	s.storeOutput(a, f)
 	// Only this worker changes the fields that known reads, so mu is not needed.
-	f.Attempt = known(a)
-	result := wire.Append(make([]byte, 0, usualResult+len(f.Output)), f)
+	f.Attempt = wireAttempt(a)
+	result := wire.Append(make([]byte, 0, typicalResultBytes+len(f.Output)), f)
 	segment, err := s.journal.append(result)
 	if err != nil {
 		s.Log.Error("could not write a job's result to the result journal; keeping the result in memory and trying again", "job", f.Seq, "error", err)
-	} else if s.anyUnkept() {
-		s.chores.add(s.keepAgain)
+	} else if s.anyUnjournaled() {
+		s.diskQueue.add(s.retryJournal)
 	}
 	if r.Spared {
-		s.noteSpared(r.PID)
+		s.recordSpared(r.PID)
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
-		poke(s.orphans)
+		wakeUp(s.orphanHint)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.worker, a.result, a.segment, a.unkept = nil, result, segment, err != nil
-	if s.conn == nil && time.Since(s.idleAt) > awaySync {
-		s.chores.add(s.sync)
+	a.worker, a.result, a.segment, a.unjournaled = nil, result, segment, err != nil
+	if s.conn == nil && time.Since(s.idleAt) > disconnectSync {
+		s.diskQueue.add(s.sync)
 	}
-	s.running--
-	if a.unkept {
-		s.unkept++ // the attempt keeps its slot
+	s.runningCount--
+	if a.unjournaled {
+		s.unjournaled++ // the attempt keeps its slot
 	} else {
 		s.freeSlot(a)
 	}
 	// Send this before the result, because a result alone would make the service reuse the worker.
 	if r.StuckPID != 0 {
 		s.slots[a.slot]++
-		stuck := known(a)
+		stuck := wireAttempt(a)
 		stuck.PID = int64(r.StuckPID)
-		s.stuck = append(s.stuck, stuck)
-		s.send(&wire.Stuck{Attempts: s.stuck}, true)
+		s.stuckAttempts = append(s.stuckAttempts, stuck)
+		s.send(&wire.Stuck{Attempts: s.stuckAttempts}, true)
 	}
 	s.sendRaw(a.result, a.watched || len(s.waiting) == 0)
 	s.endIfDone()
@@ -334,7 +334,7 @@ func cause(r *process.Result) int64 {
 	return 0
 }
 
-func (s *server) noteSpared(pgid int) {
+func (s *server) recordSpared(pgid int) {
 	f, err := os.OpenFile(filepath.Join(s.dir, sparedName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, s.mode(0o600))
 	if err == nil {
 		_, err = fmt.Fprintf(f, "%d\n", pgid)
@@ -345,8 +345,8 @@ func (s *server) noteSpared(pgid int) {
 	}
 }
 
-// keepOutput stores the output in the result, or in a file if the output is large.
-func (s *server) keepOutput(a *attempt, f *wire.Result) {
+// storeOutput stores the output in the result, or in a file if the output is large.
+func (s *server) storeOutput(a *attempt, f *wire.Result) {
 	if a.log.Kept() == 0 && a.log.Dropped() == 0 {
 		return
 	}
@@ -360,7 +360,7 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 	ref := OutputRef(lease(a))
 	err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
 	// If the output directory was removed, create it again.
-	if folder := filepath.Join(s.Root, outputsName); errors.Is(err, os.ErrNotExist) && os.Mkdir(folder, s.mode(0o700)) == nil {
+	if dir := filepath.Join(s.Root, outputsName); errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.mode(0o700)) == nil {
 		err = writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
 	}
 	if err != nil {
@@ -380,19 +380,19 @@ func joinText(a, b string) string {
 	return a + "; " + b
 }
 
-// anyUnkept reports whether any result could not be written to the journal yet.
-func (s *server) anyUnkept() bool {
+// anyUnjournaled reports whether any result could not be written to the journal yet.
+func (s *server) anyUnjournaled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.unkept > 0
+	return s.unjournaled > 0
 }
 
-// keepAgain writes the results to the journal that could not be written before.
-func (s *server) keepAgain() {
+// retryJournal writes the results to the journal that could not be written before.
+func (s *server) retryJournal() {
 	s.mu.Lock()
 	var list []*attempt
 	for _, a := range s.attempts {
-		if a.unkept {
+		if a.unjournaled {
 			list = append(list, a)
 		}
 	}
@@ -403,10 +403,10 @@ func (s *server) keepAgain() {
 			return // housekeep or the next result tries again
 		}
 		s.mu.Lock()
-		needed := a.unkept
+		needed := a.unjournaled
 		if needed {
 			a.segment = segment
-			s.unkept--
+			s.unjournaled--
 			s.freeSlot(a)
 		}
 		s.mu.Unlock()
@@ -423,7 +423,7 @@ func writeOutput(path string, mode os.FileMode, l *output.Log) error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), syncFolder(filepath.Dir(path))); err != nil {
+	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), syncDir(filepath.Dir(path))); err != nil {
 		os.Remove(path) // no file is better than an incomplete one
 	}
 	return err

@@ -24,11 +24,11 @@ type Client struct {
 	net    net.Conn
 	outbox *outbox
 
-	mu   sync.Mutex
-	next int64 // id of the last request; guarded by mu
-	// asked holds where to send each answer, by the id of the request. It is nil once the connection
+	mu     sync.Mutex
+	lastID int64 // id of the last request; guarded by mu
+	// pending holds where to send each answer, by the id of the request. It is nil once the connection
 	// has ended. Guarded by mu.
-	asked map[int64]chan<- wire.Frame
+	pending map[int64]chan<- wire.Frame
 }
 
 // ErrRefused means that a newer service has connected to the runner.
@@ -40,8 +40,8 @@ var ErrGone = errors.New("the runner will not reply, because its connection or t
 // ErrEnds means that an attempt has ended, or is being ended.
 var ErrEnds = errors.New("the job's attempt has ended, or is ending")
 
-// answerWithin bounds the wait for the answer to Hello.
-const answerWithin = 10 * time.Second
+// helloTimeout bounds the wait for the answer to Hello.
+const helloTimeout = 10 * time.Second
 
 // Lives reports whether the runner in a directory is alive, that is, whether its lock is held.
 func Lives(dir string) (bool, error) {
@@ -50,13 +50,13 @@ func Lives(dir string) (bool, error) {
 
 // Connect connects to the living runner in a directory, as the service with the given epoch. From then
 // on the runner rejects frames of services with earlier epochs. The answer must come within
-// answerWithin.
+// helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := dial(filepath.Join(dir, sockName))
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
-	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), asked: map[int64]chan<- wire.Frame{}}
+	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), pending: map[int64]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
@@ -74,8 +74,8 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	return c, nil
 }
 
-// peek lists the attempts that a living runner has. It does not change which service the runner obeys.
-func peek(dir string) (list []wire.Lease, err error) {
+// listAttempts lists the attempts that a living runner has. It does not change which service the runner obeys.
+func listAttempts(dir string) (list []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (c *Client) Close() { c.net.Close() }
 
 // readReply reads the answer to a Hello with the given epoch. It reads no byte beyond that answer.
 func (c *Client) readReply(epoch int64) error {
-	c.net.SetReadDeadline(time.Now().Add(answerWithin))
+	c.net.SetReadDeadline(time.Now().Add(helloTimeout))
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c.net, head); err != nil {
@@ -143,7 +143,7 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	defer writer.Wait()
 	writer.Go(c.outbox.run)
 	var batch []wire.Frame
-	in := &batching{r: c.net, before: func() {
+	in := &batchReader{r: c.net, beforeRead: func() {
 		if len(batch) > 0 {
 			failpoint.Hit("result-received")
 			deliver(batch)
@@ -153,15 +153,15 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	err := readFrames(in, func(f wire.Frame) bool {
 		switch f := f.(type) {
 		case *wire.Chunk:
-			c.answered(f.ID, f)
+			c.deliverReply(f.ID, f)
 		case *wire.Recovered:
-			c.answered(f.ID, f)
+			c.deliverReply(f.ID, f)
 		case *wire.Purged:
-			c.answered(f.ID, f)
+			c.deliverReply(f.ID, f)
 		case *wire.Typed:
-			c.answered(f.ID, f)
+			c.deliverReply(f.ID, f)
 		case *wire.Paused:
-			c.answered(f.ID, f)
+			c.deliverReply(f.ID, f)
 		default:
 			batch = append(batch, f)
 		}
@@ -172,23 +172,23 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	}
 	c.outbox.close()
 	c.mu.Lock()
-	for _, to := range c.asked {
+	for _, to := range c.pending {
 		close(to)
 	}
-	c.asked = nil
+	c.pending = nil
 	c.mu.Unlock()
 	return err
 }
 
-// batching is a reader that calls before ahead of every Read.
-type batching struct {
-	r      io.Reader
-	before func()
+// batchReader is a reader that calls beforeRead ahead of every Read.
+type batchReader struct {
+	r          io.Reader
+	beforeRead func()
 }
 
 // Read implements io.Reader.
-func (b *batching) Read(p []byte) (int, error) {
-	b.before()
+func (b *batchReader) Read(p []byte) (int, error) {
+	b.beforeRead()
 	return b.r.Read(p)
 }
 
@@ -203,42 +203,42 @@ func (c *Client) Send(frames ...wire.Frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range frames {
-		o.out = wire.Append(o.out, f)
+		o.unsent = wire.Append(o.unsent, f)
 	}
 	o.flush(writeNow)
-	if len(o.out) > maxBacklog {
+	if len(o.unsent) > maxBacklog {
 		c.net.Close()
 	}
 }
 
-func (c *Client) answered(id int64, answer wire.Frame) {
+func (c *Client) deliverReply(id int64, answer wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to := c.asked[id]; to != nil {
+	if to := c.pending[id]; to != nil {
 		to <- answer // does not block: the channel is buffered, and each request gets one answer
-		delete(c.asked, id)
+		delete(c.pending, id)
 	}
 }
 
-// ask sends a request, built with a new id, and waits for the answer. It returns nil without an error
+// request sends a request, built with a new id, and waits for the answer. It returns nil without an error
 // if the connection ends, or until is closed, before the answer arrives.
-func (c *Client) ask(ctx context.Context, until <-chan struct{}, question func(id int64) wire.Frame) (wire.Frame, error) {
+func (c *Client) request(ctx context.Context, until <-chan struct{}, build func(id int64) wire.Frame) (wire.Frame, error) {
 	answer := make(chan wire.Frame, 1)
 	c.mu.Lock()
-	if c.asked == nil {
+	if c.pending == nil {
 		c.mu.Unlock()
 		return nil, nil
 	}
-	c.next++
-	id := c.next
-	c.asked[id] = answer
+	c.lastID++
+	id := c.lastID
+	c.pending[id] = answer
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.asked, id)
+		delete(c.pending, id)
 	}()
-	c.Send(question(id))
+	c.Send(build(id))
 	select {
 	case f := <-answer:
 		return f, nil
@@ -253,7 +253,7 @@ func (c *Client) ask(ctx context.Context, until <-chan struct{}, question func(i
 // channel is closed. The field Gone of the Chunk means that the runner does not have the attempt (any
 // more). Read returns ErrGone if the connection ends or until is closed.
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until <-chan struct{}) (*wire.Chunk, error) {
-	f, err := c.ask(ctx, until, func(id int64) wire.Frame {
+	f, err := c.request(ctx, until, func(id int64) wire.Frame {
 		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: until != nil}
 	})
 	if err != nil {
@@ -269,7 +269,7 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until 
 // caller can try the rest again once the attempt's program has read some input. Type returns ErrGone if
 // the attempt does not run in that runner, has no terminal, or the connection ends.
 func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.Typed, err error) {
-	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
+	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
 	if err != nil {
 		return typed, err
 	}
@@ -284,7 +284,7 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wir
 // have not changed yet. It returns ErrEnds if the attempt does not run in that runner or is being
 // ended, and ErrGone if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, err error) {
-	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
+	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
 	if err != nil {
 		return 0, err
 	}
@@ -300,7 +300,7 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, er
 
 // Purge makes the runner delete output files. It returns after the runner has tried.
 func (c *Client) Purge(ctx context.Context, refs []string) error {
-	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
+	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
 	if err == nil && f == nil {
 		err = io.ErrUnexpectedEOF
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// credentialsFolder is the environment variable in which systemd passes the directory of a unit's
+// credentialsDirVar is the environment variable in which systemd passes the directory of a unit's
 // credentials. maxCredential bounds the size of a credential, in bytes.
 const (
-	credentialsFolder = "CREDENTIALS_DIRECTORY"
+	credentialsDirVar = "CREDENTIALS_DIRECTORY"
 	maxCredential     = 64 << 10
 )
 
@@ -29,51 +29,51 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		}
 		return nil, process.Unusable("the runner's policy does not allow this credential for this account")
 	}
-	known, err := s.accounts.of(uint32(uid))
+	account, err := s.accounts.byUID(uint32(uid))
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.accounts.refresh()
+	p, err := s.accounts.currentPolicy()
 	if err != nil {
 		return nil, err
 	}
-	if !p.gives(name, &known, s.accounts.Directory.Group) {
-		return nil, process.Unusable(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", known.Name, p.file, credentialKey, name))
+	if !p.allowsCredential(name, &account, s.accounts.Directory.Group) {
+		return nil, process.Unusable(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", account.Name, p.file, credentialKey, name))
 	}
 	return readCredential(name)
 }
 
 // credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
 // runner switches to that account, which cannot read them.
-func credentialsOf(policyFile string, known accounts.Account, service int) (map[string][]byte, error) {
+func credentialsOf(policyFile string, account accounts.Account, service int) (map[string][]byte, error) {
 	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{Patient: true}}
-	p, err := a.refresh()
+	p, err := a.currentPolicy()
 	if err != nil {
 		return nil, err
 	}
-	of := map[string][]byte{}
+	values := map[string][]byte{}
 	for name := range p.credentials {
-		if !p.gives(name, &known, a.Directory.Group) {
+		if !p.allowsCredential(name, &account, a.Directory.Group) {
 			continue
 		}
 		// A job that asks for an unreadable credential gets an error when it starts.
 		if value, err := readCredential(name); err == nil {
-			of[name] = value
+			values[name] = value
 		}
 	}
-	return of, nil
+	return values, nil
 }
 
 // readCredential reads one of the credentials that systemd passed to this process.
 func readCredential(name string) ([]byte, error) {
-	folder := os.Getenv(credentialsFolder)
-	if folder == "" {
+	dir := os.Getenv(credentialsDirVar)
+	if dir == "" {
 		return nil, process.Unusable("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
 		return nil, process.Unusable("the name of the credential is not valid")
 	}
-	f, err := os.OpenFile(filepath.Join(folder, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

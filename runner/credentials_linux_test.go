@@ -29,7 +29,7 @@ func TestCredentialsOfARunner(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "other"), filepath.Join(folder, "link")); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(credentialsFolder, folder)
+	t.Setenv(credentialsDirVar, folder)
 	directory := &accounts.Directory{Patient: true}
 	roots := &server{accounts: &Accounts{Policy: policy, Service: 5, Directory: directory}}
 	daemon, err := directory.Named("daemon")

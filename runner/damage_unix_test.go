@@ -53,7 +53,7 @@ func TestCutJournalIsNoticed(t *testing.T) {
 	}
 	whole("torn behind what was noted", true)
 	os.WriteFile(j.path(1), raw, 0o600)
-	if err := j.next(); err != nil { // as after the segment has reached its full size
+	if err := j.nextSegment(); err != nil { // as after the segment has reached its full size
 		t.Fatal(err)
 	}
 	put(t, j, 4)

@@ -40,9 +40,9 @@ type Home struct {
 	Launcher int
 }
 
-// asPrefix begins the name of the directory, below Dir, that contains the directories of runners that
+// accountPrefix begins the name of the directory, below Dir, that contains the directories of runners that
 // have switched to an account. The rest of the name is the name of that account.
-const asPrefix = "as-"
+const accountPrefix = "as-"
 
 // Foreign reports whether the runners' directory belongs to another account, so that the service cannot
 // change it.
@@ -54,14 +54,14 @@ func (h Home) Roots() bool { return h.Foreign() && h.As == "" }
 // Root returns the directory that contains the directories of the runners for new jobs.
 func (h Home) Root() string {
 	if h.Socket != "" && h.As != "" {
-		return filepath.Join(h.Dir, asPrefix+h.As)
+		return filepath.Join(h.Dir, accountPrefix+h.As)
 	}
 	return h.Dir
 }
 
-// folders returns all directories that may contain runners' directories.
-func (h Home) folders() []string {
-	others, _ := filepath.Glob(filepath.Join(h.Dir, asPrefix+"*")) // cannot fail, as the pattern is valid
+// roots returns all directories that may contain runners' directories.
+func (h Home) roots() []string {
+	others, _ := filepath.Glob(filepath.Join(h.Dir, accountPrefix+"*")) // cannot fail, as the pattern is valid
 	return append([]string{h.Dir}, others...)
 }
 
@@ -69,18 +69,18 @@ func (h Home) folders() []string {
 // Jobs of that runner have the same account, so they may have changed anything in the directory.
 // See docs/decisions/0076.
 func OfAnAccount(dir string) bool {
-	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), asPrefix)
+	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), accountPrefix)
 }
 
 // isRunner reports whether a name in the runners' directory is that of a runner's directory.
 func isRunner(name string) bool {
-	return name != outputsName && name != placesName && name != programsName && !strings.HasPrefix(name, asPrefix)
+	return name != outputsName && name != workspacesName && name != programsName && !strings.HasPrefix(name, accountPrefix)
 }
 
 // Find lists the directories of all runners, living and dead. It skips the runners of an account if
 // that account has made the directory around them unreadable.
 func (h Home) Find() (dirs []string, err error) {
-	for _, root := range h.folders() {
+	for _, root := range h.roots() {
 		entries, err := os.ReadDir(root)
 		if errors.Is(err, os.ErrNotExist) || err != nil && root != h.Dir {
 			continue
@@ -110,7 +110,7 @@ func (h Home) Living() (live []string, err error) {
 
 // Outputs lists the directories that may contain output files.
 func (h Home) Outputs() (list []string) {
-	for _, root := range h.folders() {
+	for _, root := range h.roots() {
 		list = append(list, filepath.Join(root, outputsName))
 	}
 	return list
@@ -121,7 +121,7 @@ func (h Home) Output(ref string) (*os.File, error) {
 	if !ValidRef(ref) {
 		return nil, fmt.Errorf("%q is not the name of an output file", ref)
 	}
-	for _, root := range h.folders() {
+	for _, root := range h.roots() {
 		f, err := openPlain(OutputPath(root, ref))
 		if !errors.Is(err, os.ErrNotExist) {
 			return f, err
@@ -130,41 +130,41 @@ func (h Home) Output(ref string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
 }
 
-// Words of a request for a runner. aloneWord asks for a runner that runs one isolated job. asWord and
-// the name of an account ask for a runner that switches to that account. tmpdirWord comes last: the
+// Words of a request for a runner. aloneArg asks for a runner that runs one isolated job. accountArg and
+// the name of an account ask for a runner that switches to that account. tmpdirArg comes last: the
 // rest of the line is the job_tmpdir for a runner of the service's own account.
 const (
-	aloneWord  = "alone"
-	asWord     = "as="
-	tmpdirWord = "tmpdir="
+	aloneArg   = "alone"
+	accountArg = "as="
+	tmpdirArg  = "tmpdir="
 )
 
-// Words of the reply to a request for a runner. readyWord begins the line in which a new runner names
-// its directory. refusedWord begins a line with the reason why no runner was started.
+// Words of the reply to a request for a runner. readyPrefix begins the line in which a new runner names
+// its directory. refusedPrefix begins a line with the reason why no runner was started.
 const (
-	readyWord   = "queuectl runner "
-	refusedWord = "queuectl refused "
+	readyPrefix   = "queuectl runner "
+	refusedPrefix = "queuectl refused "
 )
 
-// readyWithin bounds the time that a runner takes to start.
-const readyWithin = 10 * time.Second
+// startTimeout bounds the time that a runner takes to start.
+const startTimeout = 10 * time.Second
 
 // Spawn starts a runner and returns its directory once the runner listens. With alone, the runner runs
 // one isolated job only.
 func (h Home) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if h.Socket != "" {
-		var words []string
+		var args []string
 		if alone {
-			words = append(words, aloneWord)
+			args = append(args, aloneArg)
 		}
 		if h.As != "" {
-			words = append(words, asWord+h.As)
+			args = append(args, accountArg+h.As)
 		}
 		if h.Tmpdir != "" {
-			words = append(words, tmpdirWord+h.Tmpdir)
+			args = append(args, tmpdirArg+h.Tmpdir)
 		}
-		name, err = h.say(words...)
+		name, err = h.requestRunner(args...)
 	} else {
 		name, err = h.spawn(alone)
 	}
@@ -179,11 +179,11 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 // socket.
 func (h Home) End(dir string) error {
 	if !h.Foreign() {
-		return endRunner(dir)
+		return killRunner(dir)
 	}
 	name, err := filepath.Rel(h.Dir, dir)
 	if err == nil {
-		_, err = h.say(endWord + filepath.ToSlash(name))
+		_, err = h.requestRunner(endArg + filepath.ToSlash(name))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot end a runner: %w", err)
@@ -193,13 +193,13 @@ func (h Home) End(dir string) error {
 
 // EndAll asks all living runners to end. After the given time, it kills those that still live, together
 // with their jobs. It returns the number of runners that ended.
-func (h Home) EndAll(within time.Duration) (ended int, err error) {
+func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 	live, err := h.Living()
-	told := map[string]error{}
+	signalErrs := map[string]error{}
 	for _, dir := range live {
-		told[dir] = tellRunner(dir, process.AskToEnd)
+		signalErrs[dir] = signalRunner(dir, process.AskToEnd)
 	}
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(timeout)
 	for _, dir := range live {
 		for lives := true; lives && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			if lives, _ = Lives(dir); !lives {
@@ -209,8 +209,8 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 		if lives, _ := Lives(dir); !lives {
 			continue // ended; an error from asking it to end does not matter
 		}
-		err = errors.Join(err, told[dir])
-		if failed := endRunner(dir); failed != nil {
+		err = errors.Join(err, signalErrs[dir])
+		if failed := killRunner(dir); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
@@ -221,33 +221,33 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 	return ended, err
 }
 
-// endWord begins the request to kill a runner. The path of the runner's directory follows, relative to
+// endArg begins the request to kill a runner. The path of the runner's directory follows, relative to
 // the directory of root's runners.
-const endWord = "end="
+const endArg = "end="
 
-// endRunner kills the runner of a directory, unless it has ended.
-func endRunner(dir string) error { return tellRunner(dir, process.End) }
+// killRunner kills the runner of a directory, unless it has ended.
+func killRunner(dir string) error { return signalRunner(dir, process.End) }
 
-// tellRunner calls tell for the process of the living runner of a directory.
-func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) error {
-	t, of, err := readLiving(dir)
+// signalRunner calls send for the process of the living runner of a directory.
+func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
+	t, owner, err := readLiving(dir)
 	if err != nil {
 		return err
 	}
 	if t.pid == 0 {
 		return fmt.Errorf("cannot end the runner in %s: its files do not contain the pid of a process of the runner's account", dir)
 	}
-	return tell(t.pid, t.ticks, of)
+	return send(t.pid, t.ticks, owner)
 }
 
 // readReady reads the reply of a new runner and returns the name of its directory.
 func readReady(from io.Reader) (name string, err error) {
 	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")
-	if why, refused := strings.CutPrefix(line, refusedWord); refused {
-		return "", errors.New(why)
+	if reason, refused := strings.CutPrefix(line, refusedPrefix); refused {
+		return "", errors.New(reason)
 	}
-	name, ok := strings.CutPrefix(line, readyWord)
+	name, ok := strings.CutPrefix(line, readyPrefix)
 	if err != nil {
 		return "", fmt.Errorf("the runner replied %q, then ended or hung (%w); see the service's log", line, err)
 	}
@@ -257,12 +257,12 @@ func readReady(from io.Reader) (name string, err error) {
 	return name, nil
 }
 
-// lockAgain is how long to wait for a lock whose holder may be about to end.
-const lockAgain = 2 * time.Second
+// lockTimeout is how long to wait for a lock whose holder may be about to end.
+const lockTimeout = 2 * time.Second
 
-// lockSoon calls try until it gets the lock. It returns nil if try does not get it within lockAgain.
-func lockSoon(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
-	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+// waitForLock calls try until it gets the lock. It returns nil if try does not get it within lockTimeout.
+func waitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := try()
 		if ok || err != nil || time.Now().After(deadline) {
 			return f, err

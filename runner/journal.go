@@ -41,44 +41,44 @@ var zeros [windowBytes]byte
 type journal struct {
 	dir  string
 	mode os.FileMode // mode of the segment files
-	// note receives the size of the journal: before the journal shrinks, and after it has grown.
-	note func(written)
+	// onResize receives the size of the journal: before the journal shrinks, and after it has grown.
+	onResize func(journalSize)
 
-	mu       sync.Mutex // held during writes, so that an incomplete record is removed before the next one
-	file     *os.File
-	n        int // number of the current segment
-	size     int64
-	window   []byte        // mapped part of the segment; nil if nothing is mapped
-	from     int64         // offset of the window in the segment
-	windows  bool          // the current segment can be memory-mapped
-	unacked  map[int]int   // number of unacknowledged results by segment
-	older    map[int]int64 // sizes in bytes of the earlier segments that still hold results
-	unsynced map[int]bool  // segments with data that a power cut may lose
-	buf      []byte
+	mu          sync.Mutex // held during writes, so that an incomplete record is removed before the next one
+	file        *os.File
+	n           int // number of the current segment
+	size        int64
+	window      []byte        // mapped part of the segment; nil if nothing is mapped
+	windowStart int64         // offset of the window in the segment
+	canMap      bool          // the current segment can be memory-mapped
+	unacked     map[int]int   // number of unacknowledged results by segment
+	olderSizes  map[int]int64 // sizes in bytes of the earlier segments that still hold results
+	unsynced    map[int]bool  // segments with data that a power cut may lose
+	buf         []byte
 }
 
-// written is how many bytes a complete journal has at least: in the current segment, and in all older
+// journalSize is how many bytes a complete journal has at least: in the current segment, and in all older
 // segments together.
-type written struct {
+type journalSize struct {
 	segment      int
 	bytes, older int64
 }
 
-func openJournal(dir string, mode os.FileMode, note func(written)) (*journal, error) {
-	j := &journal{dir: dir, mode: mode, note: note, unacked: map[int]int{}, older: map[int]int64{}, unsynced: map[int]bool{}}
-	return j, j.next()
+func openJournal(dir string, mode os.FileMode, note func(journalSize)) (*journal, error) {
+	j := &journal{dir: dir, mode: mode, onResize: note, unacked: map[int]int{}, olderSizes: map[int]int64{}, unsynced: map[int]bool{}}
+	return j, j.nextSegment()
 }
 
-// noted passes the size of the journal to note. The caller holds mu.
-func (j *journal) noted() {
-	w := written{segment: j.n, bytes: j.size}
-	for _, size := range j.older {
+// reportSize passes the size of the journal to onResize. The caller holds mu.
+func (j *journal) reportSize() {
+	w := journalSize{segment: j.n, bytes: j.size}
+	for _, size := range j.olderSizes {
 		w.older += size
 	}
-	j.note(w)
+	j.onResize(w)
 }
 
-func (j *journal) next() error {
+func (j *journal) nextSegment() error {
 	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
 		return fmt.Errorf("cannot open the result journal: %w", err)
@@ -86,13 +86,13 @@ func (j *journal) next() error {
 	if j.file != nil {
 		j.file.Close() // an error does not matter, as all records are written
 		if j.unacked[j.n] > 0 {
-			j.older[j.n] = j.size
+			j.olderSizes[j.n] = j.size
 		}
 	}
 	j.unmap()
-	j.file, j.size, j.windows = f, 0, staysWritable(f)
+	j.file, j.size, j.canMap = f, 0, staysWritable(f)
 	j.n++
-	j.noted()
+	j.reportSize()
 	return nil
 }
 
@@ -110,13 +110,13 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 		return 0, errors.New("the journal cannot be written")
 	}
 	if j.size > segmentBytes {
-		if err := j.next(); err != nil {
+		if err := j.nextSegment(); err != nil {
 			return 0, err
 		}
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
-	if !j.reach(len(j.buf)) || !j.store(j.buf) {
+	if !j.ensureWindow(len(j.buf)) || !j.copyToWindow(j.buf) {
 		if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
 			// Remove an incomplete record, because it would hide the records after it.
 			return 0, errors.Join(err, j.file.Truncate(j.size))
@@ -125,70 +125,70 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	j.size += int64(len(j.buf))
 	j.unacked[j.n]++
 	j.unsynced[j.n] = true
-	j.noted()
+	j.reportSize()
 	return j.n, nil
 }
 
-// store copies a record into the window. It returns false if that fails, for example because another
+// copyToWindow copies a record into the window. It returns false if that fails, for example because another
 // process has truncated the file. The journal then uses no window any more. The caller holds mu.
-func (j *journal) store(record []byte) (ok bool) {
+func (j *journal) copyToWindow(record []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if !ok {
 			recover()
 			j.unmap()
-			j.windows = false
+			j.canMap = false
 		}
 	}()
-	copy(j.window[j.size-j.from:], record)
+	copy(j.window[j.size-j.windowStart:], record)
 	return true
 }
 
-// reach reports whether the window has room for a record of n bytes. If necessary, it moves the window
+// ensureWindow reports whether the window has room for a record of n bytes. If necessary, it moves the window
 // to the end of the segment. It first fills that part of the file with zeros, to reserve disk space:
 // writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
-func (j *journal) reach(n int) bool {
-	if j.size+int64(n) <= j.from+int64(len(j.window)) {
+func (j *journal) ensureWindow(n int) bool {
+	if j.size+int64(n) <= j.windowStart+int64(len(j.window)) {
 		return true
 	}
 	j.unmap()
-	from := j.size - j.size%int64(os.Getpagesize())
-	used := int(j.size - from)
-	if !j.windows || used+n > windowBytes {
+	start := j.size - j.size%int64(os.Getpagesize())
+	used := int(j.size - start)
+	if !j.canMap || used+n > windowBytes {
 		return false
 	}
 	_, err := j.file.WriteAt(zeros[used:], j.size)
 	if err == nil {
-		j.window, err = share(j.file, from, windowBytes)
+		j.window, err = mapFile(j.file, start, windowBytes)
 	}
 	if err != nil {
 		j.file.Truncate(j.size) // give back the space, as the disk may be full
-		j.windows, j.window = false, nil
+		j.canMap, j.window = false, nil
 		return false
 	}
-	j.from = from
+	j.windowStart = start
 	return true
 }
 
 // unmap removes the window. The caller holds mu.
 func (j *journal) unmap() {
 	if j.window != nil {
-		unshare(j.window) // an error can be ignored, because there is nothing to do about it
-		j.window, j.from = nil, 0
+		unmapFile(j.window) // an error can be ignored, because there is nothing to do about it
+		j.window, j.windowStart = nil, 0
 	}
 }
 
 // ack counts a result of a segment as acknowledged. It removes the file of a segment that holds no
 // other results.
 func (j *journal) ack(segment int) {
-	if j.forget(segment) {
+	if j.release(segment) {
 		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
 	}
 }
 
-// forget counts a result of a segment as acknowledged. It reports whether the segment's file can be
+// release counts a result of a segment as acknowledged. It reports whether the segment's file can be
 // removed. It truncates the current segment instead.
-func (j *journal) forget(segment int) bool {
+func (j *journal) release(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.unacked[segment]--; j.unacked[segment] > 0 {
@@ -197,18 +197,18 @@ func (j *journal) forget(segment int) bool {
 	delete(j.unacked, segment)
 	if segment != j.n {
 		delete(j.unsynced, segment)
-		delete(j.older, segment)
-		j.noted()
+		delete(j.olderSizes, segment)
+		j.reportSize()
 		return segment != 0
 	}
 	if j.size > resetBytes {
 		size := j.size
 		j.size = 0
 		j.unmap() // the window must not extend beyond the end of the file
-		j.noted()
+		j.reportSize()
 		if j.file.Truncate(0) != nil {
 			j.size = size
-			j.noted()
+			j.reportSize()
 		}
 	}
 	return false
@@ -227,7 +227,7 @@ func (j *journal) sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = syncFolder(j.dir) // makes the names of the segments survive too
+			err = syncDir(j.dir) // makes the names of the segments survive too
 		}
 		if err == nil || errors.Is(err, os.ErrNotExist) { // a missing segment was acknowledged
 			continue
@@ -262,15 +262,15 @@ func (j *journal) close() error {
 const maxJournal = 1 << 30
 
 // readJournal reads a dead runner's journal and returns the results whose leases are wanted. A damaged
-// or incomplete record ends its segment. whole reports whether the journal contains at least the bytes
-// that the runner noted in least.
-func readJournal(dir string, least written, wanted func(wire.Lease) bool) (results []*wire.Result, whole bool, err error) {
-	segments, err := segmentsOf(dir)
+// or incomplete record ends its segment. complete reports whether the journal contains at least the bytes
+// of minSize, which the runner has stored.
+func readJournal(dir string, minSize journalSize, wanted func(wire.Lease) bool) (results []*wire.Result, complete bool, err error) {
+	segments, err := listSegments(dir)
 	if err != nil {
 		return nil, false, err
 	}
-	there, read := written{segment: least.segment}, 0
-	newest := least.segment == 0 // the runner died before it created a journal
+	found, read := journalSize{segment: minSize.segment}, 0
+	newest := minSize.segment == 0 // the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := readPlain(segmentPath(dir, n), segmentBytes+2*wire.MaxFrame)
 		if errors.Is(err, os.ErrNotExist) {
@@ -282,24 +282,24 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 		if read += len(raw); read > maxJournal {
 			return nil, false, fmt.Errorf("the result journal in %s is larger than %d bytes", dir, maxJournal)
 		}
-		list, good := parseJournal(raw)
+		list, validBytes := parseJournal(raw)
 		for _, r := range list {
 			if wanted(r.Lease) {
 				results = append(results, r)
 			}
 		}
 		switch {
-		case n == least.segment:
-			there.bytes, newest = int64(good), true
-		case n < least.segment:
-			there.older += int64(good)
+		case n == minSize.segment:
+			found.bytes, newest = int64(validBytes), true
+		case n < minSize.segment:
+			found.older += int64(validBytes)
 		}
 	}
-	return results, newest && there.bytes >= least.bytes && there.older >= least.older, nil
+	return results, newest && found.bytes >= minSize.bytes && found.older >= minSize.older, nil
 }
 
-// segmentsOf lists the numbers of a journal's segments in ascending order.
-func segmentsOf(dir string) (segments []int, err error) {
+// listSegments lists the numbers of a journal's segments in ascending order.
+func listSegments(dir string) (segments []int, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
 	for _, name := range names {
 		if n, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:]); err == nil {
@@ -310,11 +310,11 @@ func segmentsOf(dir string) (segments []int, err error) {
 	return segments, err
 }
 
-// parseJournal reads the records of a segment up to the first damaged or incomplete one. good is the
+// parseJournal reads the records of a segment up to the first damaged or incomplete one. validBytes is the
 // size of these records in bytes.
-func parseJournal(raw []byte) (results []*wire.Result, good int) {
-	for len(raw)-good > 4 {
-		record := raw[good:]
+func parseJournal(raw []byte) (results []*wire.Result, validBytes int) {
+	for len(raw)-validBytes > 4 {
+		record := raw[validBytes:]
 		frame, n, err := wire.Parse(record[4:])
 		if err != nil || crc32.ChecksumIEEE(record[4:4+n]) != binary.LittleEndian.Uint32(record) {
 			break
@@ -322,9 +322,9 @@ func parseJournal(raw []byte) (results []*wire.Result, good int) {
 		if r, ok := frame.(*wire.Result); ok {
 			results = append(results, r)
 		}
-		good += 4 + n
+		validBytes += 4 + n
 	}
-	return results, good
+	return results, validBytes
 }
 
 // maxSpared bounds how many bytes readSpared reads.

@@ -22,7 +22,7 @@ func result(seq int64) []byte {
 
 func newJournal(t *testing.T) *journal {
 	t.Helper()
-	j, err := openJournal(t.TempDir(), 0o600, func(written) {})
+	j, err := openJournal(t.TempDir(), 0o600, func(journalSize) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
 // holds checks which jobs have results in a dead runner's journal.
 func holds(t *testing.T, dir, when string, want ...int64) {
 	t.Helper()
-	results, _, err := readJournal(dir, written{}, func(wire.Lease) bool { return true })
+	results, _, err := readJournal(dir, journalSize{}, func(wire.Lease) bool { return true })
 	if err != nil {
 		t.Fatalf("%s: %v", when, err)
 	}
@@ -72,12 +72,12 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 func TestJournalGoesThroughWindows(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
-		j.windows = windows && j.windows
+		j.canMap = windows && j.canMap
 		var want []int64
 		for seq := int64(1); j.size < 3*windowBytes; seq++ {
 			put(t, j, seq)
-			if j.windows != (j.window != nil) {
-				t.Fatalf("result %d: windows %v, and one is there: %v", seq, j.windows, j.window != nil)
+			if j.canMap != (j.window != nil) {
+				t.Fatalf("result %d: windows %v, and one is there: %v", seq, j.canMap, j.window != nil)
 			}
 			if want = append(want, seq); seq%1000 == 0 {
 				large := wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}, Output: make([]byte, windowBytes)})
@@ -199,7 +199,7 @@ func newNotes(t *testing.T) (dir string, table *table, j *journal) {
 	t.Helper()
 	dir = t.TempDir()
 	table = newTable(t, dir)
-	j, err := openJournal(dir, 0o600, table.keeps)
+	j, err := openJournal(dir, 0o600, table.setJournalSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,19 +211,19 @@ func newNotes(t *testing.T) (dir string, table *table, j *journal) {
 func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
-	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.forked(1, 8, 8)
-	table.begin(3, wire.Lease{Seq: 9, Fence: 10}, 11)
-	table.begin(maxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
-	table.forked(maxSlots, 15, 16)
-	table.end(maxSlots)
+	table.setStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.setForked(1, 8, 8)
+	table.setStarting(3, wire.Lease{Seq: 9, Fence: 10}, 11)
+	table.setStarting(maxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
+	table.setForked(maxSlots, 15, 16)
+	table.free(maxSlots)
 	got, err := readTable(dir)
 	pid, ticks, running := got.pid, got.ticks, got.running
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
 	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
 		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
 	}
-	table.begin(1, wire.Lease{Seq: 20, Fence: 21}, 22)
+	table.setStarting(1, wire.Lease{Seq: 20, Fence: 21}, 22)
 	if got, _ := readTable(dir); len(got.running) == 0 || got.running[0].PID != 0 || got.running[0].Seq != 20 {
 		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
 	}
@@ -235,12 +235,12 @@ func TestRunningTableIsReadBack(t *testing.T) {
 func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 	dir, table, j := newNotes(t)
 	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
-	table.begin(1, of(1), 7)
-	table.begin(2, of(2), 7)
+	table.setStarting(1, of(1), 7)
+	table.setStarting(2, of(2), 7)
 	put(t, j, 2)
-	table.end(2)
-	table.begin(4, of(4), 7)
-	table.forked(4, 4711, 8)
+	table.free(2)
+	table.setStarting(4, of(4), 7)
+	table.setForked(4, 4711, 8)
 	begun, ok := Begun(dir, []wire.Lease{of(1), of(2), of(3), of(4)})
 	if want := map[wire.Lease]bool{of(1): false, of(2): true, of(4): true}; !ok || !maps.Equal(begun, want) {
 		t.Errorf("got %v, %t; want %v", begun, ok, want)
@@ -280,7 +280,7 @@ func TestCutBootIsUnknown(t *testing.T) {
 func TestCopiedTableNamesNobody(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
 	table := newTable(t, dir)
-	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.setStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	raw, err := os.ReadFile(filepath.Join(dir, tableName))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(clone, tableName), raw, 0o600)
@@ -307,7 +307,7 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
-	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.setStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	if n, err := table.reserve(1000); n != 1000 || err != nil {
 		t.Errorf("got room for %d, %v, want 1000", n, err)
 	}
@@ -335,7 +335,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := readTable(dir); got.pid != 0 || got.ticks != 0 || got.running != nil || got.whole || err != nil {
+		if got, err := readTable(dir); got.pid != 0 || got.ticks != 0 || got.running != nil || got.intact || err != nil {
 			t.Errorf("%d bytes: got %+v, %v", half, got, err)
 		}
 	}
@@ -394,7 +394,7 @@ func TestDamagedHeaderIsNoCopy(t *testing.T) {
 		b[0] ^= 1
 		f.WriteAt(b, int64(at))
 		f.Close()
-		if is, err := readTable(dir); is.whole || is.pid != 0 || err != nil {
+		if is, err := readTable(dir); is.intact || is.pid != 0 || err != nil {
 			t.Fatalf("byte %d: %+v, %v", at, is, err)
 		}
 	}

@@ -28,7 +28,7 @@ const launcherLock = "launcher.lock"
 // It ends when this process ends. argv is the command line that starts this program as a runner.
 func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
 	// Nothing is written to the pipe; the launcher ends when it reads the end of life.
-	end, life, err := os.Pipe()
+	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
@@ -36,19 +36,19 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 	cmd := command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
 	ended := make(chan error, 1)
-	_, err = launch(cmd, func(why error) {
-		life.Close()
-		ended <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + causeOfEnd(why) + ")"}
+	_, err = launch(cmd, func(waitErr error) {
+		lifeline.Close()
+		ended <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + exitText(waitErr) + ")"}
 	})
 	if err != nil {
-		life.Close() // which ends the launcher, if it runs
+		lifeline.Close() // which ends the launcher, if it runs
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: ended}, nil
 }
 
-// causeOfEnd returns how a process ended, as os/exec describes it.
-func causeOfEnd(err error) string {
+// exitText returns how a process ended, as os/exec describes it.
+func exitText(err error) string {
 	if err == nil {
 		return "exit status 0"
 	}
@@ -59,7 +59,7 @@ func causeOfEnd(err error) string {
 // a runner with the connection as standard input. Only uid and root may connect. The group gid may read
 // the runners' files in dir.
 func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
-	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
+	if err := shareDir(dir, 0, gid, rootDirMode); err != nil {
 		return err
 	}
 	lock, err := lockLauncher(dir)
@@ -105,12 +105,12 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			c.Close()
 			continue
 		}
-		if hungUp(c) { // the service gave up while this process was stopped
+		if peerClosed(c) { // the service gave up while this process was stopped
 			c.Close()
 			continue
 		}
-		if err := usher(argv, dir, policy, c); err != nil {
-			fmt.Fprintln(c, refusedWord+err.Error())
+		if err := startAccepted(argv, dir, policy, c); err != nil {
+			fmt.Fprintln(c, refusedPrefix+err.Error())
 		}
 		c.Close()
 	}
@@ -120,13 +120,13 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 // contains its pid, since it may have hung and outlived its service.
 func lockLauncher(dir string) (*os.File, error) {
 	path := filepath.Join(dir, launcherLock)
-	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
+	lock, err := waitForLock(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
 	if err == nil && lock == nil {
-		who := "the process that holds the lock " + path
+		holder := "the process that holds the lock " + path
 		if pid, _ := os.ReadFile(path); len(pid) > 0 {
-			who = "process " + string(pid)
+			holder = "process " + string(pid)
 		}
-		return nil, fmt.Errorf("%s already starts runners in %s; if the service of that process is running, use another directory with --runner-dir; if not, end that process", who, dir)
+		return nil, fmt.Errorf("%s already starts runners in %s; if the service of that process is running, use another directory with --runner-dir; if not, end that process", holder, dir)
 	}
 	if err == nil { // on a full disk, the file is locked but contains no pid
 		lock.Truncate(0)
@@ -135,8 +135,8 @@ func lockLauncher(dir string) (*os.File, error) {
 	return lock, err
 }
 
-// usher starts a runner for a connection.
-func usher(argv []string, dir, policy string, c *net.UnixConn) error {
+// startAccepted starts a runner for a connection.
+func startAccepted(argv []string, dir, policy string, c *net.UnixConn) error {
 	in, err := c.File()
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 func TestShortWriteHidesNothing(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
-		j.windows = windows && j.windows
+		j.canMap = windows && j.canMap
 		var want []int64
 		for seq := int64(1); j.size+int64(len(result(1)))+4 <= windowBytes; seq++ {
 			put(t, j, seq)

@@ -29,7 +29,7 @@ func halfRunner(dir string) error {
 	if _, ok, err := lockFile(filepath.Join(dir, lockName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}
-	j, err := openJournal(dir, 0o600, func(written) {})
+	j, err := openJournal(dir, 0o600, func(journalSize) {})
 	if err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func halfRunner(dir string) error {
 	if err != nil {
 		return err
 	}
-	table.begin(2, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.forked(2, 8, 7)
+	table.setStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.setForked(2, 8, 7)
 	return nil
 }
 

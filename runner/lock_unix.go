@@ -44,7 +44,7 @@ func (h Home) Lock() (*os.File, error) {
 	if !h.Foreign() {
 		return nil, nil
 	}
-	f, err := lockSoon(func() (*os.File, bool, error) {
+	f, err := waitForLock(func() (*os.File, bool, error) {
 		f, err := os.OpenFile(h.Dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return nil, false, err

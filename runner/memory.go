@@ -14,9 +14,9 @@ func (s *server) boundMemory(workers int) {
 	if s.Cgroups == nil {
 		return
 	}
-	s.chores.add(func() {
+	s.diskQueue.add(func() {
 		if err := s.Cgroups.BoundSelf(ownMemory + int64(workers)*workerMemory); err != nil {
-			s.unbounded.Do(func() { s.Log.Warn("could not limit the runner's own memory", "error", err) })
+			s.warnUnbounded.Do(func() { s.Log.Warn("could not limit the runner's own memory", "error", err) })
 		}
 	})
 }

@@ -11,11 +11,11 @@ type outbox struct {
 	net  net.Conn
 	wake chan struct{}
 
-	mu   sync.Mutex
-	out  []byte // bytes to be written; guarded by mu
-	next []byte // empty buffer that replaces out during a write; guarded by mu
-	busy bool   // a goroutine is writing without holding mu; guarded by mu
-	gone bool   // closed; guarded by mu
+	mu      sync.Mutex
+	unsent  []byte // bytes to be written; guarded by mu
+	spare   []byte // empty buffer that replaces unsent during a write; guarded by mu
+	writing bool   // a goroutine is writing without holding mu; guarded by mu
+	closed  bool   // guarded by mu
 }
 
 func newOutbox(c net.Conn) *outbox { return &outbox{net: c, wake: make(chan struct{}, 1)} }
@@ -24,14 +24,14 @@ func newOutbox(c net.Conn) *outbox { return &outbox{net: c, wake: make(chan stru
 func (o *outbox) gather(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.out = append(o.out, b...)
+	o.unsent = append(o.unsent, b...)
 }
 
 // send writes the gathered bytes, then b.
 func (o *outbox) send(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.out = append(o.out, b...)
+	o.unsent = append(o.unsent, b...)
 	o.flush(writeNow)
 }
 
@@ -46,20 +46,20 @@ func (o *outbox) flushNow() {
 // rest to run. If another goroutine is writing, that goroutine writes these bytes too. The caller holds
 // mu; flush releases it during a write.
 func (o *outbox) flush(write func(net.Conn, []byte) int) {
-	for !o.busy && !o.gone && len(o.out) > 0 {
-		out := o.out
-		o.out, o.next, o.busy = o.next, nil, true
+	for !o.writing && !o.closed && len(o.unsent) > 0 {
+		data := o.unsent
+		o.unsent, o.spare, o.writing = o.spare, nil, true
 		o.mu.Unlock()
-		n := write(o.net, out)
+		n := write(o.net, data)
 		o.mu.Lock()
-		o.busy = false
-		if n < len(out) {
-			o.out = append(out[n:len(out):len(out)], o.out...)
-			poke(o.wake)
+		o.writing = false
+		if n < len(data) {
+			o.unsent = append(data[n:len(data):len(data)], o.unsent...)
+			wakeUp(o.wake)
 			return
 		}
-		if cap(out) <= 1<<20 {
-			o.next = out[:0]
+		if cap(data) <= 1<<20 {
+			o.spare = data[:0]
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (o *outbox) run() {
 			}
 			return len(b)
 		})
-		gone := o.gone
+		gone := o.closed
 		o.mu.Unlock()
 		if gone {
 			return
@@ -86,18 +86,18 @@ func (o *outbox) run() {
 func (o *outbox) close() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone {
+	if o.closed {
 		return false
 	}
-	o.gone = true
+	o.closed = true
 	o.net.Close()
-	poke(o.wake)
+	wakeUp(o.wake)
 	return true
 }
 
-func poke(bell chan struct{}) {
+func wakeUp(c chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case c <- struct{}{}:
 	default: // a signal is pending already
 	}
 }

@@ -38,15 +38,15 @@ func parsePolicy(file, text string) (policy, error) {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		fault := ""
+		problem := ""
 		switch {
 		case !ok:
-			fault = "must have the form key = value"
+			problem = "must have the form key = value"
 		case seen[key]:
-			fault = key + " is set twice"
+			problem = key + " is set twice"
 		case key == "allow_root_jobs":
 			if p.allowRoot = value == "true"; !p.allowRoot && value != "false" {
-				fault = "allow_root_jobs must be true or false, not " + value
+				problem = "allow_root_jobs must be true or false, not " + value
 			}
 		case key == "accounts":
 			p.accounts = strings.Fields(value)
@@ -54,7 +54,7 @@ func parsePolicy(file, text string) (policy, error) {
 			if path.IsAbs(value) {
 				p.tmpdir = path.Clean(value)
 			} else if value != "none" {
-				fault = "job_tmpdir must be an absolute path or \"none\", not " + value
+				problem = "job_tmpdir must be an absolute path or \"none\", not " + value
 			}
 		case strings.HasPrefix(key, credentialKey):
 			if p.credentials == nil {
@@ -62,10 +62,10 @@ func parsePolicy(file, text string) (policy, error) {
 			}
 			p.credentials[strings.TrimPrefix(key, credentialKey)] = strings.Fields(value)
 		default:
-			fault = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKey + "NAME"
+			problem = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKey + "NAME"
 		}
-		if fault != "" {
-			return p, fmt.Errorf("%s:%d: %s", file, i+1, fault)
+		if problem != "" {
+			return p, fmt.Errorf("%s:%d: %s", file, i+1, problem)
 		}
 		seen[key] = true
 	}
@@ -82,31 +82,31 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		}
 		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, or ask an administrator to set allow_root_jobs = true in %s", p.file)
 	}
-	own := int(a.UID) == service
+	isService := int(a.UID) == service
 	for _, allowed := range p.accounts {
 		group, isGroup := strings.CutPrefix(allowed, "@")
 		if !isGroup {
-			if allowed == "*" && !own || allowed == a.Name {
+			if allowed == "*" && !isService || allowed == a.Name {
 				return ""
 			}
 			continue
 		}
-		if own {
+		if isService {
 			continue
 		}
 		if gid, ok := groupNamed(group); ok && (gid == a.GID || slices.Contains(a.Groups, gid)) {
 			return ""
 		}
 	}
-	if own {
+	if isService {
 		return fmt.Sprintf(`jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by adding this account to the line "accounts" in %s`, a.Name, p.file)
 	}
 	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line "accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
-// gives reports whether the jobs of an account may use a credential. The account must be listed for the
+// allowsCredential reports whether the jobs of an account may use a credential. The account must be listed for the
 // credential by its name or by a group.
-func (p *policy) gives(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
+func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
 	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
 		group, isGroup := strings.CutPrefix(listed, "@")
 		if !isGroup {
@@ -117,8 +117,8 @@ func (p *policy) gives(credential string, a *accounts.Account, groupNamed func(s
 	})
 }
 
-// environ adds the account's HOME, USER, LOGNAME and SHELL to an environment that lacks them.
-func environ(a *accounts.Account, env []string) []string {
+// accountEnv adds the account's HOME, USER, LOGNAME and SHELL to an environment that lacks them.
+func accountEnv(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
@@ -134,9 +134,9 @@ type errRefused string
 // Error returns the reason.
 func (e errRefused) Error() string { return string(e) }
 
-// settled reports whether an error is final: the policy does not allow the account's jobs, or the
+// isFinal reports whether an error is final: the policy does not allow the account's jobs, or the
 // account does not exist. Other errors may go away.
-func settled(err error) bool {
+func isFinal(err error) bool {
 	var refused errRefused
 	var none accounts.ErrNone
 	return errors.As(err, &refused) || errors.As(err, &none)

@@ -23,7 +23,7 @@ func TestCredentialsByPolicy(t *testing.T) {
 		{accounts.Account{Name: "bob", UID: 2, Groups: []uint32{7, 50}}, "db", true}, {accounts.Account{Name: "ann", UID: 1}, "other", false},
 		{accounts.Account{Name: "ann", UID: 1}, "all", false}, {accounts.Account{Name: "root"}, "db", false},
 	} {
-		if got := p.gives(c.credential, &c.account, ops); got != c.given {
+		if got := p.allowsCredential(c.credential, &c.account, ops); got != c.given {
 			t.Errorf("%s gets %s: %t, want %t", c.account.Name, c.credential, got, c.given)
 		}
 	}

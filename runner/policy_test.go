@@ -76,7 +76,7 @@ func TestPolicyDecides(t *testing.T) {
 // A job's environment gets its account's variables, except those that the job sets itself.
 func TestEnvironmentOfAnAccount(t *testing.T) {
 	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
-	got := strings.Join(environ(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
+	got := strings.Join(accountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

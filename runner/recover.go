@@ -42,22 +42,22 @@ type Remains struct {
 // runner can have: Recover finds their processes even if the runner's directory is damaged, or gone
 // (dir is ""). by is a living runner that has the rights to end the processes; if it is nil, this
 // process ends them.
-func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *Client) (Remains, error) {
-	r, cookies, err := read(dir, leased)
+func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (Remains, error) {
+	r, cookies, err := readFiles(dir, leased)
 	if err != nil {
 		return r, err
 	}
-	var ended ended
-	if by == nil {
+	var ended endResult
+	if helper == nil {
 		ended, err = endTrees(dir, sent)
 	} else {
 		// Let the runner compare the boot IDs, since this process may see another one in a sandbox.
-		ended, err = by.endTrees(ctx, dir, sent)
+		ended, err = helper.endTrees(ctx, dir, sent)
 	}
 	if err != nil {
 		return r, err
 	}
-	r.SameBoot, r.Stuck, r.Alive = ended.sameBoot, ended.left, ended.alive
+	r.SameBoot, r.Stuck, r.Alive = ended.sameBoot, ended.stuck, ended.alive
 	for _, p := range r.Stuck {
 		for _, a := range r.Running {
 			if p.PGID == a.PID || cookies[p.Cookie] == a.Lease {
@@ -74,7 +74,7 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *C
 func Kept(dir string) (list []wire.Lease, lives bool, err error) {
 	if lives, err = Lives(dir); err != nil || lives {
 		if err == nil {
-			list, err = peek(dir)
+			list, err = listAttempts(dir)
 		}
 		return list, lives, err
 	}
@@ -95,17 +95,17 @@ func Kept(dir string) (list []wire.Lease, lives bool, err error) {
 // Read returns what a dead runner's files say about its attempts, when another process has already
 // ended the remaining processes.
 func Read(dir string, leased []wire.Attempt) (Remains, error) {
-	r, _, err := read(dir, leased)
+	r, _, err := readFiles(dir, leased)
 	return r, err
 }
 
-// read reads a dead runner's files. It also returns the cookies of the attempts that were running.
-func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire.Lease, err error) {
+// readFiles reads a dead runner's files. It also returns the cookies of the attempts that were running.
+func readFiles(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire.Lease, err error) {
 	r.Unkilled, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
 		return r, nil, nil
 	}
-	noted, err := bootOf(dir)
+	storedBoot, err := bootOf(dir)
 	if err != nil {
 		return r, nil, err
 	}
@@ -113,7 +113,7 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	if err != nil {
 		return r, nil, err
 	}
-	r.SameBoot = noted == "" || noted == boot
+	r.SameBoot = storedBoot == "" || storedBoot == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leased {
 		wanted[a.Lease] = true
@@ -122,11 +122,11 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	if err != nil {
 		return r, nil, err
 	}
-	whole := false
-	if r.Results, whole, err = readJournal(dir, t.journal, func(l wire.Lease) bool { return wanted[l] }); err != nil {
+	complete := false
+	if r.Results, complete, err = readJournal(dir, t.journal, func(l wire.Lease) bool { return wanted[l] }); err != nil {
 		return r, nil, err
 	}
-	r.Damaged = noted == "" || !t.whole || !whole || !r.SameBoot
+	r.Damaged = storedBoot == "" || !t.intact || !complete || !r.SameBoot
 	ended := map[wire.Lease]bool{}
 	for _, result := range r.Results {
 		ended[result.Lease] = true
@@ -151,40 +151,40 @@ func bootOf(dir string) (string, error) {
 }
 
 // readNote returns the text of a note of at most most bytes, or "" if the note is missing or damaged.
-func readNote(path string, most int64) (string, error) {
-	noted, err := readPlain(path, most)
+func readNote(path string, maxBytes int64) (string, error) {
+	raw, err := readPlain(path, maxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	text := string(noted[:max(0, len(noted)-noteSum)])
-	if string(noted) != NoteOf(text) {
+	text := string(raw[:max(0, len(raw)-noteSumDigits)])
+	if string(raw) != NoteOf(text) {
 		return "", nil
 	}
 	return text, nil
 }
 
-// noteSum is the length of a note's checksum, in hexadecimal digits.
-const noteSum = 8
+// noteSumDigits is the length of a note's checksum, in hexadecimal digits.
+const noteSumDigits = 8
 
 // NoteOf returns a text as a runner stores it in its directory: followed by its checksum.
 func NoteOf(text string) string {
-	return fmt.Sprintf("%s%0*x", text, noteSum, crc32.ChecksumIEEE([]byte(text)))
+	return fmt.Sprintf("%s%0*x", text, noteSumDigits, crc32.ChecksumIEEE([]byte(text)))
 }
 
 // readPlain reads at most most bytes of a regular file in a runner's directory.
-func readPlain(path string, most int64) ([]byte, error) {
+func readPlain(path string, maxBytes int64) ([]byte, error) {
 	f, err := openPlain(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, maxBytes))
 }
 
-// ended is the outcome of ending the process trees of a dead runner.
-type ended struct {
+// endResult is the outcome of ending the process trees of a dead runner.
+type endResult struct {
 	sameBoot bool
-	left     []wire.Left  // processes that outlive SIGKILL
+	stuck    []wire.Left  // processes that outlive SIGKILL
 	alive    []wire.Lease // attempts among the given ones that had processes
 }
 
@@ -193,27 +193,27 @@ type ended struct {
 // names belong to the original directory, whose runner may be alive. If the directory belongs to an
 // account, it ends only processes of that account.
 // See docs/decisions/0031.
-func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
+func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
 	d := process.Dead{}
 	running := leased
 	if dir != "" {
-		r, _, err := read(dir, nil)
+		r, _, err := readFiles(dir, nil)
 		if err == nil {
 			d.Of, err = accountOf(dir)
 		}
 		if err != nil || !r.SameBoot {
-			return ended{sameBoot: r.SameBoot}, err
+			return endResult{sameBoot: r.SameBoot}, err
 		}
 		t, err := readTable(dir)
 		if err != nil {
-			return ended{sameBoot: true}, err
+			return endResult{sameBoot: true}, err
 		}
-		if t.whole && t.pid == 0 {
-			return ended{sameBoot: true}, nil
+		if t.intact && t.pid == 0 {
+			return endResult{sameBoot: true}, nil
 		}
 		spared, err := readSpared(dir)
 		if err != nil {
-			return ended{sameBoot: true}, err
+			return endResult{sameBoot: true}, err
 		}
 		d.Leader, d.Ticks, d.Spared = t.pid, t.ticks, func(pgid int) bool { return spared[pgid] }
 		running = slices.Concat(r.Running, leased)
@@ -228,51 +228,51 @@ func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
 		}
 		d.Trees = append(d.Trees, tree)
 	}
-	met, left := process.EndTrees(d, patience())
+	found, left := process.EndTrees(d, patience())
 	e.sameBoot = true
 	for _, a := range leased {
-		if slices.ContainsFunc(met, func(p process.Left) bool { return isOf(p, a) }) {
+		if slices.ContainsFunc(found, func(p process.Left) bool { return belongsTo(p, a) }) {
 			e.alive = append(e.alive, a.Lease)
 		}
 	}
 	for _, p := range left {
-		e.left = append(e.left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+		e.stuck = append(e.stuck, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
 }
 
-// isOf reports whether a process belongs to an attempt, by its cookie or its process group.
-func isOf(p process.Left, a wire.Attempt) bool {
+// belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.
+func belongsTo(p process.Left, a wire.Attempt) bool {
 	return strings.HasSuffix(p.Cookie, cookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }
 
 // endTrees asks the runner to call endTrees, with its own rights.
-func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (ended, error) {
+func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (endResult, error) {
 	name := ""
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
+	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
 	if err != nil {
-		return ended{}, err
+		return endResult{}, err
 	}
 	r, ok := f.(*wire.Recovered)
 	switch {
 	case !ok:
-		return ended{}, errors.New("the runner ended while it cleaned up after a dead runner")
+		return endResult{}, errors.New("the runner ended while it cleaned up after a dead runner")
 	case r.Error != "":
-		return ended{}, errors.New(r.Error)
+		return endResult{}, errors.New(r.Error)
 	}
-	return ended{r.SameBoot, r.Left, r.Alive}, nil
+	return endResult{r.SameBoot, r.Left, r.Alive}, nil
 }
 
 // Forget removes a dead runner's directory, after everything in it has been stored. by is a living
 // runner that has the rights to do so; if it is nil, this process removes the directory.
-func Forget(dir string, by *Client) error {
-	if by == nil {
+func Forget(dir string, helper *Client) error {
+	if helper == nil {
 		return removeRunner(dir)
 	}
-	by.Send(&wire.Forget{Name: filepath.Base(dir)})
+	helper.Send(&wire.Forget{Name: filepath.Base(dir)})
 	return nil
 }
 
@@ -290,9 +290,9 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 		dir, err = s.deadDir(f.Name)
 	}
 	if err == nil {
-		var e ended
+		var e endResult
 		e, err = endTrees(dir, f.Attempts)
-		answer.SameBoot, answer.Left, answer.Alive = e.sameBoot, e.left, e.alive
+		answer.SameBoot, answer.Left, answer.Alive = e.sameBoot, e.stuck, e.alive
 	}
 	if err != nil {
 		answer.Error = err.Error()

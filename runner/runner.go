@@ -19,16 +19,16 @@ import (
 // directories of jobs, and copies of the program. The names from lockName on are in a runner's own
 // directory.
 const (
-	outputsName  = "output"
-	placesName   = "jobs"    // one directory per runner, for the private directories of attempts
-	programsName = "program" // copies of the program, on systems that cannot replace a running program
-	lockName     = "lock"    // locked while the runner lives
-	sockName     = "run.sock"
-	bootName     = "boot-id"
-	journalName  = "journal" // results, in segments journal.1, journal.2, …
-	tableName    = "running" // running table, with one slot per worker
-	sparedName   = "spared"  // process groups that jobs were allowed to leave behind
-	tmpdirName   = "tmpdir"  // the runner's job_tmpdir; missing if it has none
+	outputsName    = "output"
+	workspacesName = "jobs"    // one directory per runner, for the private directories of attempts
+	programsName   = "program" // copies of the program, on systems that cannot replace a running program
+	lockName       = "lock"    // locked while the runner lives
+	sockName       = "run.sock"
+	bootName       = "boot-id"
+	journalName    = "journal" // results, in segments journal.1, journal.2, …
+	tableName      = "running" // running table, with one slot per worker
+	sparedName     = "spared"  // process groups that jobs were allowed to leave behind
+	tmpdirName     = "tmpdir"  // the runner's job_tmpdir; missing if it has none
 )
 
 // OutputPath returns the path of the file that an OutputRef names.

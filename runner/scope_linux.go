@@ -9,34 +9,34 @@ import (
 	"strconv"
 )
 
-// lingering is the directory in which systemd lists the users whose manager runs even while they are
+// lingerDir is the directory in which systemd lists the users whose manager runs even while they are
 // logged out.
 // See docs/decisions/0043.
-const lingering = "/var/lib/systemd/linger"
+const lingerDir = "/var/lib/systemd/linger"
 
 // scopes returns the command prefixes that start a runner in a scope of its user's systemd manager. The
 // scope lasts as long as the runner, and the runner may divide the scope's control group. If a prefix
 // fails, the next one is for an older systemd. scopes returns nil if the user has no manager, or if the
 // manager ends when the user logs out, because that would end the jobs.
 func scopes() [][]string {
-	who, err := user.Current()
+	account, err := user.Current()
 	if err != nil {
 		return nil
 	}
 	program, err := exec.LookPath("systemd-run")
-	if err != nil || !exists(filepath.Join(managerFolder(), "systemd/private")) || !exists(filepath.Join(lingering, who.Username)) {
+	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) || !exists(filepath.Join(lingerDir, account.Username)) {
 		return nil
 	}
-	words := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
+	args := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
 	return [][]string{
 		// Otherwise a job that runs out of memory ends the whole scope.
-		slices.Concat(words, []string{"-p", "OOMPolicy=continue", "--"}),
-		append(words, "--"), // systemd before 253 lacks this option and continues by default
+		slices.Concat(args, []string{"-p", "OOMPolicy=continue", "--"}),
+		append(args, "--"), // systemd before 253 lacks this option and continues by default
 	}
 }
 
-// managerFolder returns the directory that contains the sockets of a user's systemd manager.
-func managerFolder() string {
+// managerDir returns the directory that contains the sockets of a user's systemd manager.
+func managerDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return dir
 	}

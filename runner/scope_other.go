@@ -5,5 +5,5 @@ package runner
 // scopes returns nil: this system has no control groups for runners.
 func scopes() [][]string { return nil }
 
-// managerFolder returns "", because this system has no systemd.
-func managerFolder() string { return "" }
+// managerDir returns "", because this system has no systemd.
+func managerDir() string { return "" }

@@ -60,43 +60,43 @@ func writeNow(c net.Conn, b []byte) (n int) {
 	return max(n, 0)
 }
 
-// renewAfter is the delay before a removed socket is created again: the removal of the socket may be
+// recreateDelay is the delay before a removed socket is created again: the removal of the socket may be
 // the start of the removal of the whole directory.
-const renewAfter = 50 * time.Millisecond
+const recreateDelay = 50 * time.Millisecond
 
-// guardPause and guardLook are the shortest and the longest time between two checks of the socket.
+// minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the socket.
 const (
-	guardPause = time.Second
-	guardLook  = 30 * time.Second
+	minCheckInterval = time.Second
+	maxCheckInterval = 30 * time.Second
 )
 
 // waitFunc waits for a change in a directory, as folder.Changed does.
 type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
-// guard creates the socket again when its file is removed, until ctx ends or the runner's directory is
+// maintain creates the socket again when its file is removed, until ctx ends or the runner's directory is
 // gone. It reports whether the directory is gone.
-func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
-	return s.guardWith(ctx, log, folder.Changed)
+func (s *socket) maintain(ctx context.Context, log *slog.Logger) (gone bool) {
+	return s.maintainWith(ctx, log, folder.Changed)
 }
 
-// guardWith does the work of guard. It also checks the socket at least every guardLook, because changed
+// maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval, because changed
 // is not reliable: the kernel may refuse to watch a directory, and it does not report that a parent
 // directory was renamed.
-func (s *socket) guardWith(ctx context.Context, log *slog.Logger, changed waitFunc) (gone bool) {
+func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (gone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
-	there := func() bool {
+	present := func() bool {
 		info, err := os.Lstat(s.path)
 		return err == nil && info.Mode()&os.ModeSocket != 0
 	}
 	warned := false
-	for wait := guardPause; ; {
-		watch, stop := context.WithTimeout(ctx, guardLook)
-		err := changed(watch, dir, []string{name}, there)
+	for wait := minCheckInterval; ; {
+		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
+		err := changed(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
 			err = nil // the watch worked, but nothing changed
 		}
 		stop()
-		if !pause(ctx, renewAfter) {
+		if !sleep(ctx, recreateDelay) {
 			return false
 		}
 		if isGone(dir) {
@@ -106,18 +106,18 @@ func (s *socket) guardWith(ctx context.Context, log *slog.Logger, changed waitFu
 			log.Warn("cannot watch the runner's directory for changes; checking it at intervals instead", "error", err)
 			warned = true
 		}
-		if !there() {
-			if err = s.renew(); err != nil {
+		if !present() {
+			if err = s.recreate(); err != nil {
 				log.Error("the runner's socket was removed and cannot be created again; trying again", "error", err, "in", wait)
 			} else {
 				log.Warn("the runner's socket was removed; it has been created again")
 			}
 		}
-		if !pause(ctx, wait) {
+		if !sleep(ctx, wait) {
 			return false
 		}
-		if wait = min(2*wait, guardLook); err == nil {
-			wait = guardPause
+		if wait = min(2*wait, maxCheckInterval); err == nil {
+			wait = minCheckInterval
 		}
 	}
 }
@@ -132,8 +132,8 @@ func isGone(dir string) bool {
 	return !info.IsDir()
 }
 
-// pause waits for d. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -142,19 +142,19 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// renew creates the socket again.
-func (s *socket) renew() error {
+// recreate creates the socket again.
+func (s *socket) recreate() error {
 	os.Remove(s.path) // another file may exist at this path
-	on, err := listen(s.path, s.mode)
+	l, err := listen(s.path, s.mode)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return on.Close()
+		return l.Close()
 	}
-	old := s.on
-	s.on = on
+	old := s.listener
+	s.listener = l
 	return old.Close() // accept continues with the new listener
 }

@@ -24,9 +24,9 @@ func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	return ctx.Err()
 }
 
-// guarded calls f while guardWith guards the socket root/1.a/run.sock. gone receives the result of
-// guardWith.
-func guarded(t *testing.T, changed waitFunc, f func(t *testing.T, root string, gone <-chan bool)) {
+// withSocket calls f while maintainWith maintains the socket root/1.a/run.sock. gone receives the result of
+// maintainWith.
+func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")
 		path := filepath.Join(root, "1.a", sockName)
@@ -41,8 +41,8 @@ func guarded(t *testing.T, changed waitFunc, f func(t *testing.T, root string, g
 		gone := make(chan bool, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { gone <- s.guardWith(ctx, slog.New(slog.DiscardHandler), changed) }()
-		time.Sleep(guardLook) // the first check is over
+		go func() { gone <- s.maintainWith(ctx, slog.New(slog.DiscardHandler), changed) }()
+		time.Sleep(maxCheckInterval) // the first check is over
 		f(t, root, gone)
 	})
 }
@@ -66,17 +66,17 @@ func TestGuardNoticesLostDirectory(t *testing.T) {
 		{"parent renamed, no event", noEvent, func(root string) error { return os.Rename(root, root+"-old") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			guarded(t, c.changed, func(t *testing.T, root string, gone <-chan bool) {
+			withSocket(t, c.changed, func(t *testing.T, root string, gone <-chan bool) {
 				if err := c.lose(root); err != nil {
 					t.Fatal(err)
 				}
 				select {
 				case got := <-gone:
 					if !got {
-						t.Error("guardWith returned false, want true: the directory is gone")
+						t.Error("maintainWith returned false, want true: the directory is gone")
 					}
-				case <-time.After(2 * guardLook):
-					t.Errorf("guardWith has not returned after %v, want that it returns true", 2*guardLook)
+				case <-time.After(2 * maxCheckInterval):
+					t.Errorf("maintainWith has not returned after %v, want that it returns true", 2*maxCheckInterval)
 				}
 			})
 		})
@@ -87,18 +87,18 @@ func TestGuardNoticesLostDirectory(t *testing.T) {
 func TestGuardCreatesSocketWithoutWatch(t *testing.T) {
 	for name, changed := range map[string]waitFunc{"cannot be watched": noWatch, "no event": noEvent} {
 		t.Run(name, func(t *testing.T) {
-			guarded(t, changed, func(t *testing.T, root string, gone <-chan bool) {
+			withSocket(t, changed, func(t *testing.T, root string, gone <-chan bool) {
 				path := filepath.Join(root, "1.a", sockName)
 				if err := os.Remove(path); err != nil {
 					t.Fatal(err)
 				}
 				select {
 				case got := <-gone:
-					t.Fatalf("guardWith returned %t, want that it continues", got)
-				case <-time.After(2 * guardLook):
+					t.Fatalf("maintainWith returned %t, want that it continues", got)
+				case <-time.After(2 * maxCheckInterval):
 				}
 				if _, err := os.Lstat(path); err != nil {
-					t.Errorf("after %v: got %v, want that the socket exists again", 2*guardLook, err)
+					t.Errorf("after %v: got %v, want that the socket exists again", 2*maxCheckInterval, err)
 				}
 			})
 		})

@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// pipeOf returns the name of the named pipe that replaces a runner's socket on Windows. Runner names
+// pipeName returns the name of the named pipe that replaces a runner's socket on Windows. Runner names
 // are unique on a machine and are never reused.
-func pipeOf(path string) string {
+func pipeName(path string) string {
 	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
 }
 
 // listen creates the pipe. Only this user, the system and administrators can connect to it.
 func listen(path string, _ os.FileMode) (net.Listener, error) {
-	return pipe.Listen(pipeOf(path), pipe.OwnerOnly())
+	return pipe.Listen(pipeName(path), pipe.OwnerOnly())
 }
 
 // dial connects to a runner's pipe. It returns an error if the pipe's server is not a runner of this
@@ -30,29 +30,29 @@ func listen(path string, _ os.FileMode) (net.Listener, error) {
 func dial(path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := pipe.Dial(ctx, pipeOf(path))
+	c, err := pipe.Dial(ctx, pipeName(path))
 	if err != nil {
 		return nil, err
 	}
-	if err := ours(c); err != nil {
+	if err := checkServer(c); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
 	return c, nil
 }
 
-// ours returns an error unless the pipe's server belongs to the user who owns the objects that this
+// checkServer returns an error unless the pipe's server belongs to the user who owns the objects that this
 // process creates, or to the system.
-func ours(c net.Conn) error {
+func checkServer(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {
 		return err
 	}
-	own, err := pipe.Owner()
+	owner, err := pipe.Owner()
 	if err != nil {
 		return err
 	}
-	if u := server.User; !u.Equals(own) && !u.IsWellKnown(windows.WinLocalSystemSid) {
+	if u := server.User; !u.Equals(owner) && !u.IsWellKnown(windows.WinLocalSystemSid) {
 		return fmt.Errorf("the pipe belongs to %s, not to the service's user", u)
 	}
 	return nil
@@ -61,6 +61,6 @@ func ours(c net.Conn) error {
 // writeNow returns 0: a pipe does not show how many bytes it would accept without blocking.
 func writeNow(net.Conn, []byte) int { return 0 }
 
-// guard does nothing: other processes can remove neither the name of a pipe nor a directory with open
+// maintain does nothing: other processes can remove neither the name of a pipe nor a directory with open
 // files.
-func (s *socket) guard(context.Context, *slog.Logger) (gone bool) { return false }
+func (s *socket) maintain(context.Context, *slog.Logger) (gone bool) { return false }

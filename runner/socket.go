@@ -13,28 +13,28 @@ type socket struct {
 	path string
 	mode os.FileMode
 
-	mu     sync.Mutex
-	on     net.Listener // current listener; guarded by mu
-	closed bool         // guarded by mu
+	mu       sync.Mutex
+	listener net.Listener // current listener; guarded by mu
+	closed   bool         // guarded by mu
 }
 
 func listenAt(path string, mode os.FileMode) (*socket, error) {
-	on, err := listen(path, mode)
-	return &socket{path: path, mode: mode, on: on}, err
+	l, err := listen(path, mode)
+	return &socket{path: path, mode: mode, listener: l}, err
 }
 
 func (s *socket) current() net.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.on
+	return s.listener
 }
 
 // accept waits for the next connection. It continues when the socket is created again.
 func (s *socket) accept() (net.Conn, error) {
 	for {
-		on := s.current()
-		c, err := on.Accept()
-		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == on {
+		l := s.current()
+		c, err := l.Accept()
+		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == l {
 			return c, err
 		}
 	}
@@ -44,5 +44,5 @@ func (s *socket) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.on.Close()
+	s.listener.Close()
 }

@@ -20,29 +20,29 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
-	if err := h.checkPlace(); err != nil {
+	if err := h.checkWorkspaces(); err != nil {
 		return "", err // report it here, since the runner can only log it
 	}
-	words := append([]string{"--dir", h.Dir}, h.logWords()...)
-	words = append(words, h.tmpdirWords()...)
+	args := append([]string{"--dir", h.Dir}, h.logArgs()...)
+	args = append(args, h.tmpdirArgs()...)
 	if alone {
-		words = append(words, "--alone")
+		args = append(args, "--alone")
 	}
 	for _, scope := range scopes() {
-		cmd := command(append(scope, h.Command...), append(words, "--delegated")...)
-		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerFolder())
+		cmd := command(append(scope, h.Command...), append(args, "--delegated")...)
+		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerDir())
 		if name, err = launch(cmd, func(error) {}); err == nil {
 			return name, nil
 		}
 	}
-	cmd := command(h.Command, words...)
+	cmd := command(h.Command, args...)
 	cmd.Stderr = h.Log
 	return launch(cmd, func(error) {})
 }
 
-// logWords returns the flag with the path of the log, so that the runner can reopen the file. It
+// logArgs returns the flag with the path of the log, so that the runner can reopen the file. It
 // returns nil if the log has no path, as with standard error.
-func (h Home) logWords() []string {
+func (h Home) logArgs() []string {
 	if h.Log == nil || h.Log.Name() == os.Stderr.Name() {
 		return nil
 	}
@@ -66,9 +66,9 @@ func (h Home) ReopenLogs() {
 // command returns the command of a runner, or of the launcher, which starts runners. argv is the
 // command line that starts this program as either. The process outlives this one, so it inherits none
 // of this process's inherited descriptors.
-func command(argv []string, words ...string) *exec.Cmd {
+func command(argv []string, args ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // after an error, the descriptors stay open
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], words...)...)
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
 	cmd.Env, cmd.Dir = runnerEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
@@ -91,7 +91,7 @@ func launch(cmd *exec.Cmd, ended func(error)) (name string, err error) {
 	go func() {
 		ended(cmd.Wait())
 	}()
-	ready.SetReadDeadline(time.Now().Add(readyWithin))
+	ready.SetReadDeadline(time.Now().Add(startTimeout))
 	if name, err = readReady(ready); err != nil {
 		cmd.Process.Kill() // otherwise it might become an additional runner later
 	}
@@ -101,7 +101,7 @@ func launch(cmd *exec.Cmd, ended func(error)) (name string, err error) {
 // Ready reports the name of this process's directory to the process that started it, on descriptor 3.
 func Ready(dir string) {
 	f := os.NewFile(3, "ready")
-	fmt.Fprintln(f, readyWord+filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Fprintln(f, readyPrefix+filepath.Base(dir)) // does not block if the other process has gone
 	f.Close()
 }
 

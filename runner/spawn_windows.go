@@ -27,22 +27,22 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
-	if err := h.checkPlace(); err != nil {
+	if err := h.checkWorkspaces(); err != nil {
 		return "", err // report it here, since the runner can only log it
 	}
-	own := filepath.Join(h.Dir, programsName)
-	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), own)
+	copyDir := filepath.Join(h.Dir, programsName)
+	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), copyDir)
 	if err == nil && program == "" {
-		copies.Remove(own) // copies of earlier versions
-		program, err = copies.Make(h.Command[0], own)
+		copies.Remove(copyDir) // copies of earlier versions
+		program, err = copies.Make(h.Command[0], copyDir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)
 	}
-	words := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
-	words = append(words, h.tmpdirWords()...)
+	args := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
+	args = append(args, h.tmpdirArgs()...)
 	if alone {
-		words = append(words, "--alone")
+		args = append(args, "--alone")
 	}
 	ready, out, err := os.Pipe()
 	if err != nil {
@@ -52,10 +52,10 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	var cmd *exec.Cmd
 	// First try to leave this process's job object, which may end its processes together with the
 	// service.
-	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
-		cmd = exec.Command(program, words...)
+	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
+		cmd = exec.Command(program, args...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = runnerEnv(), h.Dir, out, h.Log
-		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | leave}
+		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway}
 		if err = start(cmd); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
 		}
@@ -65,8 +65,8 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		return "", process.WhoBlocks(program, err)
 	}
 	go cmd.Wait() // ends with the runner, or this process
-	slow := time.AfterFunc(readyWithin, func() { cmd.Process.Kill() })
-	defer slow.Stop()
+	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
+	defer timer.Stop()
 	return readReady(ready)
 }
 
@@ -79,7 +79,7 @@ func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root,
 
 // Ready reports the name of this process's folder to the process that started it, on standard output.
 func Ready(dir string) {
-	fmt.Println(readyWord + filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Println(readyPrefix + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()
 }
 

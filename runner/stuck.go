@@ -38,14 +38,14 @@ func GraceOf(ended context.Context) time.Duration {
 	return StopGrace()
 }
 
-// linger keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or the
+// awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or the
 // runner ends.
-func (s *server) linger(w *process.Worker, a *attempt) {
-	w.Linger(s.ended)
+func (s *server) awaitStuck(w *process.Worker, a *attempt) {
+	w.Linger(s.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stuck = slices.DeleteFunc(s.stuck, func(k wire.Attempt) bool { return k.Lease == lease(a) })
+	s.stuckAttempts = slices.DeleteFunc(s.stuckAttempts, func(k wire.Attempt) bool { return k.Lease == lease(a) })
 	s.slots[a.slot]--
-	s.slotFreed()
-	s.send(&wire.Stuck{Attempts: s.stuck}, true)
+	s.wakeSlotWaiters()
+	s.send(&wire.Stuck{Attempts: s.stuckAttempts}, true)
 }

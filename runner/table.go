@@ -24,9 +24,9 @@ const (
 
 // table is the running table of this runner. Only the worker that uses a slot writes to it.
 type table struct {
-	mem    []byte
-	file   *os.File
-	backed int64 // bytes with reserved disk space
+	mem           []byte
+	file          *os.File
+	reservedBytes int64 // bytes with reserved disk space
 }
 
 func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
@@ -37,7 +37,7 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
 		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
 	}
-	mem, err := share(f, 0, (maxSlots+1)*slotBytes)
+	mem, err := mapFile(f, 0, (maxSlots+1)*slotBytes)
 	if err != nil {
 		return nil, fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
 	}
@@ -45,12 +45,12 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	if _, err := t.reserve(1); err != nil {
 		return nil, err
 	}
-	dev, ino, err := identity(f)
+	dev, ino, err := fileID(f)
 	if err != nil {
 		return nil, fmt.Errorf("cannot check the runner's table of running jobs: %w", err)
 	}
 	t.write(0, int64(pid), ticks, dev, ino)
-	t.leased(false)
+	t.setLeasesExpire(false)
 	return t, nil
 }
 
@@ -58,17 +58,17 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 // full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
 func (t *table) reserve(slots int) (int, error) {
 	page := make([]byte, 4096)
-	for t.backed < int64(slots+1)*slotBytes {
-		if _, err := t.file.WriteAt(page, t.backed); err != nil {
-			return int(t.backed/slotBytes) - 1, fmt.Errorf("cannot allocate the runner's table of running jobs: %w", err)
+	for t.reservedBytes < int64(slots+1)*slotBytes {
+		if _, err := t.file.WriteAt(page, t.reservedBytes); err != nil {
+			return int(t.reservedBytes/slotBytes) - 1, fmt.Errorf("cannot allocate the runner's table of running jobs: %w", err)
 		}
-		t.backed += int64(len(page))
+		t.reservedBytes += int64(len(page))
 	}
 	return slots, nil
 }
 
 // close unmaps and closes the file. Nothing may be written to the table afterwards.
-func (t *table) close() error { return errors.Join(unshare(t.mem), t.file.Close()) }
+func (t *table) close() error { return errors.Join(unmapFile(t.mem), t.file.Close()) }
 
 // write writes the first fields of a slot. Slot 0 is the header.
 func (t *table) write(slot int64, fields ...int64) {
@@ -78,10 +78,10 @@ func (t *table) write(slot int64, fields ...int64) {
 	}
 }
 
-// keeps stores the size of the journal, so that a service can detect that a part of the journal is
+// setJournalSize stores the size of the journal, so that a service can detect that a part of the journal is
 // missing. While the journal changes to a new segment, the stored size is never larger than the real
 // one.
-func (t *table) keeps(w written) {
+func (t *table) setJournalSize(w journalSize) {
 	header := t.mem[:slotBytes]
 	put := func(field int, n int64) { binary.LittleEndian.PutUint64(header[8*field:], uint64(n)) }
 	if int64(w.segment) != slots(header).field(0, journalField) {
@@ -96,36 +96,36 @@ func (t *table) keeps(w written) {
 // and start time, and the device and inode number of the table's file.
 const journalField = 4
 
-// leasedField is a header field. The lower half is 1 while the service's leases are limited in time,
+// leasesExpireField is a header field. The lower half is 1 while the service's leases are limited in time,
 // and otherwise 0. The upper half is a checksum of the fields before journalField. A header whose
 // checksum is wrong is damaged; it names no runner and does not count as a copy either.
-const leasedField = 7
+const leasesExpireField = 7
 
-// leased stores whether the service's leases are limited in time.
-func (t *table) leased(is bool) {
+// setLeasesExpire stores whether the service's leases are limited in time.
+func (t *table) setLeasesExpire(on bool) {
 	n := uint64(headerSum(t.mem)) << 32
-	if is {
+	if on {
 		n |= 1
 	}
-	binary.LittleEndian.PutUint64(t.mem[8*leasedField:], n)
+	binary.LittleEndian.PutUint64(t.mem[8*leasesExpireField:], n)
 }
 
 // headerSum returns the checksum of the fields before journalField.
 func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
-// begin stores an attempt in its slot before the fork. forked adds the process after the fork.
-func (t *table) begin(slot int64, l wire.Lease, at int64) {
+// setStarting stores an attempt in its slot before the fork. setForked adds the process after the fork.
+func (t *table) setStarting(slot int64, l wire.Lease, at int64) {
 	t.write(slot, 0, l.Fence, 0, at)
 	t.write(slot, l.Seq)
 }
 
-func (t *table) forked(slot int64, pid int, at int64) {
+func (t *table) setForked(slot int64, pid int, at int64) {
 	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+24:], uint64(at))
 	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
 }
 
-// end frees a slot, after the result is in the journal.
-func (t *table) end(slot int64) { t.write(slot, 0) }
+// free frees a slot, after the result is in the journal.
+func (t *table) free(slot int64) { t.write(slot, 0) }
 
 // slots is the contents of a running table.
 type slots []byte
@@ -143,8 +143,8 @@ type runningTable struct {
 	pid     int
 	ticks   int64
 	running []wire.Attempt
-	journal written
-	whole   bool // the table has its full size, and its header is valid
+	journal journalSize
+	intact  bool // the table has its full size, and its header is valid
 }
 
 // readTable reads a dead runner's table. If the file is missing, the result is empty; if it is too
@@ -159,7 +159,7 @@ func readTable(dir string) (t runningTable, err error) {
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, (maxSlots+1)*slotBytes))
-	dev, ino, err2 := identity(f)
+	dev, ino, err2 := fileID(f)
 	if err := errors.Join(err, err2); err != nil {
 		return t, fmt.Errorf("cannot read the runner's table of running jobs: %w", err)
 	}
@@ -167,9 +167,9 @@ func readTable(dir string) (t runningTable, err error) {
 		return t, nil
 	}
 	field := slots(raw).field
-	t.journal = written{segment: int(field(0, journalField)), bytes: field(0, journalField+1), older: field(0, journalField+2)}
-	sound := uint32(uint64(field(0, leasedField))>>32) == headerSum(raw)
-	t.whole = len(raw) == (maxSlots+1)*slotBytes && field(0, 0) != 0 && sound
+	t.journal = journalSize{segment: int(field(0, journalField)), bytes: field(0, journalField+1), older: field(0, journalField+2)}
+	sumValid := uint32(uint64(field(0, leasesExpireField))>>32) == headerSum(raw)
+	t.intact = len(raw) == (maxSlots+1)*slotBytes && field(0, 0) != 0 && sumValid
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {
 			t.running = append(t.running, wire.Attempt{
@@ -178,7 +178,7 @@ func readTable(dir string) (t runningTable, err error) {
 			})
 		}
 	}
-	if sound && field(0, 2) == dev && field(0, 3) == ino {
+	if sumValid && field(0, 2) == dev && field(0, 3) == ino {
 		t.pid, t.ticks = int(field(0, 0)), field(0, 1)
 	}
 	return t, nil
@@ -196,11 +196,11 @@ func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool)
 	for _, a := range t.running {
 		begun[a.Lease] = a.PID != 0
 	}
-	results, whole, err2 := readJournal(dir, t.journal, func(l wire.Lease) bool { return slices.Contains(leases, l) })
+	results, complete, err2 := readJournal(dir, t.journal, func(l wire.Lease) bool { return slices.Contains(leases, l) })
 	for _, r := range results {
 		begun[r.Lease] = true
 	}
-	return begun, err == nil && err2 == nil && t.whole && whole
+	return begun, err == nil && err2 == nil && t.intact && complete
 }
 
 // PID returns the pid of the living runner of a directory, or 0 if it is unknown.
@@ -212,12 +212,12 @@ func PID(dir string) int64 {
 // readLiving reads a living runner's table. of is the account that the runner's directory belongs to,
 // or nil if it does not belong to an account. An account can write anything into its table, so pid is
 // set to 0 unless that process belongs to the account.
-func readLiving(dir string) (t runningTable, of *uint32, err error) {
-	if of, err = accountOf(dir); err == nil {
+func readLiving(dir string) (t runningTable, owner *uint32, err error) {
+	if owner, err = accountOf(dir); err == nil {
 		t, err = readTable(dir)
 	}
-	if of != nil && !process.Owns(*of, t.pid) {
+	if owner != nil && !process.Owns(*owner, t.pid) {
 		t.pid = 0
 	}
-	return t, of, err
+	return t, owner, err
 }

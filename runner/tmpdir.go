@@ -22,8 +22,8 @@ const tmpdirKey = "job_tmpdir"
 // maxPath bounds a note that contains a path, in bytes.
 const maxPath = 8 << 10
 
-// tmpdirOf returns the job_tmpdir that the runner of a directory was started with, "" for none.
-func tmpdirOf(dir string) (string, error) {
+// startedTmpdir returns the job_tmpdir that the runner of a directory was started with, "" for none.
+func startedTmpdir(dir string) (string, error) {
 	return readNote(filepath.Join(dir, tmpdirName), maxPath)
 }
 
@@ -33,7 +33,7 @@ func (h Home) HasTmpdir(dir string) bool {
 	if h.Foreign() {
 		return true
 	}
-	tmpdir, err := tmpdirOf(dir)
+	tmpdir, err := startedTmpdir(dir)
 	return err == nil && tmpdir == h.Tmpdir
 }
 
@@ -46,20 +46,20 @@ func (h Home) CheckTmpdir() error {
 	return checkTmpdir(h.Tmpdir, h.Dir, false)
 }
 
-// checkPlace returns an error if no runner of the service's own account could start, because the
+// checkWorkspaces returns an error if no runner of the service's own account could start, because the
 // directory for private directories is unsuitable.
-func (h Home) checkPlace() error {
+func (h Home) checkWorkspaces() error {
 	if h.Tmpdir != "" {
 		return h.CheckTmpdir()
 	}
-	if err := checkPlace(filepath.Join(h.Dir, placesName)); !errors.Is(err, os.ErrNotExist) {
+	if err := checkWorkspaces(filepath.Join(h.Dir, workspacesName)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// tmpdirWords returns the flag that passes job_tmpdir to a new runner.
-func (h Home) tmpdirWords() []string {
+// tmpdirArgs returns the flag that passes job_tmpdir to a new runner.
+func (h Home) tmpdirArgs() []string {
 	if h.Tmpdir == "" {
 		return nil
 	}
@@ -68,8 +68,8 @@ func (h Home) tmpdirWords() []string {
 
 // checkTmpdir returns an error if path is unsuitable as job_tmpdir: other accounts can change it, or it
 // is inside root, the directory of the runners. There, its subdirectories would have the same paths as
-// the runners' directories. With pass, other accounts must be able to enter it.
-func checkTmpdir(path, root string, pass bool) error {
+// the runners' directories. With othersEnter, other accounts must be able to enter it.
+func checkTmpdir(path, root string, othersEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w; create this directory, or change the setting", tmpdirKey, err)
@@ -82,7 +82,7 @@ func checkTmpdir(path, root string, pass bool) error {
 	if strings.HasPrefix(real+slash, root+slash) {
 		return errors.New(tmpdirKey + ": " + path + " is inside the runner directory; choose a directory outside it")
 	}
-	if err := checkPrivate(path, real, pass); err != nil {
+	if err := checkParents(path, real, othersEnter); err != nil {
 		return fmt.Errorf("%s: %w", tmpdirKey, err)
 	}
 	return nil

@@ -28,65 +28,65 @@ import (
 // runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
 // node has taken over its leases.
 
-// watchdogLook is the time between two checks for hanging starts. The watchdog notices a start after at
+// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a start after at
 // most two checks. It kills a child that has not reached exec process.StartWithin after that.
 // See docs/decisions/0030.
-const watchdogLook = 50 * time.Millisecond
+const startCheckInterval = 50 * time.Millisecond
 
-// watchdogStep is the longest time that counts between two checks. A start is thus not considered
+// maxCheckStep is the longest time that counts between two checks. A start is thus not considered
 // hanging after the whole machine has stopped for a while.
-const watchdogStep = 2 * watchdogLook
+const maxCheckStep = 2 * startCheckInterval
 
-// watchdogAgain is the pause before a watchdog that ended is started again.
-const watchdogAgain = time.Second
+// watchdogRestartDelay is the pause before a watchdog that ended is started again.
+const watchdogRestartDelay = time.Second
 
 // watchdog is the runner's handle of its watchdog process.
 type watchdog struct {
-	argv  []string
-	hung  bool // the watchdog checks for hanging starts
-	log   *slog.Logger
-	in    *os.File      // reading end of the pipe, for the watchdog
-	wake  *os.File      // writing end; closing it makes the watchdog end
-	fd    int           // non-blocking descriptor of wake
-	over  chan struct{} // closed by end
-	ended chan struct{} // closed after the last watchdog process has ended
+	argv         []string
+	checksStarts bool // the watchdog checks for hanging starts
+	log          *slog.Logger
+	words        *os.File      // reading end of the pipe, the watchdog's standard input
+	pipe         *os.File      // writing end; closing it makes the watchdog end
+	fd           int           // non-blocking descriptor of pipe
+	stop         chan struct{} // closed by end
+	done         chan struct{} // closed after the last watchdog process has ended
 }
 
 // startWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
 // this program as a watchdog. A watchdog that ends unexpectedly is started again. With hung, it checks
-// for hanging starts after each call of look.
-func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*watchdog, error) {
-	in, wake, err := os.Pipe()
+// for hanging starts after each call of checkStarts.
+func startWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*watchdog, error) {
+	words, pipe, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	g := &watchdog{
-		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), hung: hung, log: log,
-		in: in, wake: wake, over: make(chan struct{}), ended: make(chan struct{}),
+		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
+		words: words, pipe: pipe, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	g.fd = int(wake.Fd()) // Fd makes the descriptor blocking
+	g.fd = int(pipe.Fd()) // Fd makes the descriptor blocking
 	err = unix.SetNonblock(g.fd, true)
 	if err == nil {
 		started := make(chan error)
-		go g.keep(argv[0], started) // not on the main thread, whose children count as orphans
+		go g.supervise(argv[0], started) // not on the main thread, whose children count as orphans
 		err = <-started
 	}
 	if err != nil {
-		in.Close()
-		wake.Close()
+		words.Close()
+		pipe.Close()
 		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	return g, nil
 }
 
-// keep runs the watchdog process until end is called. It sends the error of the first start, or nil, to
+// supervise runs the watchdog process until end is called. It sends the error of the first start, or nil, to
 // started.
-func (g *watchdog) keep(program string, started chan<- error) {
-	defer close(g.ended)
+func (g *watchdog) supervise(program string, started chan<- error) {
+	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runnerEnv(), "/"
-		cmd.Stdin, cmd.Stderr = g.in, os.Stderr
+		cmd.Stdin, cmd.Stderr = g.words, os.Stderr
 		// In the runner's session, it would count as one of a dead runner's processes.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
@@ -97,34 +97,34 @@ func (g *watchdog) keep(program string, started chan<- error) {
 			}
 		}
 		if err == nil {
-			if g.hung {
-				g.look() // the watchdog that ended may have lost such a request
+			if g.checksStarts {
+				g.checkStarts() // the watchdog that ended may have lost such a request
 			}
 			err = cmd.Wait()
 		}
 		select {
-		case <-g.over:
+		case <-g.stop:
 			return
-		case <-time.After(watchdogAgain):
+		case <-time.After(watchdogRestartDelay):
 			g.log.Error("the watchdog ended unexpectedly; starting it again", "error", err)
 		}
 	}
 }
 
-// look makes the watchdog check for hanging starts until no attempt is running. It does not block.
-func (g *watchdog) look() { g.tell(lookWord) }
+// checkStarts makes the watchdog check for hanging starts until no attempt is running. It does not block.
+func (g *watchdog) checkStarts() { g.send(checkWord) }
 
-// until makes the watchdog kill the runner and end its jobs at the given time since boot, unless it is
+// setDeadline makes the watchdog kill the runner and end its jobs at the given time since boot, unless it is
 // called with another time before. It does not block.
-func (g *watchdog) until(at time.Duration) { g.tell(at) }
+func (g *watchdog) setDeadline(at time.Duration) { g.send(at) }
 
-// lookWord is the word that makes the watchdog check for hanging starts. All other words are times
+// checkWord is the word that makes the watchdog check for hanging starts. All other words are times
 // since boot.
-const lookWord = 0
+const checkWord = 0
 
-// tell writes a word to the pipe, completely or not at all. If the pipe is full, the watchdog has
+// send writes a word to the pipe, completely or not at all. If the pipe is full, the watchdog has
 // enough words to read.
-func (g *watchdog) tell(word time.Duration) {
+func (g *watchdog) send(word time.Duration) {
 	if g != nil {
 		var bytes [8]byte
 		binary.LittleEndian.PutUint64(bytes[:], uint64(word))
@@ -134,10 +134,10 @@ func (g *watchdog) tell(word time.Duration) {
 
 func (g *watchdog) end() {
 	if g != nil {
-		close(g.over)
-		g.wake.Close()
-		<-g.ended
-		g.in.Close()
+		close(g.stop)
+		g.pipe.Close()
+		<-g.done
+		g.words.Close()
 	}
 }
 
@@ -156,25 +156,25 @@ func RunWatchdog(dir string) error {
 		return fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
 	}
 	field := slots(mem).field
-	w := watch{field: field, runner: int(field(0, 0)), due: never}
+	w := watchState{field: field, runner: int(field(0, 0)), killAt: never}
 	if w.starting, err = process.StartingOf(w.runner); err != nil {
 		return err
 	}
-	for w.hear() {
-		if SinceBoot() >= w.due && os.Getppid() == w.runner {
+	for w.readWords() {
+		if SinceBoot() >= w.killAt && os.Getppid() == w.runner {
 			os.Stderr.WriteString("queuectl: a runner hangs and its service's leases have expired; ending the runner and its jobs\n")
 			unix.Kill(w.runner, unix.SIGKILL)
-			w.due = never
+			w.killAt = never
 		}
-		if w.looking {
-			w.look()
+		if w.checkingStarts {
+			w.checkStarts()
 		}
 	}
-	if field(0, leasedField)&1 == 0 {
+	if field(0, leasesExpireField)&1 == 0 {
 		return nil
 	}
 	// The runner's lock may be released a moment after its end of the pipe is closed.
-	for wait := time.Millisecond; wait < watchdogAgain; wait *= 2 {
+	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
 		if lives, err := Lives(dir); err != nil || !lives {
 			_, ended := endTrees(dir, nil)
 			return errors.Join(err, ended)
@@ -184,26 +184,26 @@ func RunWatchdog(dir string) error {
 	return nil // the runner lives, and ends its jobs when it ends
 }
 
-// watch is the state of the watchdog process.
-type watch struct {
-	field    func(slot, n int) int64
-	runner   int // the runner's pid
-	starting *process.Starting
-	looking  bool             // check for hanging starts, until no attempt is running
-	unborn   map[int][2]int64 // attempts without a process at the last check: number and fence, by slot
-	due      time.Duration    // time since boot at which to kill the runner
+// watchState is the state of the watchdog process.
+type watchState struct {
+	field          func(slot, n int) int64
+	runner         int // the runner's pid
+	starting       *process.Starting
+	checkingStarts bool             // check for hanging starts, until no attempt is running
+	unforked       map[int][2]int64 // attempts without a process at the last check: number and fence, by slot
+	killAt         time.Duration    // time since boot at which to kill the runner
 }
 
-// hear waits for words from the runner, or until a check is due. It returns false when standard input
+// readWords waits for words from the runner, or until a check is due. It returns false when standard input
 // ends.
-func (w *watch) hear() (more bool) {
+func (w *watchState) readWords() (more bool) {
 	began, wait := SinceBoot(), time.Duration(-1)
 	switch {
-	case w.looking:
-		time.Sleep(watchdogLook) // words that arrive in the meantime stay in the pipe
+	case w.checkingStarts:
+		time.Sleep(startCheckInterval) // words that arrive in the meantime stay in the pipe
 		wait = 0
-	case w.due != never:
-		wait = milliseconds(max(0, min(w.due-began, lapseLook)))
+	case w.killAt != never:
+		wait = milliseconds(max(0, min(w.killAt-began, leaseCheckInterval)))
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
 	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
@@ -214,15 +214,15 @@ func (w *watch) hear() (more bool) {
 			return false
 		}
 		for ; n >= 8; n, buf = n-8, buf[8:] {
-			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == lookWord {
-				w.looking = true
+			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == checkWord {
+				w.checkingStarts = true
 			} else {
-				w.due = word
+				w.killAt = word
 			}
 		}
 	}
-	if wait >= 0 && SinceBoot()-began > 2*lapseLook {
-		w.due = never // this process, and perhaps the machine, was stopped, so the time is outdated
+	if wait >= 0 && SinceBoot()-began > 2*leaseCheckInterval {
+		w.killAt = never // this process, and perhaps the machine, was stopped, so the time is outdated
 	}
 	return true
 }
@@ -232,8 +232,8 @@ func milliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1) / time.Millisecond
 }
 
-// look checks whether a child that was just started hangs, and kills it.
-func (w *watch) look() {
+// checkStarts checks whether a child that was just started hangs, and kills it.
+func (w *watchState) checkStarts() {
 	busy, slow := false, false
 	now := map[int][2]int64{}
 	for slot := 1; slot <= maxSlots; slot++ {
@@ -241,11 +241,11 @@ func (w *watch) look() {
 		busy = busy || seq != 0
 		if seq != 0 && w.field(slot, 2) == 0 {
 			now[slot] = [2]int64{seq, w.field(slot, 1)}
-			slow = slow || w.unborn[slot] == now[slot]
+			slow = slow || w.unforked[slot] == now[slot]
 		}
 	}
-	if w.unborn = now; slow {
-		w.starting.EndHung(process.StartWithin, watchdogStep)
+	if w.unforked = now; slow {
+		w.starting.EndHung(process.StartWithin, maxCheckStep)
 	}
-	w.looking = busy && os.Getppid() == w.runner
+	w.checkingStarts = busy && os.Getppid() == w.runner
 }

@@ -17,9 +17,9 @@ func startWatchdog([]string, string, bool, *slog.Logger) (*watchdog, error) {
 	return nil, process.ErrUnsupported
 }
 
-func (g *watchdog) look() {}
+func (g *watchdog) checkStarts() {}
 
-func (g *watchdog) until(time.Duration) {}
+func (g *watchdog) setDeadline(time.Duration) {}
 
 func (g *watchdog) end() {}
 

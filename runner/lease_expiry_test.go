@@ -16,8 +16,8 @@ import (
 // renewed. Each renewal counts from its arrival, and 0 means that the leases do not expire.
 func TestRunnerLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leases: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
-		s.more = sync.NewCond(&s.mu)
+		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
+		s.workerCond = sync.NewCond(&s.mu)
 		within := func(f func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func TestRunnerLapses(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			within(func() {
-				if s.lapsed() != want {
+				if s.leasesExpired() != want {
 					t.Errorf("lapsed: %v, want %v", !want, want)
 				}
 			})
@@ -80,7 +80,7 @@ func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
 		then   func(s *server)
 	}{
 		{0, func(*server) {}},
-		{time.Hour, func(s *server) { s.guards(nil) }},
+		{time.Hour, func(s *server) { s.setLeaseWatchdog(nil) }},
 		{time.Hour, func(s *server) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -90,16 +90,16 @@ func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leases: make(chan struct{}), table: &table{mem: make([]byte, 2*slotBytes)}, room: 1, target: 1, live: 1,
+				attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: &table{mem: make([]byte, 2*slotBytes)}, reservedSlots: 1, targetWorkers: 1, workerCount: 1,
 			}
-			s.more = sync.NewCond(&s.mu)
+			s.workerCond = sync.NewCond(&s.mu)
 			s.mu.Lock()
 			s.prolong(&wire.Prolong{For: c.leased})
 			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
 			s.mu.Unlock()
 			begun := false
 			go func() {
-				s.next(nil, &workFolder{Folder: process.NewFolder(t.TempDir())})
+				s.nextAttempt(nil, &workDir{Folder: process.NewFolder(t.TempDir())})
 				begun = true
 			}()
 			synctest.Wait()

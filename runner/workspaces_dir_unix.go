@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// checkPlace returns an error if dir, which exists already, is unsuitable for the private directories
+// checkWorkspaces returns an error if dir, which exists already, is unsuitable for the private directories
 // of jobs because another account could replace them. dir may be a file system that is mounted there.
-func checkPlace(dir string) error {
+func checkWorkspaces(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -29,14 +29,14 @@ func checkPlace(dir string) error {
 	return nil
 }
 
-// checkPrivate returns an error if another account could change or replace path, a directory for the
-// private directories of jobs. real is the path without symbolic links. With pass, every account must
+// checkParents returns an error if another account could change or replace path, a directory for the
+// private directories of jobs. real is the path without symbolic links. With othersEnter, every account must
 // be able to enter the directory.
-func checkPrivate(path, real string, pass bool) error {
+func checkParents(path, real string, othersEnter bool) error {
 	if real != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + real)
 	}
-	if err := checkPlace(path); err != nil {
+	if err := checkWorkspaces(path); err != nil {
 		return err
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {
@@ -44,19 +44,19 @@ func checkPrivate(path, real string, pass bool) error {
 		if err != nil {
 			return err
 		}
-		owner, mode, fault := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode(), ""
+		owner, mode, problem := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode(), ""
 		switch {
 		case owner != 0 && owner != os.Geteuid():
-			fault = "belongs to another account"
+			problem = "belongs to another account"
 		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
-			fault = "is writable by other accounts"
-		case pass && mode.Perm()&0o001 == 0:
-			fault = "cannot be entered by the accounts that jobs run as"
+			problem = "is writable by other accounts"
+		case othersEnter && mode.Perm()&0o001 == 0:
+			problem = "cannot be entered by the accounts that jobs run as"
 		case dir == filepath.Dir(dir):
 			return nil
 		}
-		if fault != "" {
-			return errors.New(dir + " " + fault + "; fix it with chmod or chown, or choose another directory")
+		if problem != "" {
+			return errors.New(dir + " " + problem + "; fix it with chmod or chown, or choose another directory")
 		}
 	}
 }

@@ -2,28 +2,28 @@ package runner
 
 import "sync"
 
-// chores is a queue of disk operations that one goroutine executes one after the other. They can take
+// diskQueue is a queue of disk operations that one goroutine executes one after the other. They can take
 // long, so they must not run while the server's mutex is held. add may be called from any goroutine,
 // with or without that mutex.
-type chores struct {
-	bell chan struct{}
+type diskQueue struct {
+	wake chan struct{}
 
-	mu   sync.Mutex
-	list []func() // guarded by mu
+	mu  sync.Mutex
+	ops []func() // guarded by mu
 }
 
-func (c *chores) add(f func()) {
+func (c *diskQueue) add(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.list = append(c.list, f)
-	poke(c.bell)
+	c.ops = append(c.ops, f)
+	wakeUp(c.wake)
 }
 
 // run executes operations until end is closed, and then the remaining ones.
-func (c *chores) run(end <-chan struct{}) {
+func (c *diskQueue) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {
-		case <-c.bell:
+		case <-c.wake:
 		case <-end:
 			more = false
 		}
@@ -33,14 +33,14 @@ func (c *chores) run(end <-chan struct{}) {
 	}
 }
 
-func (c *chores) next() func() {
+func (c *diskQueue) next() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.list) == 0 {
-		c.list = nil
+	if len(c.ops) == 0 {
+		c.ops = nil
 		return nil
 	}
-	f := c.list[0]
-	c.list = c.list[1:]
+	f := c.ops[0]
+	c.ops = c.ops[1:]
 	return f
 }

@@ -34,7 +34,7 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 		send("first")
 		read("first")
 		synctest.Wait()
-		poke(o.wake)
+		wakeUp(o.wake)
 		synctest.Wait() // woken without need
 		send("one")
 		synctest.Wait() // it is being written
@@ -49,11 +49,11 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
-		c := &conn{outbox: newOutbox(ours), end: make(chan struct{})}
+		c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
 		go c.run() // ends with close
 		defer c.close()
 		const delay = 7 * time.Millisecond
-		s := &server{conn: c, delay: delay}
+		s := &server{conn: c, settleDelay: delay}
 		send := func(seq int64, now bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -91,10 +91,10 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			service, ours := net.Pipe()
-			c := &conn{outbox: newOutbox(ours), end: make(chan struct{})}
+			c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
 			go c.run() // ends with close
 			defer c.close()
-			s := &server{conn: c, delay: delay, waiting: make([]*attempt, waiting)}
+			s := &server{conn: c, settleDelay: delay, waiting: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
 			defer jobs.Wait()
 			read := make(chan struct{})
@@ -126,7 +126,7 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
-		c := &conn{outbox: newOutbox(ours), end: make(chan struct{})}
+		c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
 		go c.run() // ends with close
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
@@ -168,7 +168,7 @@ func TestSignalsAreSentOneByOne(t *testing.T) {
 	}
 	s.mu.Unlock()
 	s.workers.Wait()
-	if len(a.signals) != 0 || a.signalled {
+	if len(a.signals) != 0 || a.signalling {
 		t.Errorf("left are %d", a.signals)
 	}
 }

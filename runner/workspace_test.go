@@ -26,7 +26,7 @@ func TestProgressLines(t *testing.T) {
 			rest := []byte(c.written)
 			for len(rest) > 0 {
 				n := min(size, len(rest))
-				p.take(rest[:n])
+				p.parse(rest[:n])
 				rest = rest[n:]
 			}
 			p.flush()
@@ -43,10 +43,10 @@ func FuzzProgress(f *testing.F) {
 	f.Add([]byte("40 x\n"), []byte("50"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		var p progress
-		p.take(first)
-		p.take(second)
+		p.parse(first)
+		p.parse(second)
 		p.flush()
-		if l := p.last; l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxTold || !utf8.ValidString(l.Text) || cap(p.line) > 4*maxNotedLine+len(first)+len(second) {
+		if l := p.last; l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxProgressText || !utf8.ValidString(l.Text) || cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
 			t.Errorf("%q, %q: %+v", first, second, l)
 		}
 	})

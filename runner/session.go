@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// lastWords is how long a runner that ends still reads from its connections.
-const lastWords = 100 * time.Millisecond
+// closingReadTime is how long a runner that ends still reads from its connections.
+const closingReadTime = 100 * time.Millisecond
 
 // acceptPause is the pause after a connection could not be accepted.
 const acceptPause = 100 * time.Millisecond
@@ -28,13 +28,13 @@ const maxReads = 1024
 // conn is the connection of one service.
 type conn struct {
 	*outbox
-	epoch int64         // epoch of the service; 0 before its Hello; guarded by the server's mu
-	reads int           // READ requests in progress; guarded by the outbox's mu
-	end   chan struct{} // closed when the connection ends
+	epoch  int64         // epoch of the service; 0 before its Hello; guarded by the server's mu
+	reads  int           // READ requests in progress; guarded by the outbox's mu
+	closed chan struct{} // closed when the connection ends
 
-	due     bool      // a timer will flush the outbox; guarded by the server's mu, like the next two fields
-	results int       // number of frames gathered since the timer was set
-	since   time.Time // when the timer was set
+	flushDue    bool      // a timer will flush the outbox; guarded by the server's mu, like the next two fields
+	gathered    int       // number of frames gathered since the timer was set
+	gatherStart time.Time // when the timer was set
 }
 
 func (s *server) accept() {
@@ -54,7 +54,7 @@ func (s *server) accept() {
 			c.Close()
 			continue
 		}
-		conns.Go(func() { s.serve(&conn{outbox: newOutbox(c), end: make(chan struct{})}) })
+		conns.Go(func() { s.serve(&conn{outbox: newOutbox(c), closed: make(chan struct{})}) })
 	}
 }
 
@@ -62,13 +62,13 @@ func (s *server) accept() {
 func (s *server) serve(c *conn) {
 	var loops sync.WaitGroup
 	loops.Go(c.run)
-	// When the runner ends, send the remaining frames, then end the connection after lastWords.
+	// When the runner ends, send the remaining frames, then end the connection after closingReadTime.
 	loops.Go(func() {
 		select {
-		case <-s.ended:
+		case <-s.done:
 			c.flushNow()
-			c.net.SetReadDeadline(time.Now().Add(lastWords))
-		case <-c.end:
+			c.net.SetReadDeadline(time.Now().Add(closingReadTime))
+		case <-c.closed:
 		}
 	})
 	err := readFrames(c.net, func(f wire.Frame) bool {
@@ -82,7 +82,7 @@ func (s *server) serve(c *conn) {
 		case *wire.Start:
 			failpoint.Hit("runner-start")
 		}
-		return s.obey(c, f)
+		return s.handleFrame(c, f)
 	})
 	if err != nil && err != io.EOF {
 		s.Log.Debug("service connection ended", "error", err)
@@ -90,10 +90,10 @@ func (s *server) serve(c *conn) {
 	s.mu.Lock()
 	if s.conn == c {
 		s.conn, s.idleAt = nil, time.Now()
-		s.notice()
-		time.AfterFunc(awaySync, func() {
-			if s.isAway() {
-				s.chores.add(s.sync)
+		s.updateDisconnected()
+		time.AfterFunc(disconnectSync, func() {
+			if s.isDisconnected() {
+				s.diskQueue.add(s.sync)
 			}
 		})
 	}
@@ -104,8 +104,8 @@ func (s *server) serve(c *conn) {
 
 // readFrames calls each for every frame until each returns false.
 func readFrames(r io.Reader, each func(wire.Frame) bool) error {
-	const room = 64 << 10
-	buf := make([]byte, 0, room)
+	const bufferSize = 64 << 10
+	buf := make([]byte, 0, bufferSize)
 	for {
 		if len(buf) == cap(buf) {
 			buf = append(buf, make([]byte, len(buf))...)[:len(buf)]
@@ -127,8 +127,8 @@ func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 			}
 		}
 		buf = append(buf[:0], buf[taken:]...)
-		if len(buf) == 0 && cap(buf) > 16*room {
-			buf = make([]byte, 0, room)
+		if len(buf) == 0 && cap(buf) > 16*bufferSize {
+			buf = make([]byte, 0, bufferSize)
 		}
 		if err != nil {
 			return err
@@ -136,10 +136,10 @@ func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 	}
 }
 
-// obey executes one frame. It rejects frames from connections other than that of the newest epoch. It
+// handleFrame executes one frame. It rejects frames from connections other than that of the newest epoch. It
 // checks the epoch under the mutex that also guards starts. So after a new service has read the
 // runner's state, no frame of its predecessor can take effect.
-func (s *server) obey(c *conn, f wire.Frame) bool {
+func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if hello, ok := f.(*wire.Hello); ok {
@@ -150,34 +150,34 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	}
 	switch f := f.(type) {
 	case *wire.Setup:
-		s.target = int(min(max(f.Workers, 0), maxSlots))
+		s.targetWorkers = int(min(max(f.Workers, 0), maxSlots))
 		var err error
-		if s.room, err = s.table.reserve(min(s.target+spareSlots, maxSlots)); err != nil && s.room < s.target {
-			s.target = s.room
-			s.Log.Error("running fewer workers than configured", "workers", s.target, "error", err)
+		if s.reservedSlots, err = s.table.reserve(min(s.targetWorkers+spareSlots, maxSlots)); err != nil && s.reservedSlots < s.targetWorkers {
+			s.targetWorkers = s.reservedSlots
+			s.Log.Error("running fewer workers than configured", "workers", s.targetWorkers, "error", err)
 		}
-		s.delay, s.finish = f.SettleDelay, min(max(f.StopTimeout, 0), maxFinish)
-		// One place per worker, since a worker's thread may keep its place during a system call.
-		places := min(s.target+1, 256)
-		runtime.GOMAXPROCS(places)
+		s.settleDelay, s.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
+		// One processor (P) per worker, since a worker's thread may keep it during a system call.
+		procs := min(s.targetWorkers+1, 256)
+		runtime.GOMAXPROCS(procs)
 		// While each worker's thread is in a system call, as many other threads may run.
-		if threads := max(8, min(2*places, 256)) + min(s.target, 256); threads > s.threads {
-			s.threads = threads
-			s.workers.Go(func() { haveThreads(threads) })
+		if threads := max(8, min(2*procs, 256)) + min(s.targetWorkers, 256); threads > s.threadCount {
+			s.threadCount = threads
+			s.workers.Go(func() { createThreads(threads) })
 		}
 		s.setUpWorkers()
-		s.boundMemory(s.target)
+		s.boundMemory(s.targetWorkers)
 	case *wire.Start:
 		s.startAttempt(f)
 	case *wire.Type:
-		t, ok := s.typeTo(f)
+		t, ok := s.typeInput(f)
 		c.send(wire.Append(nil, &wire.Typed{ID: f.ID, Taken: int64(t.Taken), Controls: t.Controls, Gone: !ok}))
 	case *wire.Resize:
 		if a := s.attempts[f.Lease]; a != nil && a.worker != nil {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
 		}
 	case *wire.Forget:
-		s.chores.add(func() { s.forget(f.Name) })
+		s.diskQueue.add(func() { s.forget(f.Name) })
 	case *wire.Drop:
 		s.drop(f)
 	case *wire.Kill:
@@ -193,7 +193,7 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	case *wire.Ack:
 		s.acknowledge(f)
 	case *wire.Purge:
-		s.chores.add(func() {
+		s.diskQueue.add(func() {
 			Purge(s.Root, f.Refs)
 			c.send(wire.Append(nil, &wire.Purged{ID: f.ID}))
 		})
@@ -206,33 +206,33 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	return true
 }
 
-// haveThreads makes the Go runtime create n threads, which the runtime then keeps. Otherwise the
+// createThreads makes the Go runtime create n threads, which the runtime then keeps. Otherwise the
 // runtime might need a thread later, when the system has none to give. It would then end the runner and
 // with it all jobs.
-func haveThreads(n int) {
-	var made sync.WaitGroup
-	made.Add(n)
-	all := make(chan struct{})
+func createThreads(n int) {
+	var created sync.WaitGroup
+	created.Add(n)
+	release := make(chan struct{})
 	for range n {
 		go func() { // ends when all is closed
 			runtime.LockOSThread() // forces a dedicated thread for this goroutine
 			defer runtime.UnlockOSThread()
-			made.Done()
-			<-all
+			created.Done()
+			<-release
 		}()
 	}
-	made.Wait()
-	close(all)
+	created.Wait()
+	close(release)
 }
 
 // hello makes c the runner's connection if its epoch is the newest. The caller holds mu.
 func (s *server) hello(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
-		k, _ := s.reply()
+		k, _ := s.helloReply()
 		c.send(wire.Append(nil, k))
 		return false
 	}
-	if h.Epoch <= s.epoch || s.over() {
+	if h.Epoch <= s.epoch || s.isDone() {
 		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}))
 		return false
 	}
@@ -240,26 +240,26 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 		s.conn.close()
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
-	s.notice()
-	k, results := s.reply()
+	s.updateDisconnected()
+	k, results := s.helloReply()
 	frames := wire.Append(nil, k)
-	if len(s.stuck) > 0 {
-		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
+	if len(s.stuckAttempts) > 0 {
+		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuckAttempts})
 	}
 	c.send(append(frames, results...))
 	return true
 }
 
-// reply returns the answer to a Hello, and the encoded results that no service has acknowledged. The
+// helloReply returns the answer to a Hello, and the encoded results that no service has acknowledged. The
 // caller holds mu.
-func (s *server) reply() (k *wire.HelloReply, results []byte) {
-	k = &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforces()}
+func (s *server) helloReply() (k *wire.HelloReply, results []byte) {
+	k = &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforcedLimits()}
 	if s.closing { // the service treats a runner of another version as one that accepts no new jobs
 		k.Version += endingSuffix
 	}
 	for _, a := range s.attempts {
 		if a.result == nil {
-			k.Attempts = append(k.Attempts, known(a))
+			k.Attempts = append(k.Attempts, wireAttempt(a))
 			if a.progress.At != 0 {
 				results = wire.Append(results, &wire.Telling{Lease: lease(a), Progress: a.progress})
 			}
@@ -271,8 +271,8 @@ func (s *server) reply() (k *wire.HelloReply, results []byte) {
 	return k, results
 }
 
-// enforces returns how this runner enforces each limit.
-func (s *server) enforces() (list []wire.Limit) {
+// enforcedLimits returns how this runner enforces each limit.
+func (s *server) enforcedLimits() (list []wire.Limit) {
 	for _, e := range process.Enforced(s.Cgroups) {
 		list = append(list, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), By: e.By})
 	}
@@ -282,12 +282,12 @@ func (s *server) enforces() (list []wire.Limit) {
 // endingSuffix is appended to the reported version of a runner that is about to end.
 const endingSuffix = " (ending)"
 
-// maxFinish bounds StopTimeout: how long running attempts may continue when the operating system ends
+// maxStopTimeout bounds StopTimeout: how long running attempts may continue when the operating system ends
 // the runner.
-const maxFinish = 24 * time.Hour
+const maxStopTimeout = 24 * time.Hour
 
 func (s *server) startAttempt(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.closing || s.lapsed() || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
+	if s.attempts[f.Lease] != nil || s.closing || s.leasesExpired() || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
 		// Each lease is started at most once. A root runner starts a job under its own account only if
 		// the frame names that account.
 		return
@@ -296,9 +296,9 @@ func (s *server) startAttempt(f *wire.Start) {
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
-	s.attempts[f.Lease], s.ran = a, true
+	s.attempts[f.Lease] = a
 	s.enqueue(a)
-	s.more.Signal()
+	s.workerCond.Signal()
 }
 
 // enqueue adds an attempt to the waiting ones. Attempts of one queue are sorted by Place. The sequence
@@ -328,9 +328,9 @@ func (a *attempt) ranksBefore(other *attempt) bool {
 	return a.start.Place.Compare(other.start.Place) < 0
 }
 
-// typeTo writes to the terminal of a running attempt, as many bytes as the terminal has room for. ok is
+// typeInput writes to the terminal of a running attempt, as many bytes as the terminal has room for. ok is
 // false if the attempt does not run or has no terminal. The caller holds mu.
-func (s *server) typeTo(f *wire.Type) (t process.Typed, ok bool) {
+func (s *server) typeInput(f *wire.Type) (t process.Typed, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil || a.pid == 0 {
 		return t, false
@@ -341,16 +341,16 @@ func (s *server) typeTo(f *wire.Type) (t process.Typed, ok bool) {
 func (s *server) drop(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waiting, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
-		s.forgo(s.waiting[i])
+		s.discard(s.waiting[i])
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		dropped = true
 	}
 	s.send(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
 }
 
-// forgo removes an attempt that was never started, and wakes the readers of its output. The caller
+// discard removes an attempt that was never started, and wakes the readers of its output. The caller
 // holds mu.
-func (s *server) forgo(a *attempt) {
+func (s *server) discard(a *attempt) {
 	delete(s.attempts, lease(a))
 	a.log.Discard()
 }
@@ -368,7 +368,7 @@ func (s *server) kill(f *wire.Kill) {
 // caller holds the server's mu.
 func (a *attempt) kill(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
-		a.killed = func() { a.worker.Kill(cause, grace) }
+		a.pendingKill = func() { a.worker.Kill(cause, grace) }
 	}
 }
 
@@ -400,8 +400,8 @@ func (s *server) signal(f *wire.Signal) {
 		return
 	}
 	a.signals = append(a.signals, f.Number)
-	if !a.signalled {
-		a.signalled = true
+	if !a.signalling {
+		a.signalling = true
 		w, pid, cookie := a.worker, a.pid, s.cookie(a)
 		s.workers.Go(func() {
 			for n, more := s.nextSignal(a); more; n, more = s.nextSignal(a) {
@@ -416,7 +416,7 @@ func (s *server) nextSignal(a *attempt) (number int64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(a.signals) == 0 {
-		a.signalled = false
+		a.signalling = false
 		return 0, false
 	}
 	number, a.signals = a.signals[0], a.signals[1:]
@@ -441,11 +441,11 @@ func (s *server) acknowledge(f *wire.Ack) {
 			continue
 		}
 		delete(s.attempts, l)
-		if a.unkept {
-			s.unkept--
+		if a.unjournaled {
+			s.unjournaled--
 			s.freeSlot(a)
 		}
-		s.chores.add(func() {
+		s.diskQueue.add(func() {
 			a.log.Discard()
 			s.journal.ack(a.segment)
 		})
@@ -458,7 +458,7 @@ func (s *server) acknowledge(f *wire.Ack) {
 func (s *server) answerRead(c *conn, f *wire.Read) {
 	c.mu.Lock()
 	c.reads++
-	crowded := c.reads > maxReads
+	tooMany := c.reads > maxReads
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
@@ -469,7 +469,7 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 	s.mu.Lock()
 	a := s.attempts[f.Lease]
 	s.mu.Unlock()
-	if a == nil || crowded {
+	if a == nil || tooMany {
 		answer.Gone = true
 		c.send(wire.Append(nil, answer))
 		return
@@ -485,7 +485,7 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 		}
 		select {
 		case <-changed:
-		case <-c.end:
+		case <-c.closed:
 			return
 		}
 	}
@@ -499,44 +499,44 @@ func (s *server) sendRaw(frame []byte, now bool) {
 	c := s.conn
 	switch {
 	case c == nil: // the next HelloReply includes the results
-	case now || s.delay == 0:
+	case now || s.settleDelay == 0:
 		c.send(frame)
 	default:
 		c.gather(frame)
-		c.results++
-		if !c.due {
-			c.due, c.results, c.since = true, 1, time.Now()
-			time.AfterFunc(s.delay, func() { s.tell(c, true) })
+		c.gathered++
+		if !c.flushDue {
+			c.flushDue, c.gathered, c.gatherStart = true, 1, time.Now()
+			time.AfterFunc(s.settleDelay, func() { s.flushGathered(c, true) })
 		}
 	}
 }
 
-// mostDelays is the longest time that results are gathered, in delays. The size of a block of short
+// maxDelays is the longest time that results are gathered, in delays. The size of a block of short
 // jobs is chosen for this time.
 // See docs/decisions/0046.
-const mostDelays = 4
+const maxDelays = 4
 
-// tell sends the gathered frames. If goOn is true and the waiting attempts will keep the workers busy
-// for longer than a delay, tell gathers for some more delays first: a commit in the service costs as
-// much as several short jobs, however many results it contains. The remaining time is estimated from
+// flushGathered sends the gathered frames. If mayExtend is true and the waiting attempts will keep the
+// workers busy for longer than a delay, flushGathered gathers for some more delays first: a commit in
+// the service costs as much as several short jobs, however many results it contains. The remaining time is estimated from
 // the rate at which results have come.
-func (s *server) tell(c *conn, goOn bool) {
+func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
-	if goOn {
-		lasts := time.Since(c.since) * time.Duration(len(s.waiting)) / time.Duration(c.results)
-		if spare := min(lasts-s.delay, (mostDelays-1)*s.delay); spare >= s.delay/2 {
-			time.AfterFunc(spare, func() { s.tell(c, false) })
+	if mayExtend {
+		busyFor := time.Since(c.gatherStart) * time.Duration(len(s.waiting)) / time.Duration(c.gathered)
+		if extension := min(busyFor-s.settleDelay, (maxDelays-1)*s.settleDelay); extension >= s.settleDelay/2 {
+			time.AfterFunc(extension, func() { s.flushGathered(c, false) })
 			s.mu.Unlock()
 			return
 		}
 	}
-	c.due = false
+	c.flushDue = false
 	s.mu.Unlock()
 	c.flushNow()
 }
 
 func (c *conn) close() {
 	if c.outbox.close() {
-		close(c.end)
+		close(c.closed)
 	}
 }

@@ -19,35 +19,35 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// askWord begins the line with which a service requests a runner of root.
-const askWord = "queuectl wants a runner"
+// requestPrefix begins the line with which a service requests a runner of root.
+const requestPrefix = "queuectl wants a runner"
 
-// say sends a request to Socket and returns the name in the reply. The process that listens on the
+// requestRunner sends a request to Socket and returns the name in the reply. The process that listens on the
 // socket is the launcher or systemd. It starts a process with the connection as its standard input, and
 // that process replies.
-func (h Home) say(words ...string) (name string, err error) {
+func (h Home) requestRunner(args ...string) (name string, err error) {
 	if err := h.CheckLauncher(); err != nil {
 		return "", err
 	}
-	c, err := sockpath.DialWithin(h.Socket, readyWithin)
+	c, err := sockpath.DialWithin(h.Socket, startTimeout)
 	if err != nil {
-		return "", h.unreachable(err)
+		return "", h.unreachableError(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(readyWithin))
-	if _, err := fmt.Fprintln(c, strings.Join(append([]string{askWord}, words...), " ")); err != nil {
+	c.SetDeadline(time.Now().Add(startTimeout))
+	if _, err := fmt.Fprintln(c, strings.Join(append([]string{requestPrefix}, args...), " ")); err != nil {
 		return "", err
 	}
 	name, err = readReady(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = h.unanswered(int(peerPID(c)), err)
+		err = h.noReplyError(int(peerPID(c)), err)
 	}
 	return name, err
 }
 
-// unreachable returns the error of a failed connection to Socket. If no process listens, the error
+// unreachableError returns the error of a failed connection to Socket. If no process listens, the error
 // contains the next step.
-func (h Home) unreachable(err error) error {
+func (h Home) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -57,9 +57,9 @@ func (h Home) unreachable(err error) error {
 	}
 }
 
-// unanswered returns the error of a request that got no answer within readyWithin. pid is the process
+// noReplyError returns the error of a request that got no answer within startTimeout. pid is the process
 // that listens on Socket: the launcher, or systemd.
-func (h Home) unanswered(pid int, err error) error {
+func (h Home) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncher(pid); stopped != nil {
 		return stopped
 	}
@@ -71,11 +71,11 @@ func (h Home) unanswered(pid int, err error) error {
 	if pid == 1 {
 		next = "see the runner's log: journalctl -u 'queuectl-runner@*'"
 	}
-	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", readyWithin), Next: next}
+	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", startTimeout), Next: next}
 }
 
-// hungUp reports whether the other end of a connection was closed.
-func hungUp(c *net.UnixConn) bool {
+// peerClosed reports whether the other end of a connection was closed.
+func peerClosed(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
@@ -89,11 +89,11 @@ func hungUp(c *net.UnixConn) bool {
 	return err == nil && closed
 }
 
-// maxAsked bounds a request for a runner, in bytes. A request may contain a path.
-const maxAsked = 16 << 10
+// maxRequest bounds a request for a runner, in bytes. A request may contain a path.
+const maxRequest = 16 << 10
 
-// Asked is a runner of root, or of a user's systemd, that a service requested through a connection.
-type Asked struct {
+// SpawnRequest is a runner of root, or of a user's systemd, that a service requested through a connection.
+type SpawnRequest struct {
 	Options
 	// Undivided is the reason why jobs get no control groups although the system delegated one; nil if
 	// they get control groups, or none was delegated.
@@ -108,7 +108,7 @@ type Asked struct {
 // Serve. It replaces standard input by /dev/null. base is the directory of the runners, and policy the
 // path of the policy file. delegated says that the control group of this process was delegated to it.
 // If the request is for a runner of an account, Accept switches this process to that account for good.
-func Accept(base, policy string, delegated bool) (*Asked, error) {
+func Accept(base, policy string, delegated bool) (*SpawnRequest, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
 		return nil, fmt.Errorf("cannot accept the service's connection on standard input: %w", err)
@@ -121,60 +121,60 @@ func Accept(base, policy string, delegated bool) (*Asked, error) {
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	a := &Asked{conn: c}
-	c.SetDeadline(time.Now().Add(readyWithin))
-	if err := a.hear(base, policy, delegated); err != nil {
+	a := &SpawnRequest{conn: c}
+	c.SetDeadline(time.Now().Add(startTimeout))
+	if err := a.parse(base, policy, delegated); err != nil {
 		a.Refuse(err)
 		return nil, err
 	}
 	return a, nil
 }
 
-// hear parses the request and does everything that needs root privileges.
-func (a *Asked) hear(base, policy string, delegated bool) error {
+// parse parses the request and does everything that needs root privileges.
+func (a *SpawnRequest) parse(base, policy string, delegated bool) error {
 	peer, err := peerOf(a.conn)
 	if err != nil {
 		return err
 	}
-	line, err := bufio.NewReader(io.LimitReader(a.conn, maxAsked)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(a.conn, maxRequest)).ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("cannot read the service's request: %w", err)
 	}
-	words, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), askWord)
+	words, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), requestPrefix)
 	if !ok {
 		return fmt.Errorf("%q is not a request for a runner", line)
 	}
 	// Replaced below by the policy's job_tmpdir if the runner runs as root.
-	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirWord)
+	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
 	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
-	as := ""
+	account := ""
 	for _, word := range strings.Fields(words) {
-		name, isAs := strings.CutPrefix(word, asWord)
-		end, isEnd := strings.CutPrefix(word, endWord)
+		name, isAs := strings.CutPrefix(word, accountArg)
+		end, isEnd := strings.CutPrefix(word, endArg)
 		switch {
 		case isEnd && policy != "":
 			a.Ended = true
-			if err := endBelow(base, end); err != nil {
+			if err := killNamedRunner(base, end); err != nil {
 				return err
 			}
 			a.Tell(end)
 			return nil
-		case word == aloneWord:
+		case word == aloneArg:
 			a.Alone = true
 		case isAs:
-			as = name
+			account = name
 		default:
 			return fmt.Errorf("unknown word %q in the service's request: the service is newer than this runner; install the same version of both", word)
 		}
 	}
-	own := policy == ""
+	ownAccount := policy == ""
 	switch {
-	case own && (as != "" || int(peer.Uid) != os.Geteuid()):
+	case ownAccount && (account != "" || int(peer.Uid) != os.Geteuid()):
 		return errors.New("this runner can run only jobs of its own account")
-	case own:
+	case ownAccount:
 		err = os.MkdirAll(base, 0o700)
 	default:
-		err = shareFolder(base, 0, int(peer.Gid), homeMode)
+		err = shareDir(base, 0, int(peer.Gid), rootDirMode)
 	}
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	if delegated {
 		a.Cgroups, a.Undivided = process.Divide()
 	}
-	if own {
+	if ownAccount {
 		return nil
 	}
 	rules, err := readPolicy(policy)
@@ -194,73 +194,73 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return err
 		}
 	}
-	if err := process.Expendable(); err != nil || as == "" {
+	if err := process.Expendable(); err != nil || account == "" {
 		return err
 	}
-	return a.become(as, policy, int(peer.Gid))
+	return a.switchAccount(account, policy, int(peer.Gid))
 }
 
-// endBelow kills the runner whose directory has the given name below base.
-func endBelow(base, name string) error {
-	account, own := filepath.Split(filepath.Clean(name))
+// killNamedRunner kills the runner whose directory has the given name below base.
+func killNamedRunner(base, name string) error {
+	account, runner := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")
-	if !filepath.IsLocal(name) || !isRunner(own) || own[0] == '.' || account != "" && (!strings.HasPrefix(account, asPrefix) || strings.Contains(account, "/")) {
+	if !filepath.IsLocal(name) || !isRunner(runner) || runner[0] == '.' || account != "" && (!strings.HasPrefix(account, accountPrefix) || strings.Contains(account, "/")) {
 		return fmt.Errorf("%q is not a runner name", name)
 	}
-	return endRunner(filepath.Join(base, account, own))
+	return killRunner(filepath.Join(base, account, runner))
 }
 
-// become switches this process to an account and makes sure that it cannot switch back.
-func (a *Asked) become(name, policy string, gid int) error {
-	known, err := (&Accounts{Policy: policy, Service: a.Service, Directory: &accounts.Directory{Patient: true}}).named(name)
+// switchAccount switches this process to an account and makes sure that it cannot switch back.
+func (a *SpawnRequest) switchAccount(name, policy string, gid int) error {
+	account, err := (&Accounts{Policy: policy, Service: a.Service, Directory: &accounts.Directory{Patient: true}}).byName(name)
 	if err != nil {
 		return err
 	}
-	if known.UID == 0 {
+	if account.UID == 0 {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
-	if a.Credentials, err = credentialsOf(policy, known, a.Service); err != nil {
+	if a.Credentials, err = credentialsOf(policy, account, a.Service); err != nil {
 		return err
 	}
-	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.Name), ""
-	if err := shareFolder(a.Root, int(known.UID), gid, asMode); err != nil {
+	a.Root, a.Policy = filepath.Join(a.Root, accountPrefix+account.Name), ""
+	if err := shareDir(a.Root, int(account.UID), gid, accountDirMode); err != nil {
 		return err
 	}
 	if a.Tmpdir != "" {
-		a.Tmpdir = filepath.Join(a.Tmpdir, asPrefix+known.Name)
+		a.Tmpdir = filepath.Join(a.Tmpdir, accountPrefix+account.Name)
 		os.Mkdir(a.Tmpdir, 0o700) // if this fails, Lchown fails too, unless the directory exists
-		if err := os.Lchown(a.Tmpdir, int(known.UID), int(known.GID)); err != nil {
+		if err := os.Lchown(a.Tmpdir, int(account.UID), int(account.GID)); err != nil {
 			return err
 		}
 	}
 	if a.Cgroups != nil {
-		if err := a.Cgroups.GiveTo(int(known.UID), int(known.GID)); err != nil {
-			return fmt.Errorf("cannot give account %s the runner's control group: %w", known.Name, err)
+		if err := a.Cgroups.GiveTo(int(account.UID), int(account.GID)); err != nil {
+			return fmt.Errorf("cannot give account %s the runner's control group: %w", account.Name, err)
 		}
 	}
-	groups := make([]int, len(known.Groups))
-	for i, g := range known.Groups {
+	groups := make([]int, len(account.Groups))
+	for i, g := range account.Groups {
 		groups[i] = int(g)
 	}
-	uid, own := int(known.UID), int(known.GID)
+	uid, own := int(account.UID), int(account.GID)
 	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(own, own, own), syscall.Setresuid(uid, uid, uid)); err != nil {
-		return fmt.Errorf("cannot switch to account %s: %w", known.Name, err)
+		return fmt.Errorf("cannot switch to account %s: %w", account.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
-		return fmt.Errorf("a runner for account %s was not started, because it could switch back to root", known.Name)
+		return fmt.Errorf("a runner for account %s was not started, because it could switch back to root", account.Name)
 	}
 	return nil
 }
 
 // Tell replies to the service with the name of the runner's directory, once the runner listens.
-func (a *Asked) Tell(dir string) {
-	fmt.Fprintln(a.conn, readyWord+filepath.Base(dir)) // an error does not matter: the service has gone
+func (a *SpawnRequest) Tell(dir string) {
+	fmt.Fprintln(a.conn, readyPrefix+filepath.Base(dir)) // an error does not matter: the service has gone
 	a.conn.Close()
 }
 
 // Refuse replies to the service with the reason why no runner was started. After Tell it does nothing.
-func (a *Asked) Refuse(why error) {
-	fmt.Fprintln(a.conn, refusedWord+strings.ReplaceAll(why.Error(), "\n", "; "))
+func (a *SpawnRequest) Refuse(why error) {
+	fmt.Fprintln(a.conn, refusedPrefix+strings.ReplaceAll(why.Error(), "\n", "; "))
 	a.conn.Close()
 }
 

@@ -21,53 +21,53 @@ import (
 // Limits of the result and the progress that an attempt reports, in bytes unless stated otherwise.
 // See docs/decisions/0059.
 const (
-	maxValue     = 64 << 10
-	maxNesting   = 24  // levels; the value is later nested in other JSON
-	maxTold      = 256 // bytes of a progress text
-	maxNotedLine = 1 << 10
+	maxValue        = 64 << 10
+	maxNesting      = 24  // levels; the value is later nested in other JSON
+	maxProgressText = 256 // bytes of a progress text
+	maxProgressLine = 1 << 10
 )
 
-// tellEvery is the shortest time between two progress frames of one attempt.
-const tellEvery = 500 * time.Millisecond
+// progressInterval is the shortest time between two progress frames of one attempt.
+const progressInterval = 500 * time.Millisecond
 
 // resultName is the file in an attempt's private directory that the attempt writes its result to.
 const resultName = "result.json"
 
-// inside is the workspace of one attempt: its private directory, and what the attempt reports through
+// workspace is the workspace of one attempt: its private directory, and what the attempt reports through
 // it (a result and its progress).
-type inside struct {
-	s        *server
-	a        *attempt
-	folder   *workFolder
-	bare     bool   // the disk was full, so the attempt runs without a private directory
-	value    []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
-	fault    string // why the attempt's result file is invalid; "" if it is valid or missing
-	progress progress
-	masks    [][]byte // secret values, replaced in everything the attempt reports
+type workspace struct {
+	s           *server
+	a           *attempt
+	dir         *workDir
+	noDir       bool   // the disk was full, so the attempt runs without a private directory
+	value       []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
+	resultError string // why the attempt's result file is invalid; "" if it is valid or missing
+	progress    progress
+	masks       [][]byte // secret values, replaced in everything the attempt reports
 }
 
 // Masks implements process.Notes. It also masks the JSON-escaped form of each text, since a result may
 // contain a secret with escapes.
-func (in *inside) Masks(texts [][]byte) {
-	in.masks = texts
+func (ws *workspace) Masks(texts [][]byte) {
+	ws.masks = texts
 	for _, t := range texts {
 		if quoted, err := json.Marshal(string(t)); err == nil {
-			in.masks = append(in.masks, quoted[1:len(quoted)-1])
+			ws.masks = append(ws.masks, quoted[1:len(quoted)-1])
 		}
 	}
-	in.progress.masks = in.masks
+	ws.progress.masks = ws.masks
 }
 
-// workFolder is the private directory that one worker gives to its attempts, one after the other.
-type workFolder struct {
+// workDir is the private directory that one worker gives to its attempts, one after the other.
+type workDir struct {
 	*process.Folder
-	ended       time.Time // end of the worker's last attempt
+	lastEnd     time.Time // end of the worker's last attempt
 	env         []string  // variables that name the directory, the result file and the FIFO
 	path, notes string    // the values of Path and Notes that env was built from
 }
 
 // variables returns the environment variables that name the parts of the workspace.
-func (f *workFolder) variables() []string {
+func (f *workDir) variables() []string {
 	if f.path != f.Path || f.notes != f.Notes {
 		f.path, f.notes = f.Path, f.Notes
 		f.env = []string{"QUEUECTL_TMPDIR=" + f.Path, "QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName), "QUEUECTL_PROGRESS=" + f.Notes}
@@ -77,36 +77,36 @@ func (f *workFolder) variables() []string {
 
 // A worker removes the private directory when its attempt ends. But creating and removing a directory
 // takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
-// attempt in two cases: the attempt started within rushGap after the previous one ended, or other
-// attempts are waiting. A worker that finds no work removes the directory restAfter after its last
+// attempt in two cases: the attempt started within reuseGap after the previous one ended, or other
+// attempts are waiting. A worker that finds no work removes the directory removeIdleAfter after its last
 // attempt ended.
 const (
-	rushGap   = time.Millisecond
-	restAfter = 50 * time.Millisecond
+	reuseGap        = time.Millisecond
+	removeIdleAfter = 50 * time.Millisecond
 )
 
-// newFolder returns the private directory of one new worker, under a new name. It does not create the
+// newWorkDir returns the private directory of one new worker, under a new name. It does not create the
 // directory yet. The caller does not hold mu.
-func (s *server) newFolder() *workFolder {
+func (s *server) newWorkDir() *workDir {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.folders++
-	return &workFolder{Folder: process.NewFolder(filepath.Join(s.place, strconv.Itoa(s.folders)))}
+	s.dirNames++
+	return &workDir{Folder: process.NewFolder(filepath.Join(s.workspaces, strconv.Itoa(s.dirNames)))}
 }
 
-// rest removes the private directory of an idle worker, if restAfter has passed since the worker's last
-// attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports whether it removed
-// the directory. The caller holds mu; rest releases mu while it removes the directory.
-func (s *server) rest(f *workFolder) bool {
-	if time.Since(f.ended) < restAfter {
-		if s.rests == nil {
-			s.rests = time.AfterFunc(restAfter, func() {
+// removeIdleDir removes the private directory of an idle worker, if removeIdleAfter has passed since the
+// worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports whether
+// it removed the directory. The caller holds mu; removeIdleDir releases mu during the removal.
+func (s *server) removeIdleDir(f *workDir) bool {
+	if time.Since(f.lastEnd) < removeIdleAfter {
+		if s.idleDirTimer == nil {
+			s.idleDirTimer = time.AfterFunc(removeIdleAfter, func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				s.more.Broadcast()
+				s.workerCond.Broadcast()
 			})
 		}
-		s.rests.Reset(restAfter)
+		s.idleDirTimer.Reset(removeIdleAfter)
 		return false
 	}
 	s.mu.Unlock()
@@ -115,25 +115,25 @@ func (s *server) rest(f *workFolder) bool {
 	return true
 }
 
-// begin creates the private directory of a command and adds the variables that name it to the command's
+// open creates the private directory of a command and adds the variables that name it to the command's
 // environment.
-func (in *inside) begin(c *process.Command) error {
-	f := in.folder
-	deps := in.a.start.Deps
+func (ws *workspace) open(c *process.Command) error {
+	f := ws.dir
+	deps := ws.a.start.Deps
 	err := f.Open(c.As)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent was removed
-		if _, err = makePlace(&in.s.Options, in.s.name, in.s.accounts != nil); err == nil {
+		if _, err = makeWorkspaces(&ws.s.Options, ws.s.name, ws.s.accounts != nil); err == nil {
 			err = f.Open(c.As)
 		}
 	}
 	if err != nil {
-		if in.bare = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); in.bare {
-			in.s.Log.Warn("no disk space for a job's private directory; the job runs without one", "job", in.a.start.Seq, "error", err)
+		if ws.noDir = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); ws.noDir {
+			ws.s.Log.Warn("no disk space for a job's private directory; the job runs without one", "job", ws.a.start.Seq, "error", err)
 			return nil // a full disk does not keep a job from running
 		}
 		return err
 	}
-	c.Folder, c.Notes = f.Folder, in
+	c.Folder, c.Notes = f.Folder, ws
 	c.Env = append(c.Env, f.variables()...)
 	if len(deps) == 0 {
 		return nil
@@ -146,46 +146,46 @@ func (in *inside) begin(c *process.Command) error {
 	return nil
 }
 
-// end reads the result and the progress that the command left. It moves a used directory aside and lets
+// collect reads the result and the progress that the command left. It moves a used directory aside and lets
 // the sweeper remove it. It removes an unused directory immediately, or keeps it for the worker's next
-// attempt (see rushGap).
-func (in *inside) end(r *process.Result) {
-	f := in.folder
-	if in.bare {
+// attempt (see reuseGap).
+func (ws *workspace) collect(r *process.Result) {
+	f := ws.dir
+	if ws.noDir {
 		return
 	}
-	lived := r.Spared || r.StuckPID != 0 || r.Traced
-	if f.Noted() || lived || r.Leftovers > 0 {
-		in.progress.take(f.Drain())
-		in.progress.flush()
+	survived := r.Spared || r.StuckPID != 0 || r.Traced
+	if f.Noted() || survived || r.Leftovers > 0 {
+		ws.progress.parse(f.Drain())
+		ws.progress.flush()
 	}
-	if len(in.a.start.Deps) > 0 {
+	if len(ws.a.start.Deps) > 0 {
 		f.Unpass("deps.json")
 	}
 	switch {
-	case f.Used() || lived:
-		in.value, in.fault = readValue(f, in.masks)
+	case f.Used() || survived:
+		ws.value, ws.resultError = readValue(f, ws.masks)
 		owner, err := process.OwnerOf(f.Path)
-		path := f.Aside(lived)
+		path := f.Aside(survived)
 		if err == nil {
-			in.s.sweeper.add(path, owner)
+			ws.s.sweeper.add(path, owner)
 		}
-	case r.StartedAt.Sub(f.ended) > rushGap && in.s.idle():
+	case r.StartedAt.Sub(f.lastEnd) > reuseGap && ws.s.noneWaiting():
 		f.Rest()
 	}
-	f.ended = r.EndedAt
+	f.lastEnd = r.EndedAt
 }
 
-// idle reports whether no attempt waits for a worker.
-func (s *server) idle() bool {
+// noneWaiting reports whether no attempt waits for a worker.
+func (s *server) noneWaiting() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting) == 0
 }
 
 // readValue reads the result that an attempt wrote. It returns nil if the attempt wrote no result. If
-// the result is invalid, it returns nil and the reason in fault.
-func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
+// the result is invalid, it returns nil and the reason in problem.
+func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
 	raw, err := f.Read(resultName, maxValue)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -209,7 +209,7 @@ func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 }
 
 // nesting returns how deep JSON is nested. For invalid JSON the number is meaningless.
-func nesting(raw []byte) (most int) {
+func nesting(raw []byte) (deepest int) {
 	depth, text := 0, false
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {
@@ -220,12 +220,12 @@ func nesting(raw []byte) (most int) {
 		case text:
 		case c == '{' || c == '[':
 			depth++
-			most = max(most, depth)
+			deepest = max(deepest, depth)
 		case c == '}' || c == ']':
 			depth--
 		}
 	}
-	return most
+	return deepest
 }
 
 // progress parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
@@ -233,33 +233,33 @@ func nesting(raw []byte) (most int) {
 type progress struct {
 	last  wire.Progress
 	line  []byte   // the current line so far, without its end
-	skip  bool     // the current line is longer than maxNotedLine and is ignored
+	skip  bool     // the current line is longer than maxProgressLine and is ignored
 	masks [][]byte // secret values, replaced in each line
 }
 
-// take parses the next bytes from the FIFO. It reports whether they completed a valid line.
-func (p *progress) take(data []byte) (news bool) {
+// parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
+func (p *progress) parse(data []byte) (valid bool) {
 	for len(data) > 0 {
 		end := bytes.IndexByte(data, '\n')
 		part := data
 		if end >= 0 {
 			part = data[:end]
 		}
-		if p.skip = p.skip || len(p.line)+len(part) > maxNotedLine; !p.skip {
+		if p.skip = p.skip || len(p.line)+len(part) > maxProgressLine; !p.skip {
 			p.line = append(p.line, part...)
 		}
 		if end < 0 {
-			return news
+			return valid
 		}
-		news = p.flush() || news
+		valid = p.flush() || valid
 		data = data[end+1:]
 	}
-	return news
+	return valid
 }
 
 // flush parses the bytes of the current line as if the line had ended. It reports whether the line is
 // valid.
-func (p *progress) flush() (news bool) {
+func (p *progress) flush() (valid bool) {
 	percent, text, ok := parseProgress(string(output.Masked(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
 		p.last = wire.Progress{At: time.Now().UnixMilli(), Percent: percent, Text: text}
@@ -268,7 +268,7 @@ func (p *progress) flush() (news bool) {
 	return ok
 }
 
-// parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to maxTold bytes.
+// parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to maxProgressText bytes.
 func parseProgress(line string) (percent int64, text string, ok bool) {
 	number, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 	percent, err := strconv.ParseInt(strings.TrimSuffix(number, "%"), 10, 64)
@@ -276,8 +276,8 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 		return 0, "", false
 	}
 	text = strings.TrimSpace(text)
-	if len(text) > maxTold {
-		text = text[:maxTold]
+	if len(text) > maxProgressText {
+		text = text[:maxProgressText]
 		for range utf8.UTFMax - 1 { // drop the bytes of a character that was cut in two
 			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
 				text = text[:len(text)-1]
@@ -288,24 +288,24 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 }
 
 // Noted implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends the
-// progress to the service at most once every tellEvery. It returns true if it must be called again
+// progress to the service at most once every progressInterval. It returns true if it must be called again
 // later, because progress is unsent or a line has not ended.
-func (in *inside) Noted(data []byte) (again bool) {
-	p := &in.progress
-	if !p.take(data) && len(data) == 0 && len(p.line) > 0 {
+func (ws *workspace) Noted(data []byte) (again bool) {
+	p := &ws.progress
+	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so the line counts although it has no newline
 	}
 	// Only this goroutine changes in.a.progress, so it can be read without mu.
-	told := in.a.progress
-	if p.last.At == told.At {
+	sent := ws.a.progress
+	if p.last.At == sent.At {
 		return len(p.line) > 0
 	}
-	if p.last.At-told.At < tellEvery.Milliseconds() && time.Now().UnixMilli()-told.At < tellEvery.Milliseconds() {
+	if p.last.At-sent.At < progressInterval.Milliseconds() && time.Now().UnixMilli()-sent.At < progressInterval.Milliseconds() {
 		return true
 	}
-	in.s.mu.Lock()
-	defer in.s.mu.Unlock()
-	in.a.progress = p.last
-	in.s.send(&wire.Telling{Lease: lease(in.a), Progress: p.last}, false)
+	ws.s.mu.Lock()
+	defer ws.s.mu.Unlock()
+	ws.a.progress = p.last
+	ws.s.send(&wire.Telling{Lease: lease(ws.a), Progress: p.last}, false)
 	return len(p.line) > 0
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Asked is a runner of root that a service requested through a connection. Only Linux has such runners.
-type Asked struct {
+// SpawnRequest is a runner of root that a service requested through a connection. Only Linux has such runners.
+type SpawnRequest struct {
 	Options
 	// Undivided is the reason why jobs get no control groups although the system delegated one.
 	Undivided error
@@ -19,15 +19,15 @@ type Asked struct {
 }
 
 // Accept returns process.ErrUnsupported.
-func Accept(string, string, bool) (*Asked, error) { return nil, process.ErrUnsupported }
+func Accept(string, string, bool) (*SpawnRequest, error) { return nil, process.ErrUnsupported }
 
 // Tell does nothing.
-func (a *Asked) Tell(string) {}
+func (a *SpawnRequest) Tell(string) {}
 
 // Refuse does nothing.
-func (a *Asked) Refuse(error) {}
+func (a *SpawnRequest) Refuse(error) {}
 
-func (h Home) say(...string) (string, error) { return "", process.ErrUnsupported }
+func (h Home) requestRunner(...string) (string, error) { return "", process.ErrUnsupported }
 
 // peerUID returns the uid of this process: no other account can enter the directory of the socket.
 func peerUID(net.Conn) (int, error) { return os.Geteuid(), nil }

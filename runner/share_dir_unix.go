@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareFolder creates a directory that belongs to a user and that a group can read. If mode allows it,
+// shareDir creates a directory that belongs to a user and that a group can read. If mode allows it,
 // other accounts can enter the directory to reach what belongs to them.
-func shareFolder(path string, uid, gid int, mode os.FileMode) error {
+func shareDir(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the runner directory: %w", err)
 	}
@@ -38,15 +38,15 @@ func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	return nil
 }
 
-// homeMode is the mode of the runners' directory, which also contains the directories of accounts.
-// asMode is the mode of the directory of an account's runners.
+// rootDirMode is the mode of the runners' directory, which also contains the directories of accounts.
+// accountDirMode is the mode of the directory of an account's runners.
 const (
-	homeMode = 0o751
-	asMode   = 0o750
+	rootDirMode    = 0o751
+	accountDirMode = 0o750
 )
 
-// syncFolder syncs a directory, so that the names in it survive a power cut.
-func syncFolder(path string) error {
+// syncDir syncs a directory, so that the names in it survive a power cut.
+func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

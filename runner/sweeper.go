@@ -14,34 +14,34 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// sweepWithin is how long the sweeper spends on one directory before it leaves the rest to a later
-// round. clearWithin bounds the removal of all private directories of a runner.
+// sweepTimeout is how long the sweeper spends on one directory before it leaves the rest to a later
+// round. removeTimeout bounds the removal of all private directories of a runner.
 const (
-	sweepWithin = 10 * time.Second
-	clearWithin = 20 * time.Second
+	sweepTimeout  = 10 * time.Second
+	removeTimeout = 20 * time.Second
 )
 
-// makePlace creates the directory that holds the private directories of a runner's jobs, and returns
-// its path. With pass, other accounts can enter it to reach what belongs to them, but cannot list it.
-func makePlace(o *Options, name string, pass bool) (string, error) {
-	all := o.Tmpdir
+// makeWorkspaces creates the directory that holds the private directories of a runner's jobs, and returns
+// its path. With othersEnter, other accounts can enter it to reach what belongs to them, but cannot list it.
+func makeWorkspaces(o *Options, name string, othersEnter bool) (string, error) {
+	parent := o.Tmpdir
 	err := error(nil)
-	if all == "" {
-		all = filepath.Join(o.Root, placesName)
-		err = makePlaceDir(all, pass)
+	if parent == "" {
+		parent = filepath.Join(o.Root, workspacesName)
+		err = makeWorkspacesDir(parent, othersEnter)
 	} else {
-		err = checkTmpdir(all, o.Root, pass)
+		err = checkTmpdir(parent, o.Root, othersEnter)
 	}
 	if err != nil {
 		return "", err
 	}
-	place := filepath.Join(all, name)
-	return place, makePlaceDir(place, pass)
+	dir := filepath.Join(parent, name)
+	return dir, makeWorkspacesDir(dir, othersEnter)
 }
 
-func makePlaceDir(dir string, pass bool) error {
+func makeWorkspacesDir(dir string, othersEnter bool) error {
 	mode := os.FileMode(0o700)
-	if pass {
+	if othersEnter {
 		mode = 0o711
 	}
 	err := os.Mkdir(dir, mode)
@@ -49,7 +49,7 @@ func makePlaceDir(dir string, pass bool) error {
 		err = os.Chmod(dir, mode) // sets the exact mode, independent of the umask and of a setgid parent
 	}
 	if errors.Is(err, os.ErrExist) {
-		err = checkPlace(dir)
+		err = checkWorkspaces(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot create the directory for private directories of jobs: %w", err)
@@ -61,19 +61,19 @@ func makePlaceDir(dir string, pass bool) error {
 // each private directory with the rights of the account that owns it. Private directories that cannot
 // be removed stay.
 func removeRunner(dir string) error {
-	tmpdir, err := tmpdirOf(dir)
-	for _, all := range []string{filepath.Join(filepath.Dir(dir), placesName), tmpdir} {
-		if all != "" {
-			err = cmp.Or(clearPlace(filepath.Join(all, filepath.Base(dir)), time.Now().Add(clearWithin)), err)
+	tmpdir, err := startedTmpdir(dir)
+	for _, parent := range []string{filepath.Join(filepath.Dir(dir), workspacesName), tmpdir} {
+		if parent != "" {
+			err = cmp.Or(removeWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(removeTimeout)), err)
 		}
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// clearPlace removes the directory that holds the private directories of a runner's jobs, with its
+// removeWorkspaces removes the directory that holds the private directories of a runner's jobs, with its
 // contents. None of the jobs may be running. It stops at the time until.
-func clearPlace(place string, until time.Time) error {
-	list, err := os.ReadDir(place)
+func removeWorkspaces(dir string, deadline time.Time) error {
+	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -81,14 +81,14 @@ func clearPlace(place string, until time.Time) error {
 		return err
 	}
 	for _, e := range list {
-		path := filepath.Join(place, e.Name())
+		path := filepath.Join(dir, e.Name())
 		if !e.IsDir() {
 			err = errors.Join(err, os.Remove(path))
 			continue
 		}
 		owner, failed := process.OwnerOf(path)
 		more := failed == nil
-		for more && failed == nil && time.Now().Before(until) {
+		for more && failed == nil && time.Now().Before(deadline) {
 			more, failed = process.Remove(path, owner)
 		}
 		if failed == nil && more {
@@ -99,73 +99,73 @@ func clearPlace(place string, until time.Time) error {
 	if err != nil {
 		return err
 	}
-	return os.Remove(place)
+	return os.Remove(dir)
 }
 
 // sweeper removes the private directories of ended attempts. It removes a part of each in turn, so that
 // a large one does not delay the others. Call init before use. add and look may be called from any
 // goroutine.
 type sweeper struct {
-	chores
+	diskQueue
 	log *slog.Logger
 
 	mu      sync.Mutex
 	pending map[string]bool // paths that are queued; guarded by mu
-	told    map[string]bool // paths whose failed removal was logged; guarded by mu
+	logged  map[string]bool // paths whose failed removal was logged; guarded by mu
 }
 
 func (s *sweeper) init(log *slog.Logger) {
-	s.chores.bell = make(chan struct{}, 1)
-	s.log, s.pending, s.told = log, map[string]bool{}, map[string]bool{}
+	s.diskQueue.wake = make(chan struct{}, 1)
+	s.log, s.pending, s.logged = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxSwept is how many directories can be queued. When more are queued, add itself removes a part of
+// maxPending is how many directories can be queued. When more are queued, add itself removes a part of
 // the new directory, which slows its caller down.
-const maxSwept = 64
+const maxPending = 64
 
 // add queues a directory of the given owner for removal.
 func (s *sweeper) add(path string, owner *process.Identity) {
 	s.mu.Lock()
-	known, crowded := s.pending[path], len(s.pending) >= maxSwept
+	queued, full := s.pending[path], len(s.pending) >= maxPending
 	s.pending[path] = true
 	s.mu.Unlock()
-	if known {
+	if queued {
 		return
 	}
-	until := time.Now().Add(sweepWithin)
-	if crowded {
-		s.step(path, owner, until)
+	deadline := time.Now().Add(sweepTimeout)
+	if full {
+		s.step(path, owner, deadline)
 		return
 	}
-	s.chores.add(func() { s.step(path, owner, until) })
+	s.diskQueue.add(func() { s.step(path, owner, deadline) })
 }
 
 // step removes a part of a directory, and queues the next step for the rest.
-func (s *sweeper) step(path string, owner *process.Identity, until time.Time) {
+func (s *sweeper) step(path string, owner *process.Identity, deadline time.Time) {
 	more, err := process.Remove(path, owner)
-	if more && time.Now().Before(until) {
-		s.chores.add(func() { s.step(path, owner, until) })
+	if more && time.Now().Before(deadline) {
+		s.diskQueue.add(func() { s.step(path, owner, deadline) })
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, path)
-	if err != nil && !s.told[path] {
-		if len(s.told) < maxSwept {
-			s.told[path] = true
+	if err != nil && !s.logged[path] {
+		if len(s.logged) < maxPending {
+			s.logged[path] = true
 		}
 		s.log.Warn("could not remove a job's private directory; trying again; the job's user may have to remove the directory", "error", err)
 	}
 }
 
-// look queues the directories below place that were moved aside and still exist.
-func (s *sweeper) look(place string) {
-	list, err := os.ReadDir(place)
+// addLeftovers queues the directories below place that were moved aside and still exist.
+func (s *sweeper) addLeftovers(dir string) {
+	list, err := os.ReadDir(dir)
 	if err != nil {
 		return // place was removed, and all directories with it
 	}
 	for _, e := range list {
-		path := filepath.Join(place, e.Name())
+		path := filepath.Join(dir, e.Name())
 		if !e.IsDir() || !strings.Contains(e.Name(), process.GoneWord) {
 			continue
 		}

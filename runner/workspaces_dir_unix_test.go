@@ -27,7 +27,7 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 		{"a link", func(path string) error { return os.Symlink(filepath.Dir(path), path) }, "is not a directory"},
 	} {
 		root := t.TempDir()
-		path := filepath.Join(root, placesName)
+		path := filepath.Join(root, workspacesName)
 		if strings.HasPrefix(c.name, "writable") {
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
@@ -36,7 +36,7 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 		if err := c.make(path); err != nil {
 			t.Fatal(err)
 		}
-		_, err := makePlace(&Options{Root: root}, "runner", false)
+		_, err := makeWorkspaces(&Options{Root: root}, "runner", false)
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v, want no error", c.name, err)
@@ -48,14 +48,14 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 		return
 	}
 	root := t.TempDir()
-	path := filepath.Join(root, placesName)
+	path := filepath.Join(root, workspacesName)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(path, 61300, 61300); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := makePlace(&Options{Root: root}, "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, but the runner has uid 0; run: chown 0 "+path) {
+	if _, err := makeWorkspaces(&Options{Root: root}, "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, but the runner has uid 0; run: chown 0 "+path) {
 		t.Errorf("of another account: %v", err)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// checkPlace accepts any directory, because no other account can access its parent.
-func checkPlace(string) error { return nil }
+// checkWorkspaces accepts any directory, because no other account can access its parent.
+func checkWorkspaces(string) error { return nil }
 
-// checkPrivate returns an error if another account could change path, a directory for the private
+// checkParents returns an error if another account could change path, a directory for the private
 // directories of jobs.
-func checkPrivate(path, _ string, _ bool) error {
+func checkParents(path, _ string, _ bool) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
