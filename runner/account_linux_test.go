@@ -103,7 +103,7 @@ func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
 	}
 
 	// The pid was reused by a process of another account.
-	if err := process.End(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
+	if err := process.Kill(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
 		t.Errorf("a process that is another's by now: %v", err)
 	}
 

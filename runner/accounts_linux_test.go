@@ -97,7 +97,7 @@ func TestAJobOfAnUnknownAccountIsPutOffAlone(t *testing.T) {
 	silent := &accounts.Directory{Patient: true, Ask: func(string, string) (string, error) { return "", errors.New("no answer") }}
 	s := &server{dir: dir, table: table, journal: j, idleAt: time.Now(), accounts: &Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent}, runningCount: 1}
 	a := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}, log: output.New(1<<20, nil), slot: 1}
-	s.execute(nil, &workDir{Folder: process.NewFolder(filepath.Join(dir, "folder"))}, a)
+	s.execute(nil, &workDir{PrivateDir: process.NewPrivateDir(filepath.Join(dir, "folder"))}, a)
 	f, _, err := wire.Parse(a.result)
 	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
 		t.Errorf("got %+v, %v", f, err)

@@ -197,7 +197,7 @@ func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 	live, err := h.Living()
 	signalErrs := map[string]error{}
 	for _, dir := range live {
-		signalErrs[dir] = signalRunner(dir, process.AskToEnd)
+		signalErrs[dir] = signalRunner(dir, process.Terminate)
 	}
 	deadline := time.Now().Add(timeout)
 	for _, dir := range live {
@@ -226,7 +226,7 @@ func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 const endArg = "end="
 
 // killRunner kills the runner of a directory, unless it has ended.
-func killRunner(dir string) error { return signalRunner(dir, process.End) }
+func killRunner(dir string) error { return signalRunner(dir, process.Kill) }
 
 // signalRunner calls send for the process of the living runner of a directory.
 func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {

@@ -99,7 +99,7 @@ func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
 			s.mu.Unlock()
 			begun := false
 			go func() {
-				s.nextAttempt(nil, &workDir{Folder: process.NewFolder(t.TempDir())})
+				s.nextAttempt(nil, &workDir{PrivateDir: process.NewPrivateDir(t.TempDir())})
 				begun = true
 			}()
 			synctest.Wait()

@@ -15,7 +15,7 @@ func (s *server) boundMemory(workers int) {
 		return
 	}
 	s.diskQueue.add(func() {
-		if err := s.Cgroups.BoundSelf(ownMemory + int64(workers)*workerMemory); err != nil {
+		if err := s.Cgroups.LimitOwnMemory(ownMemory + int64(workers)*workerMemory); err != nil {
 			s.warnUnbounded.Do(func() { s.Log.Warn("could not limit the runner's own memory", "error", err) })
 		}
 	})

@@ -199,7 +199,7 @@ func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
 	if dir != "" {
 		r, _, err := readFiles(dir, nil)
 		if err == nil {
-			d.Of, err = accountOf(dir)
+			d.Owner, err = accountOf(dir)
 		}
 		if err != nil || !r.SameBoot {
 			return endResult{sameBoot: r.SameBoot}, err

@@ -234,7 +234,7 @@ func (a *SpawnRequest) switchAccount(name, policy string, gid int) error {
 		}
 	}
 	if a.Cgroups != nil {
-		if err := a.Cgroups.GiveTo(int(account.UID), int(account.GID)); err != nil {
+		if err := a.Cgroups.Chown(int(account.UID), int(account.GID)); err != nil {
 			return fmt.Errorf("cannot give account %s the runner's control group: %w", account.Name, err)
 		}
 	}

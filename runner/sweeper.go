@@ -166,7 +166,7 @@ func (s *sweeper) addLeftovers(dir string) {
 	}
 	for _, e := range list {
 		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() || !strings.Contains(e.Name(), process.GoneWord) {
+		if !e.IsDir() || !strings.Contains(e.Name(), process.AsideInfix) {
 			continue
 		}
 		if owner, err := process.OwnerOf(path); err == nil {

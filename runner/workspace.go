@@ -46,9 +46,9 @@ type workspace struct {
 	masks       [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// Masks implements process.Notes. It also masks the JSON-escaped form of each text, since a result may
+// SetMasks implements process.Notes. It also masks the JSON-escaped form of each text, since a result may
 // contain a secret with escapes.
-func (ws *workspace) Masks(texts [][]byte) {
+func (ws *workspace) SetMasks(texts [][]byte) {
 	ws.masks = texts
 	for _, t := range texts {
 		if quoted, err := json.Marshal(string(t)); err == nil {
@@ -60,7 +60,7 @@ func (ws *workspace) Masks(texts [][]byte) {
 
 // workDir is the private directory that one worker gives to its attempts, one after the other.
 type workDir struct {
-	*process.Folder
+	*process.PrivateDir
 	lastEnd     time.Time // end of the worker's last attempt
 	env         []string  // variables that name the directory, the result file and the FIFO
 	path, notes string    // the values of Path and Notes that env was built from
@@ -91,7 +91,7 @@ func (s *server) newWorkDir() *workDir {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dirNames++
-	return &workDir{Folder: process.NewFolder(filepath.Join(s.workspaces, strconv.Itoa(s.dirNames)))}
+	return &workDir{PrivateDir: process.NewPrivateDir(filepath.Join(s.workspaces, strconv.Itoa(s.dirNames)))}
 }
 
 // removeIdleDir removes the private directory of an idle worker, if removeIdleAfter has passed since the
@@ -110,7 +110,7 @@ func (s *server) removeIdleDir(f *workDir) bool {
 		return false
 	}
 	s.mu.Unlock()
-	f.Rest()
+	f.RemoveUnused()
 	s.mu.Lock()
 	return true
 }
@@ -133,12 +133,12 @@ func (ws *workspace) open(c *process.Command) error {
 		}
 		return err
 	}
-	c.Folder, c.Notes = f.Folder, ws
+	c.PrivateDir, c.Notes = f.PrivateDir, ws
 	c.Env = append(c.Env, f.variables()...)
 	if len(deps) == 0 {
 		return nil
 	}
-	path, err := f.Pass("deps.json", deps)
+	path, err := f.AddFile("deps.json", deps)
 	if err != nil {
 		return fmt.Errorf("cannot write the file with the results of the job's dependencies (QUEUECTL_DEPS): %w", err)
 	}
@@ -155,23 +155,23 @@ func (ws *workspace) collect(r *process.Result) {
 		return
 	}
 	survived := r.Spared || r.StuckPID != 0 || r.Traced
-	if f.Noted() || survived || r.Leftovers > 0 {
+	if f.HasNotes() || survived || r.Leftovers > 0 {
 		ws.progress.parse(f.Drain())
 		ws.progress.flush()
 	}
 	if len(ws.a.start.Deps) > 0 {
-		f.Unpass("deps.json")
+		f.RemoveFile("deps.json")
 	}
 	switch {
 	case f.Used() || survived:
 		ws.value, ws.resultError = readValue(f, ws.masks)
 		owner, err := process.OwnerOf(f.Path)
-		path := f.Aside(survived)
+		path := f.MoveAside(survived)
 		if err == nil {
 			ws.s.sweeper.add(path, owner)
 		}
 	case r.StartedAt.Sub(f.lastEnd) > reuseGap && ws.s.noneWaiting():
-		f.Rest()
+		f.RemoveUnused()
 	}
 	f.lastEnd = r.EndedAt
 }
@@ -287,10 +287,10 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	return percent, strings.ToValidUTF8(text, "?"), true
 }
 
-// Noted implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends the
+// OnNotes implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends the
 // progress to the service at most once every progressInterval. It returns true if it must be called again
 // later, because progress is unsent or a line has not ended.
-func (ws *workspace) Noted(data []byte) (again bool) {
+func (ws *workspace) OnNotes(data []byte) (again bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so the line counts although it has no newline

@@ -10,67 +10,69 @@ import (
 // maxBackground is how many trees of one account may live on after their commands.
 const maxBackground = 64
 
-// background records the trees that live on after their commands.
-var background = backgrounds{of: map[uint32][]*spared{}}
+// sparedByUser records the trees that live on after their commands.
+var sparedByUser = sparedTrees{byUID: map[uint32][]*sparedTree{}}
 
-type backgrounds struct {
-	mu sync.Mutex
-	of map[uint32][]*spared // by account; guarded by mu
+type sparedTrees struct {
+	mu    sync.Mutex
+	byUID map[uint32][]*sparedTree // by account; guarded by mu
 }
 
-// spared describes the processes that a command left behind and that may live on.
-type spared struct {
+// sparedTree describes the processes that a command left behind and that may live on.
+type sparedTree struct {
 	group  string // directory of the control group; "" if there is none
 	cookie string
 	procs  []proc // some of the processes; only if there is no control group
 }
 
-// maxNoted is how many processes are recorded of a tree without a control group.
-const maxNoted = 16
+// maxRecorded is how many processes are recorded of a tree without a control group.
+const maxRecorded = 16
 
 // add records a tree. It returns false if the account has too many already.
-func (b *backgrounds) add(uid uint32, s *spared) bool {
-	if b.put(uid, s) {
+func (b *sparedTrees) add(uid uint32, s *sparedTree) bool {
+	if b.tryAdd(uid, s) {
 		return true
 	}
-	b.forget()
-	return b.put(uid, s)
+	b.forgetEnded()
+	return b.tryAdd(uid, s)
 }
 
-func (b *backgrounds) put(uid uint32, s *spared) bool {
+func (b *sparedTrees) tryAdd(uid uint32, s *sparedTree) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.of[uid]) >= maxBackground {
+	if len(b.byUID[uid]) >= maxBackground {
 		return false
 	}
-	b.of[uid] = append(b.of[uid], s)
+	b.byUID[uid] = append(b.byUID[uid], s)
 	return true
 }
 
-// forget drops the records of trees that have ended. It checks the processes without holding the lock.
-func (b *backgrounds) forget() {
+// forgetEnded drops the records of trees that have ended. It checks the processes without holding the lock.
+func (b *sparedTrees) forgetEnded() {
 	b.mu.Lock()
-	all := map[uint32][]*spared{}
-	for uid, list := range b.of {
+	all := map[uint32][]*sparedTree{}
+	for uid, list := range b.byUID {
 		all[uid] = slices.Clone(list)
 	}
 	b.mu.Unlock()
-	seen := sync.OnceValue(processes.now)
+	takeScan := sync.OnceValue(processes.fresh)
 	for uid, list := range all {
-		lives := living(uid, list, seen)
+		lives := livingTrees(uid, list, takeScan)
 		b.mu.Lock()
-		b.of[uid] = slices.DeleteFunc(b.of[uid], func(s *spared) bool { return !lives[s] && slices.Contains(list, s) })
-		if len(b.of[uid]) == 0 {
-			delete(b.of, uid)
+		b.byUID[uid] = slices.DeleteFunc(b.byUID[uid], func(s *sparedTree) bool {
+			return !lives[s] && slices.Contains(list, s)
+		})
+		if len(b.byUID[uid]) == 0 {
+			delete(b.byUID, uid)
 		}
 		b.mu.Unlock()
 	}
 }
 
-// living returns which of an account's trees have a living process. The function seen returns a scan
+// livingTrees returns which of an account's trees have a living process. The function seen returns a scan
 // that began after the call of living.
-func living(uid uint32, list []*spared, seen func() *look) map[*spared]bool {
-	lives, byCookie := map[*spared]bool{}, map[string]*spared{}
+func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*sparedTree]bool {
+	lives, byCookie := map[*sparedTree]bool{}, map[string]*sparedTree{}
 	for _, s := range list {
 		switch {
 		case s.group != "":
@@ -85,7 +87,7 @@ func living(uid uint32, list []*spared, seen func() *look) map[*spared]bool {
 	if len(byCookie) == 0 {
 		return lives
 	}
-	l := seen()
+	l := takeScan()
 	for _, p := range l.procs {
 		if p.alive() && l.owns(uid, p.pid) {
 			if s := byCookie[l.cookie(p.pid)]; s != nil {

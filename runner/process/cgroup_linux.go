@@ -25,9 +25,9 @@ type Cgroups struct {
 	// version 1 counts memory; "" otherwise.
 	memory string
 
-	mu   sync.Mutex
-	made int      // number of subgroups created; guarded by mu
-	left []string // paths of subgroups that were given up with processes in them; guarded by mu
+	mu        sync.Mutex
+	created   int      // number of subgroups created; guarded by mu
+	abandoned []string // paths of subgroups that were given up with processes in them; guarded by mu
 }
 
 // supervisorName is the subgroup of the runner itself. A group that has controllers for its subgroups
@@ -104,9 +104,9 @@ func ownCgroup() (string, error) {
 	return "", errors.New("control groups (cgroup v2) are not available")
 }
 
-// GiveTo makes an account the owner of the group, so that it may create subgroups. This process is
+// Chown makes an account the owner of the group, so that it may create subgroups. This process is
 // about to switch to that account.
-func (c *Cgroups) GiveTo(uid, gid int) error {
+func (c *Cgroups) Chown(uid, gid int) error {
 	err := os.Chown(c.path, uid, gid)
 	for _, name := range []string{"cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
 		err = errors.Join(err, os.Chown(filepath.Join(c.path, name), uid, gid))
@@ -118,9 +118,9 @@ func (c *Cgroups) GiveTo(uid, gid int) error {
 	return errors.Join(err, os.Chown(own, uid, gid), os.Chown(filepath.Join(own, "cgroup.procs"), uid, gid))
 }
 
-// BoundSelf limits the memory of this process, in bytes. Commands are in other groups and do not count.
+// LimitOwnMemory limits the memory of this process, in bytes. Commands are in other groups and do not count.
 // If it returns an error, no limit is set.
-func (c *Cgroups) BoundSelf(bytes int64) error {
+func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
 		return fmt.Errorf("cannot limit the memory of the runner's control group: %w", err)
@@ -140,9 +140,9 @@ type cgroup struct {
 	// Latest counts of the kernel. kills counts processes killed because memory ran out. reached counts
 	// how often the memory limit was reached in the group or below it, ownReached in the group itself.
 	kills, reached, ownReached int64
-	// spent means that cgroup.kill has ended the processes of the group. The group is not used again:
+	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:
 	// since Linux 6.15, the kernel also kills processes that are started in it later.
-	spent bool
+	killed bool
 	// used means that a command was in the group. pids.peak cannot be reset, so it may be the peak of
 	// that command.
 	used bool
@@ -151,7 +151,7 @@ type cgroup struct {
 // cgroup creates a group for a worker. A worker without a group finds trees by process group, session
 // and cookie.
 func (c *Cgroups) cgroup() (*cgroup, error) {
-	path, err := c.makeFolder()
+	path, err := c.makeGroup()
 	if err != nil {
 		return nil, err
 	}
@@ -218,14 +218,14 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	return missing, nil
 }
 
-// makeFolder creates a new group. It skips names that an earlier runner in the same control group has
+// makeGroup creates a new group. It skips names that an earlier runner in the same control group has
 // left behind.
-func (c *Cgroups) makeFolder() (path string, err error) {
+func (c *Cgroups) makeGroup() (path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for range maxTaken {
-		c.made++
-		path = filepath.Join(c.path, "job-"+strconv.Itoa(c.made))
+	for range maxGroupNames {
+		c.created++
+		path = filepath.Join(c.path, "job-"+strconv.Itoa(c.created))
 		if err = os.Mkdir(path, 0o755); !errors.Is(err, fs.ErrExist) {
 			break
 		}
@@ -233,8 +233,8 @@ func (c *Cgroups) makeFolder() (path string, err error) {
 	return path, err
 }
 
-// maxTaken is how many names makeFolder tries.
-const maxTaken = 100_000
+// maxGroupNames is how many names makeGroup tries.
+const maxGroupNames = 100_000
 
 // drop gives up a group. If the group still has processes, Sweep removes it later.
 func (c *Cgroups) drop(b *cgroup) {
@@ -244,24 +244,24 @@ func (c *Cgroups) drop(b *cgroup) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.left = append(c.left, b.path)
+	c.abandoned = append(c.abandoned, b.path)
 }
 
 // Sweep removes groups that were given up and have no processes any more.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
-	left := c.left
-	c.left = nil
+	paths := c.abandoned
+	c.abandoned = nil
 	c.mu.Unlock()
-	var stay []string
-	for _, path := range left {
+	var kept []string
+	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			stay = append(stay, path)
+			kept = append(kept, path)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.left = append(c.left, stay...)
+	c.abandoned = append(c.abandoned, kept...)
 }
 
 func (b *cgroup) close() {
@@ -304,7 +304,7 @@ func (b *cgroup) procs(except int) (list []proc) {
 // kill ends all processes in the group and its subgroups. It reports whether the kernel supports that
 // (Linux 5.14).
 func (b *cgroup) kill() bool {
-	b.spent = true
+	b.killed = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 

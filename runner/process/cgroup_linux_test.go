@@ -126,7 +126,7 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	}
 }
 
-// BoundSelf limits the memory of the runner's own group. It returns an error if no controller can
+// LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller can
 // enforce that.
 func TestBoundSelf(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
@@ -137,7 +137,7 @@ func TestBoundSelf(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(own, "memory.max"), []byte("max"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.BoundSelf(1 << 28); err != nil {
+	if err := c.LimitOwnMemory(1 << 28); err != nil {
 		t.Fatal(err)
 	}
 	if raw, err := os.ReadFile(filepath.Join(own, "memory.max")); err != nil || string(raw) != "268435456" {
@@ -146,7 +146,7 @@ func TestBoundSelf(t *testing.T) {
 	if err := os.RemoveAll(own); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.BoundSelf(1 << 28); !errors.Is(err, fs.ErrNotExist) {
+	if err := c.LimitOwnMemory(1 << 28); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the controller: %v", err)
 	}
 }
@@ -203,7 +203,7 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	groups.left = append(groups.left, filepath.Join(groups.path, "job-1"))
+	groups.abandoned = append(groups.abandoned, filepath.Join(groups.path, "job-1"))
 	w := NewWorker(groups)
 	defer w.Close()
 	r, said := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")

@@ -20,14 +20,14 @@ func (r *run) end() {
 	}
 	forced := !r.termAt.IsZero()
 	if !forced {
-		r.goOn() // not a kill, but something else ended the main process of a frozen tree
+		r.resumeTree() // not a kill, but something else ended the main process of a frozen tree
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
 	switch {
-	case forced || !r.alone():
-		r.leave(forced)
-	case !r.empty || r.reaped != orphans.reaped.Load():
-		r.rest() // no process of the tree lives, so no more output can follow
+	case forced || !r.noneRemain():
+		r.endRemaining(forced)
+	case !r.pipesEmpty || r.reapedBefore != orphans.reaped.Load():
+		r.readRemaining() // no process of the tree lives, so no more output can follow
 	}
 	usage, ok := r.reap()
 	if !ok {
@@ -39,7 +39,7 @@ func (r *run) end() {
 		if r.c.Limits.Tasks != 0 {
 			r.r.PeakTasks = b.peakTasks()
 		}
-		if r.r.Spared || b.spent {
+		if r.r.Spared || b.killed {
 			r.w.dropCgroup()
 		}
 	}
@@ -69,9 +69,9 @@ func aboveOwnPeak(peak int64) bool {
 // reap collects the exit status of the main process, which has ended. It returns ok=false if a tracer
 // withholds the status for longer than Patience.
 func (r *run) reap() (usage unix.Rusage, ok bool) {
-	unbegun, became, limit := false, r.limiter.became(r.pid), ""
-	if by, _ := endOf(r.pid); by != 0 { // most commands end with an exit code and need one system call here
-		unbegun, limit = neverBegan(r.pid), limitReached(r.pid, by)
+	notExecuted, executed, limit := false, r.limiter.executed(r.pid), ""
+	if signal, _ := exitState(r.pid); signal != 0 { // most commands end with an exit code and need one system call here
+		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
 	}
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -79,10 +79,10 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		switch {
 		case err != nil:
 			r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for its process failed: %v", err)
-		case ok && !became:
-			r.notLimited(status)
-		case ok && unbegun:
-			r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.unbegun(status.Signal())
+		case ok && !executed:
+			r.limiterFailed(status)
+		case ok && notExecuted:
+			r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.notStartedReason(status.Signal())
 		case ok && status.Exited():
 			r.r.ExitCode = int64(status.ExitStatus())
 		case ok && status.Signaled():
@@ -91,7 +91,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 				r.r.Error = "ended by " + queue.SignalText(r.r.Signal) + limit
 			}
 		case time.Since(began) > r.c.Patience:
-			r.letTracer()
+			r.abandonTraced()
 			return usage, false
 		default:
 			time.Sleep(pause)
@@ -101,9 +101,9 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 	}
 }
 
-// neverBegan reports whether a child that was ended by a signal, and is not reaped yet, had not
+// endedBeforeExec reports whether a child that was ended by a signal, and is not reaped yet, had not
 // executed its program.
-func neverBegan(pid int) bool {
+func endedBeforeExec(pid int) bool {
 	p, ok := stat(pid)
 	return ok && p.flags&forkNoExec != 0
 }
@@ -121,37 +121,39 @@ func (r *run) outOfMemory(seen oomKills) {
 	}
 }
 
-// unbegun returns the reason why a program never began.
-func (r *run) unbegun(by unix.Signal) string {
-	within := StartWithin
+// notStartedReason returns the reason why a program never began.
+func (r *run) notStartedReason(signal unix.Signal) string {
+	limit := StartWithin
 	if r.limiter != nil {
-		within = r.w.limiterWithin
+		limit = r.w.limiterWithin
 	}
-	if took := r.r.EndedAt.Sub(r.begun); took >= within {
-		return fmt.Sprintf("start %s: not started within %v, because the disk or file server of the program, or of a file that it needs, does not respond", r.c.Argv[0], within)
+	if elapsed := r.r.EndedAt.Sub(r.startedAt); elapsed >= limit {
+		return fmt.Sprintf("start %s: not started within %v, because the disk or file server of the program, or of a file that it needs, does not respond", r.c.Argv[0], limit)
 	}
-	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(by)))
+	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(signal)))
 }
 
-// alone reports whether no process of the tree is left except the main process, which has ended. With
+// noneRemain reports whether no process of the tree is left except the main process, which has ended. With
 // control groups, it also reaps orphans that have ended.
-func (r *run) alone() bool {
+func (r *run) noneRemain() bool {
 	none := noOrphans()
 	if r.w.cgroup == nil {
 		return none
 	}
 	if !none {
-		r.empty = false // an orphan may have printed since the last poll
+		r.pipesEmpty = false // an orphan may have printed since the last poll
 		reapOrphans()
 	}
 	return r.w.cgroup.empty()
 }
 
-// left lists the living processes of the tree, except the main process.
-func (r *run) left() []proc { return r.w.tree(r.pid, r.c.Cookie) }
+// remaining lists the living processes of the tree, except the main process.
+func (r *run) remaining() []proc { return r.w.tree(r.pid, r.c.Cookie) }
 
-// unsure reports whether orphans exist that may belong to this tree or to another one.
-func (r *run) unsure() bool { return r.w.cgroup == nil && len(nameless(r.c.uid())) > 0 }
+// mayHaveOrphans reports whether orphans exist that may belong to this tree or to another one.
+func (r *run) mayHaveOrphans() bool {
+	return r.w.cgroup == nil && len(unidentifiedOrphans(r.c.uid())) > 0
+}
 
 // kill ends the rest of the tree. With a control group, it also reaches processes that are being
 // forked.
@@ -161,11 +163,11 @@ func (r *run) kill(left []proc) {
 	}
 }
 
-// rest reads what the pipes hold. A process outside the tree may have one of the pipes open and print
-// without end. After the output grace period, rest reads only what the pipes hold at that time.
-func (r *run) rest() {
+// readRemaining reads what the pipes hold. A process outside the tree may have one of the pipes open and print
+// without end. After the output grace period, readRemaining reads only what the pipes hold at that time.
+func (r *run) readRemaining() {
 	unread, counted := [2]int{}, false
-	for !r.closed() {
+	for !r.pipesClosed() {
 		fds := r.pollFds()
 		n, err := unix.Poll(fds[:], 0)
 		if err == unix.EINTR {
@@ -175,7 +177,7 @@ func (r *run) rest() {
 			return
 		}
 		if !counted && time.Now().After(r.graceEnd) {
-			unread, counted = r.held(), true
+			unread, counted = r.pendingBytes(), true
 		}
 		more := !counted
 		for i := range fds {
@@ -190,42 +192,42 @@ func (r *run) rest() {
 	}
 }
 
-// terminalHolds is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4 KiB
+// maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4 KiB
 // in the line discipline, and 8 KiB and one write before it.
-const terminalHolds = 32 << 10
+const maxTerminalBytes = 32 << 10
 
-// held returns an upper bound for the number of bytes in each pipe.
-func (r *run) held() (n [2]int) {
+// pendingBytes returns an upper bound for the number of bytes in each pipe.
+func (r *run) pendingBytes() (n [2]int) {
 	if r.c.TTY {
-		return [2]int{terminalHolds, 0} // TIOCINQ counts only the bytes in the line discipline
+		return [2]int{maxTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
 	}
 	for i, fd := range r.pipes {
 		if fd >= 0 {
-			r.mayWait(func() { n[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+			r.callBlocking(func() { n[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
 		}
 	}
 	return n
 }
 
-// leave ends the rest of a tree that may have leftover processes. An open pipe or an orphan is a sign
+// endRemaining ends the rest of a tree that may have leftover processes. An open pipe or an orphan is a sign
 // of them. After a kill, it always searches for them.
-func (r *run) leave(forced bool) {
-	r.mayWait(r.letGo)
+func (r *run) endRemaining(forced bool) {
+	r.callBlocking(r.closeWriteEnds)
 	open := r.drain(0)
 	if open && !forced { // a concurrent fork of this process has a copy of the pipe until its exec
 		open = r.drain(min(execTime, r.c.OutputGrace))
 	}
-	if open || forced || r.w.cgroup == nil && r.mayHaveLeft(reapOrphans()) || r.w.cgroup != nil && !r.w.cgroup.empty() {
+	if open || forced || r.w.cgroup == nil && r.ownsAny(reapOrphans()) || r.w.cgroup != nil && !r.w.cgroup.empty() {
 		r.endLeftovers(forced)
 	}
 	if r.r.StuckPID == 0 {
-		r.rest()
+		r.readRemaining()
 	}
 }
 
-// mayHaveLeft reports whether an orphan may belong to this tree. Orphans of other accounts belong to
+// ownsAny reports whether an orphan may belong to this tree. Orphans of other accounts belong to
 // other commands.
-func (r *run) mayHaveLeft(orphans []int) bool {
+func (r *run) ownsAny(orphans []int) bool {
 	return slices.ContainsFunc(orphans, func(pid int) bool { return Owns(r.c.uid(), pid) })
 }
 
@@ -273,7 +275,7 @@ func (r *run) drain(wait time.Duration) bool {
 // SIGTERM keep the rest of their grace period.
 func (r *run) endLeftovers(forced bool) {
 	if r.c.Background && !forced {
-		r.waitTree(time.Until(r.graceEnd), r.closed)
+		r.waitTree(time.Until(r.graceEnd), r.pipesClosed)
 		if r.spare() {
 			return
 		}
@@ -283,19 +285,19 @@ func (r *run) endLeftovers(forced bool) {
 	} else {
 		r.waitTree(time.Until(r.graceEnd), func() bool { return false })
 	}
-	began, looked := time.Now(), time.Time{}
+	began, firstScan := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		left := r.left()
-		if looked.IsZero() {
-			looked = time.Now()
+		left := r.remaining()
+		if firstScan.IsZero() {
+			firstScan = time.Now()
 		}
-		if len(left) == 0 && time.Since(looked) < execTime && r.unsure() {
+		if len(left) == 0 && time.Since(firstScan) < execTime && r.mayHaveOrphans() {
 			time.Sleep(pause)
 			continue
 		}
 		if len(left) == 0 {
 			if r.w.cgroup == nil {
-				orphans.setAside(nameless(r.c.uid()))
+				orphans.ignore(unidentifiedOrphans(r.c.uid()))
 			}
 			break
 		}
@@ -316,44 +318,44 @@ func (r *run) endLeftovers(forced bool) {
 // spare lets the rest of the tree live on. It reports false if too many trees of the account already
 // do.
 func (r *run) spare() bool {
-	left := r.left()
+	left := r.remaining()
 	if len(left) == 0 {
 		return true
 	}
-	s := &spared{cookie: r.c.Cookie}
+	s := &sparedTree{cookie: r.c.Cookie}
 	if b := r.w.cgroup; b != nil {
 		s.group = b.path
 	} else {
-		s.procs = left[:min(len(left), maxNoted)]
+		s.procs = left[:min(len(left), maxRecorded)]
 	}
-	if !background.add(r.c.uid(), s) {
+	if !sparedByUser.add(r.c.uid(), s) {
 		r.r.Error = fmt.Sprintf("allow_background: the job's background processes were ended, because %d earlier jobs of this account still have background processes, which is the limit", maxBackground)
 		return false
 	}
-	orphans.keep(left)
+	orphans.spare(left)
 	r.r.Spared = true
 	return true
 }
 
-// closed reports whether both pipes are at end of file.
-func (r *run) closed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
+// pipesClosed reports whether both pipes are at end of file.
+func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
 // waitTree waits until the rest of the tree has ended by itself, enough returns true, or limit has
 // passed. It searches for the tree again only when all processes that it knows have ended.
-func (r *run) waitTree(limit time.Duration, enough func() bool) {
+func (r *run) waitTree(limit time.Duration, stop func() bool) {
 	var known []proc
 	deadline := time.Now().Add(limit)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
 		r.drain(0)
 		reapOrphans()
-		if enough() {
+		if stop() {
 			return
 		}
 		for len(known) > 0 && !known[0].lives() {
 			known = known[1:]
 		}
 		if len(known) == 0 {
-			if known = r.left(); len(known) == 0 && !r.unsure() {
+			if known = r.remaining(); len(known) == 0 && !r.mayHaveOrphans() {
 				return
 			}
 		}
@@ -364,22 +366,22 @@ func (r *run) waitTree(limit time.Duration, enough func() bool) {
 // waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
 // has no effect any more.
 func (r *run) waitGrace() {
-	var doubt time.Time // since when only processes are left that may belong to another tree
-	for time.Now().Before(r.due()) {
+	var unsureSince time.Time // since when only processes are left that may belong to another tree
+	for time.Now().Before(r.killDue()) {
 		reapOrphans()
-		left := r.left()
+		left := r.remaining()
 		for _, p := range left {
 			r.awaitEnd(p)
 		}
 		if len(left) > 0 {
-			doubt = time.Time{}
+			unsureSince = time.Time{}
 			continue
 		}
 		now := time.Now()
-		if doubt.IsZero() {
-			doubt = now
+		if unsureSince.IsZero() {
+			unsureSince = now
 		}
-		if !r.unsure() || now.After(r.graceEnd) && now.Sub(doubt) > execTime {
+		if !r.mayHaveOrphans() || now.After(r.graceEnd) && now.Sub(unsureSince) > execTime {
 			break
 		}
 		time.Sleep(execTime / 20)
@@ -397,15 +399,15 @@ func (r *run) awaitEnd(p proc) {
 	}
 	if err != nil { // no descriptor is available
 		r.drain(0)
-		r.obey(time.Now())
-		time.Sleep(min(execTime, time.Until(r.due())))
+		r.handleRequests(time.Now())
+		time.Sleep(min(execTime, time.Until(r.killDue())))
 		return
 	}
 	defer unix.Close(pidfd)
 	for p.lives() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
-		wait := time.Until(r.due())
+		wait := time.Until(r.killDue())
 		if wait <= 0 {
 			return
 		}
@@ -417,14 +419,14 @@ func (r *run) awaitEnd(p proc) {
 		if fds[3].Revents != 0 {
 			var drain [8]byte
 			unix.Read(r.w.wake, drain[:])
-			r.obey(time.Now())
+			r.handleRequests(time.Now())
 		}
 	}
 }
 
 // killTree sends SIGKILL to the whole tree, including the main process. It returns the other processes.
 func (r *run) killTree() []proc {
-	left := r.left()
+	left := r.remaining()
 	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so its group id is not reused
 	r.kill(left)
 	return left

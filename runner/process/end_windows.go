@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lastWords limits how long the pipes are read after the tree was ended. Only pipes that another
+// drainTimeout limits how long the pipes are read after the tree was ended. Only pipes that another
 // program holds are still open then.
-const lastWords = time.Second
+const drainTimeout = time.Second
 
 // end finishes the run once the main process has ended. It reads the rest of the output and ends
 // leftover processes.
@@ -22,7 +22,7 @@ func (r *run) end() {
 	forced := !r.termAt.IsZero()
 	r.graceEnd = r.r.EndedAt.Add(r.c.OutputGrace)
 	if !forced {
-		r.goOn() // not a kill, but something else ended the main process of a frozen tree
+		r.resumeTree() // not a kill, but something else ended the main process of a frozen tree
 		r.drain(r.graceEnd)
 	}
 	switch {
@@ -30,10 +30,10 @@ func (r *run) end() {
 		r.waitGrace()
 		r.endLeftovers(forced)
 	case r.c.Background:
-		if count, _ := r.tree.left(); count > 0 {
+		if count, _ := r.tree.countOthers(); count > 0 {
 			r.spare()
 		} else {
-			r.drain(time.Now().Add(lastWords))
+			r.drain(time.Now().Add(drainTimeout))
 		}
 	default:
 		r.waitTree(r.graceEnd)
@@ -49,11 +49,11 @@ func (r *run) end() {
 	default:
 		r.r.ExitCode = int64(code)
 	}
-	r.tree.hear()
-	r.r.OutOfMemory = r.tree.ranOut && code != 0 && !forced
+	r.tree.readMessages()
+	r.r.OutOfMemory = r.tree.memoryRefused && code != 0 && !forced
 	r.r.MemoryLimit = r.r.OutOfMemory // the job object reports only its own limit
-	r.r.SessionEnds = code != 0 && !forced && r.w.sys.ending()
-	r.r.CPU, r.r.PeakRSS = r.tree.cost()
+	r.r.SessionEnds = code != 0 && !forced && r.w.sys.sessionEnding()
+	r.r.CPU, r.r.PeakRSS = r.tree.usage()
 }
 
 // noDesktop describes the most likely reason why a program ends with this status before it prints
@@ -66,10 +66,10 @@ const noDesktop = "start: the program ended with 0xC0000142 and printed nothing:
 func (r *run) drain(deadline time.Time) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
-	for r.open > 0 {
+	for r.pipesOpen > 0 {
 		select {
-		case <-r.ended:
-			r.open--
+		case <-r.pipeEOF:
+			r.pipesOpen--
 		case <-timer.C:
 			return
 		}
@@ -88,7 +88,7 @@ func (r *run) spare() {
 // waitTree waits until the rest of the tree has ended by itself, at most until a deadline.
 func (r *run) waitTree(deadline time.Time) {
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
-		if count, _ := r.tree.left(); count == 0 {
+		if count, _ := r.tree.countOthers(); count == 0 {
 			return
 		}
 		time.Sleep(min(pause, time.Until(deadline)))
@@ -99,8 +99,8 @@ func (r *run) waitTree(deadline time.Time) {
 // has no effect any more.
 func (r *run) waitGrace() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		count, _ := r.tree.left()
-		wait := time.Until(r.due())
+		count, _ := r.tree.countOthers()
+		wait := time.Until(r.killDue())
 		if count == 0 || wait <= 0 {
 			break
 		}
@@ -108,8 +108,8 @@ func (r *run) waitGrace() {
 		if _, err := windows.WaitForSingleObject(r.w.wake, uint32((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
 			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
-		r.tree.hear()
-		r.obey(time.Now())
+		r.tree.readMessages()
+		r.handleRequests(time.Now())
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *run) waitGrace() {
 func (r *run) endLeftovers(forced bool) {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		count, first := r.tree.left()
+		count, first := r.tree.countOthers()
 		if count == 0 {
 			break
 		}
@@ -137,7 +137,7 @@ func (r *run) endLeftovers(forced bool) {
 		r.r.EndedAt = time.Now() // the end of a tree that is being ended is the end of its last process
 	}
 	if r.r.StuckPID == 0 {
-		r.drain(time.Now().Add(lastWords))
+		r.drain(time.Now().Add(drainTimeout))
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *run) killTree() *tree {
 
 // giveUpMain gives up a tree whose main process cannot be ended.
 func (r *run) giveUpMain(t *tree) {
-	count, _ := t.left()
+	count, _ := t.countOthers()
 	r.giveUp(1+count, t.pid)
 	r.exited = true
 	r.w.mu.Lock()
@@ -168,7 +168,7 @@ func (r *run) giveUpMain(t *tree) {
 // Linger waits until the tree that the last Run has given up is gone, or stop is closed. It must be
 // called by the goroutine that called Run.
 func (w *Worker) Linger(stop <-chan struct{}) {
-	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.gone(); pause = min(2*pause, time.Second) {
+	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.ended(); pause = min(2*pause, time.Second) {
 		select {
 		case <-time.After(pause):
 		case <-stop:
@@ -194,8 +194,8 @@ func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
 // Sweep does nothing.
 func (c *Cgroups) Sweep() {}
 
-// BoundSelf returns ErrUnsupported.
-func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
+// LimitOwnMemory returns ErrUnsupported.
+func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
 
 // Expendable returns ErrUnsupported.
 func Expendable() error { return ErrUnsupported }
@@ -218,26 +218,26 @@ func Prepare() error {
 	}
 	windows.SetConsoleOutputCP(utf8) // fails if this process has no console
 	windows.SetConsoleCP(utf8)
-	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
+	if ok, _, err := setConsoleCtrlHandler.Call(ignoreConsoleEvent, 1); ok == 0 {
 		return fmt.Errorf("cannot ignore console events: %w", err)
 	}
 	return nil
 }
 
-// unmoved handles the console events that are not for this process, so that Go's runtime does not see
+// ignoreConsoleEvent handles the console events that are not for this process, so that Go's runtime does not see
 // them.
-var unmoved = windows.NewCallback(func(event uint32) uintptr {
+var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
-	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !concerns(event, session) {
+	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
 		return 1
 	}
 	return 0
 })
 
-// concerns reports whether a console event is for a process that runs commands. CTRL_C and CTRL_BREAK
+// isForRunner reports whether a console event is for a process that runs commands. CTRL_C and CTRL_BREAK
 // are for commands. The log-off of a user is for this process, unless it is a service (session 0),
 // which gets that event for every user.
-func concerns(event, session uint32) bool {
+func isForRunner(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
 
@@ -260,20 +260,20 @@ func Reap() (more bool) { return false }
 // because the cookie is part of the name of a job object. It returns a process of each tree that it
 // found, and of each tree that still lives after patience. Windows ends the trees when the runner ends,
 // so EndTrees finds only those whose job object another process holds.
-func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
+func EndTrees(d Dead, patience time.Duration) (found, stuck []Left) {
 	deadline := time.Now().Add(patience)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
 			continue // no such job object, so none of its processes live
 		}
-		for pause, again := time.Millisecond, false; ; pause, again = min(2*pause, 50*time.Millisecond), true {
-			count, first := t.left()
+		for pause, counted := time.Millisecond, false; ; pause, counted = min(2*pause, 50*time.Millisecond), true {
+			count, first := t.countOthers()
 			if count == 0 {
 				break
 			}
-			if !again {
-				met = append(met, Left{int(first), int(first), cookie})
+			if !counted {
+				found = append(found, Left{int(first), int(first), cookie})
 			}
 			if time.Now().After(deadline) {
 				stuck = append(stuck, Left{int(first), int(first), cookie})
@@ -284,7 +284,7 @@ func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 		}
 		t.close()
 	}
-	return met, stuck
+	return found, stuck
 }
 
 // openTree opens the tree of a cookie, if another process holds its job object.

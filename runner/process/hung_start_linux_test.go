@@ -226,10 +226,10 @@ func TestForksUnderWayKeepTheirChildren(t *testing.T) {
 			}
 		}
 		unix.Kill(pid, unix.SIGKILL)
-		until(t, "the orphan has ended", func() bool { return hasEnded(pid) })
+		until(t, "the orphan has ended", func() bool { return isZombie(pid) })
 		return pid
 	}
-	first, old := orphans.begin(), orphan()
+	first, old := orphans.beginFork(), orphan()
 	look := func(pid int, there bool, when string) {
 		t.Helper()
 		Reap()
@@ -238,13 +238,13 @@ func TestForksUnderWayKeepTheirChildren(t *testing.T) {
 		}
 	}
 	look(old, true, "while a fork is under way")
-	second := orphans.begin()
+	second := orphans.beginFork()
 	look(old, true, "while two forks are under way")
-	orphans.end(first, 0)
+	orphans.endFork(first, 0)
 	look(old, false, "while a fork is under way that began after it was seen")
 	young := orphan()
 	look(young, true, "while a fork is under way that began before it was seen")
-	orphans.end(second, young)
+	orphans.endFork(second, young)
 	look(young, true, "as a main process")
 	if _, _, ok, err := orphans.reap(young); !ok || err != nil {
 		t.Errorf("its worker's wait: %v, %v", ok, err)
@@ -254,7 +254,7 @@ func TestForksUnderWayKeepTheirChildren(t *testing.T) {
 // endByWords ends the processes with this command line.
 func endByWords(t *testing.T, words string) {
 	t.Helper()
-	for _, p := range all() {
+	for _, p := range allProcs() {
 		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == words {
 			unix.Kill(p.pid, unix.SIGKILL)
 			unix.Wait4(p.pid, nil, 0, nil)

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// calls are the system calls that tests replace, because some systems, such as Wine, do not support all
+// systemCalls are the system calls that tests replace, because some systems, such as Wine, do not support all
 // of them. See docs/decisions/0089.
-type calls struct {
-	create    func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
-	interrupt func(group uint32) error
-	terminate func(job windows.Handle)
-	setJob    func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
-	query     func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
-	suspend   func(process windows.Handle) error
-	resume    func(process windows.Handle) error
-	message   func(port windows.Handle) (message uint32, ok bool)
-	awake     func() time.Duration // time since boot, without the time that the machine slept
-	room      func() uint64        // memory that the machine can still allocate, in bytes
-	ending    func() bool          // this session is ending: its user logs off, or the machine shuts down
+type systemCalls struct {
+	create        func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
+	interrupt     func(group uint32) error
+	terminate     func(job windows.Handle)
+	setJob        func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
+	query         func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
+	suspend       func(process windows.Handle) error
+	resume        func(process windows.Handle) error
+	message       func(port windows.Handle) (message uint32, ok bool)
+	awakeTime     func() time.Duration // time since boot, without the time that the machine slept
+	freeMemory    func() uint64        // memory that the machine can still allocate, in bytes
+	sessionEnding func() bool          // this session is ending: its user logs off, or the machine shuts down
 }
 
-var kernel = calls{
+var kernel = systemCalls{
 	create: windows.CreateProcess,
 	interrupt: func(group uint32) error {
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, group)
@@ -48,12 +48,12 @@ var kernel = calls{
 		err := windows.GetQueuedCompletionStatus(port, &message, &key, &about, 0)
 		return message, err == nil
 	},
-	awake: func() time.Duration {
+	awakeTime: func() time.Duration {
 		var t int64 // in units of 100 ns
 		queryUnbiasedInterrupt.Call(uintptr(unsafe.Pointer(&t)))
 		return time.Duration(t) * 100
 	},
-	room: func() uint64 {
+	freeMemory: func() uint64 {
 		var m struct {
 			size, load                                              uint32
 			physical, freePhysical, commit, freeCommit, space, more uint64
@@ -63,7 +63,7 @@ var kernel = calls{
 		globalMemoryStatus.Call(uintptr(unsafe.Pointer(&m)))
 		return m.freeCommit
 	},
-	ending: func() bool {
+	sessionEnding: func() bool {
 		yes, _, _ := getSystemMetrics.Call(shuttingDown)
 		return yes != 0
 	},
@@ -104,7 +104,7 @@ const (
 	cpuRateHardCap      = 0x4
 	wholeCPU            = 10_000 // rate of a job object that means the time of the whole machine
 	endedCode           = 1      // exit code of processes that are ended
-	listed              = 64     // processes of a tree that left checks one by one
+	firstListedPIDs     = 64     // processes of a tree that countOthers checks one by one
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
@@ -115,13 +115,13 @@ const (
 // object has the cookie in its name. When its last handle is closed, for example because this process
 // ends, Windows ends all its processes.
 type tree struct {
-	sys     *calls
-	limits  windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	job     windows.Handle
-	port    windows.Handle // receives messages about the memory limit; 0 if there is none
-	process windows.Handle // handle of the main process; 0 before its start
-	pid     uint32
-	ranOut  bool // the memory limit has refused memory to a process
+	sys           *systemCalls
+	limits        windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	job           windows.Handle
+	port          windows.Handle // receives messages about the memory limit; 0 if there is none
+	process       windows.Handle // handle of the main process; 0 before its start
+	pid           uint32
+	memoryRefused bool // the memory limit has refused memory to a process
 }
 
 // limitError names a limit that could not be set.
@@ -143,7 +143,7 @@ func jobName(cookie string) (*uint16, error) {
 }
 
 // newTree creates a tree without processes.
-func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
+func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 	name, err := jobName(cookie)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 	t := &tree{sys: sys, job: windows.Handle(h)}
 	if err == windows.ERROR_ALREADY_EXISTS { // its creator could keep the processes alive
 		t.close()
-		return nil, &strangerError{errors.New("cannot create a job object: its name is already in use")}
+		return nil, &nameTakenError{errors.New("cannot create a job object: its name is already in use")}
 	}
 	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	if err = t.setLimits(); err != nil {
@@ -170,9 +170,9 @@ func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 	return t, nil
 }
 
-// strangerError means that another process has taken a name that a command needs. That is not the
+// nameTakenError means that another process has taken a name that a command needs. That is not the
 // command's fault.
-type strangerError struct{ error }
+type nameTakenError struct{ error }
 
 // limit sets a command's limits.
 func (t *tree) limit(l Limits) error {
@@ -180,7 +180,7 @@ func (t *tree) limit(l Limits) error {
 	if l.Memory > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
 		t.limits.JobMemoryLimit = uintptr(min(uint64(l.Memory), uint64(^uintptr(0))))
-		if err := errors.Join(t.setLimits(), t.listen()); err != nil {
+		if err := errors.Join(t.setLimits(), t.watchMemoryLimit()); err != nil {
 			return &limitError{"memory", err}
 		}
 	}
@@ -225,8 +225,8 @@ func (t *tree) setLimits() error {
 	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits), unsafe.Sizeof(t.limits))
 }
 
-// listen makes the kernel send a message when the memory limit is reached.
-func (t *tree) listen() (err error) {
+// watchMemoryLimit makes the kernel send a message when the memory limit is reached.
+func (t *tree) watchMemoryLimit() (err error) {
 	if t.port, err = windows.CreateIoCompletionPort(windows.InvalidHandle, 0, 0, 1); err != nil {
 		return err
 	}
@@ -234,9 +234,9 @@ func (t *tree) listen() (err error) {
 	return t.sys.setJob(t.job, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to), unsafe.Sizeof(to))
 }
 
-// hear processes the messages of the kernel. The kernel also sends one for the start and the end of
-// every process, so hear must be called from time to time.
-func (t *tree) hear() {
+// readMessages processes the messages of the kernel. The kernel also sends one for the start and the end of
+// every process, so readMessages must be called from time to time.
+func (t *tree) readMessages() {
 	if t.port == 0 {
 		return
 	}
@@ -245,7 +245,7 @@ func (t *tree) hear() {
 		if !ok {
 			return
 		}
-		t.ranOut = t.ranOut || message == messageMemoryLimit
+		t.memoryRefused = t.memoryRefused || message == messageMemoryLimit
 	}
 }
 
@@ -258,18 +258,18 @@ func (t *tree) spare() error {
 	return t.setLimits()
 }
 
-// left counts the living processes, except the main process, and returns the pid of the first.
-func (t *tree) left() (count int, first uint32) {
+// countOthers counts the living processes, except the main process, and returns the pid of the first.
+func (t *tree) countOthers() (count int, first uint32) {
 	var list struct {
 		assigned, listed uint32
-		pids             [listed]uintptr
+		pids             [firstListedPIDs]uintptr
 	}
 	err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&list), unsafe.Sizeof(list))
 	if err != nil && err != windows.ERROR_MORE_DATA {
 		return 0, 0
 	}
 	count = int(list.assigned)
-	for _, pid := range list.pids[:min(list.listed, listed)] {
+	for _, pid := range list.pids[:min(list.listed, firstListedPIDs)] {
 		switch {
 		case uint32(pid) == t.pid: // its handle is open, so the pid is not reused
 			count--
@@ -280,17 +280,17 @@ func (t *tree) left() (count int, first uint32) {
 	return count, first
 }
 
-// gone reports whether no process of the tree is alive.
-func (t *tree) gone() bool {
+// ended reports whether no process of the tree is alive.
+func (t *tree) ended() bool {
 	if event, err := windows.WaitForSingleObject(t.process, 0); err == nil && event != windows.WAIT_OBJECT_0 {
 		return false
 	}
-	count, _ := t.left()
+	count, _ := t.countOthers()
 	return count == 0
 }
 
-// cost returns the CPU time of all processes, and the peak memory of the largest process.
-func (t *tree) cost() (cpu time.Duration, peak int64) {
+// usage returns the CPU time of all processes, and the peak memory of the largest process.
+func (t *tree) usage() (cpu time.Duration, peak int64) {
 	var spent struct {
 		user, kernel, periodUser, periodKernel int64 // in units of 100 ns
 		faults, total, active, ended           uint32

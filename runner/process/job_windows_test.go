@@ -32,7 +32,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	}
 	runner.Process.Kill()
 	runner.Wait()
-	if n := living(processes, 5*time.Second); n != 0 {
+	if n := livingTrees(processes, 5*time.Second); n != 0 {
 		t.Errorf("%d processes outlive the runner", n)
 	}
 	if _, left := EndTrees(Dead{Cookies: []string{cookie}}, time.Second); left != nil {
@@ -52,7 +52,7 @@ func TestEndTrees(t *testing.T) {
 		if _, left := EndTrees(Dead{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("left: %v", left)
 		}
-		if n := living(processes, time.Second); n != 0 {
+		if n := livingTrees(processes, time.Second); n != 0 {
 			t.Errorf("%d live", n)
 		}
 	}
@@ -124,7 +124,7 @@ func TestNoHandlesAreLeft(t *testing.T) {
 
 // fake returns system calls whose job objects accept all limits, except those of the class refuse, and
 // a list of the limits that were set.
-func fake(refuse uint32) (sys calls, asked *[]string) {
+func fake(refuse uint32) (sys systemCalls, asked *[]string) {
 	sys, asked = kernel, new([]string)
 	sys.setJob = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
 		if class == refuse {

@@ -40,8 +40,8 @@ func newLimiterName() string { return fmt.Sprintf("%s%06x", limiterPrefix, rand.
 
 // Descriptors of a limiter, in addition to those of the command.
 const (
-	orderFD = 3 // descriptor of the order
-	talkFD  = 4 // a socket: the limiter sends reports, and receives one byte when it may continue
+	orderFD  = 3 // descriptor of the order
+	reportFD = 4 // a socket: the limiter sends reports, and receives one byte when it may continue
 )
 
 // Steps that a limiter reports.
@@ -145,7 +145,7 @@ func Limiter() {
 	// it.
 	runtime.LockOSThread()
 	unix.CloseOnExec(orderFD)
-	unix.CloseOnExec(talkFD)
+	unix.CloseOnExec(reportFD)
 	x, err := readOrder()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the command \"runner exec\": %v\n", err)
@@ -184,45 +184,45 @@ func (x *execution) limit() {
 	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
 	if x.noFile == 0 { // the Go runtime has raised the limit
 		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files); err != nil {
-			tell(report{stepNoFile, errno(err)})
+			exitWith(report{stepNoFile, errno(err)})
 		}
 		files.Cur = min(softFiles, files.Max)
 	}
 	if x.nice != 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, int(x.nice)); err != nil {
-			tell(report{stepNice, errno(err)})
+			exitWith(report{stepNice, errno(err)})
 		}
 	}
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil); err != nil {
-		tell(report{stepNoFile, errno(err)})
+		exitWith(report{stepNoFile, errno(err)})
 	}
 	if x.noNew != 0 {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			tell(report{stepNoNew, errno(err)})
+			exitWith(report{stepNoNew, errno(err)})
 		}
 	}
 	space := unix.Rlimit{Cur: uint64(x.memory), Max: uint64(x.memory)}
 	if x.memory != 0 {
-		var was unix.Rlimit
-		if err := unix.Prlimit(0, unix.RLIMIT_AS, nil, &was); err != nil {
-			tell(report{stepMemory, errno(err)})
+		var current unix.Rlimit
+		if err := unix.Prlimit(0, unix.RLIMIT_AS, nil, &current); err != nil {
+			exitWith(report{stepMemory, errno(err)})
 		}
 		// A lower limit may already apply.
-		space.Cur, space.Max = min(space.Cur, was.Max), min(space.Max, was.Max)
+		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
 	ready := report{step: stepReady}.bytes()
-	var goOn [1]byte
-	unix.Write(talkFD, ready[:])
-	if n, _ := unix.Read(talkFD, goOn[:]); n != 1 {
+	var permit [1]byte
+	unix.Write(reportFD, ready[:])
+	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
 		os.Exit(1) // the runner has ended or has given up this command
 	}
 	if x.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
 		if failed != 0 {
-			tell(report{stepMemory, failed})
+			exitWith(report{stepMemory, failed})
 		}
 	}
-	tell(report{stepStart, x.exec()})
+	exitWith(report{stepStart, x.exec()})
 }
 
 // shellPath is the path of the shell as a C string.
@@ -263,10 +263,10 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 	}
 }
 
-// tell reports why the program was not executed, and ends this process. It uses only system calls.
-func tell(p report) {
+// exitWith reports why the program was not executed, and ends this process. It uses only system calls.
+func exitWith(p report) {
 	b := p.bytes()
-	unix.RawSyscall(unix.SYS_WRITE, talkFD, uintptr(unsafe.Pointer(&b)), reportBytes)
+	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&b)), reportBytes)
 	for {
 		unix.RawSyscall(unix.SYS_EXIT_GROUP, 126, 0, 0)
 	}

@@ -29,12 +29,12 @@ type limit struct {
 	what, name string
 }
 
-func (l *limit) reached(value uint64) string {
+func (l *limit) hint(value uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.what, l.name)
 }
 
-// behind lists the limits that may cause an error at the start of a command.
-var behind = [...]struct {
+// startLimits lists the limits that may cause an error at the start of a command.
+var startLimits = [...]struct {
 	errno unix.Errno
 	limit
 }{
@@ -45,24 +45,24 @@ var behind = [...]struct {
 	{unix.E2BIG, limit{unix.RLIMIT_STACK, "bytes", "STACK"}},
 }
 
-// limitBehind returns a text that names the limit that may have caused an error, and how to raise it.
+// limitHint returns a text that names the limit that may have caused an error, and how to raise it.
 // The text begins with a semicolon. It is "" if there is no such limit.
-func limitBehind(err error) string {
-	for i := range behind {
-		b := &behind[i]
+func limitHint(err error) string {
+	for i := range startLimits {
+		b := &startLimits[i]
 		if !errors.Is(err, b.errno) {
 			continue
 		}
 		if hard := hardLimit(b.resource); hard != unix.RLIM_INFINITY {
-			return b.reached(hard)
+			return b.hint(hard)
 		}
 	}
 	return ""
 }
 
-// signals lists the signals that the kernel sends to a command that has reached a soft or hard limit
+// limitSignals lists the signals that the kernel sends to a command that has reached a soft or hard limit
 // (getrlimit(2)).
-var signals = [...]struct {
+var limitSignals = [...]struct {
 	unix.Signal
 	hard bool
 	limit
@@ -72,14 +72,15 @@ var signals = [...]struct {
 	{unix.SIGXFSZ, false, limit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
 }
 
-// limitReached returns a text, like limitBehind, about the limit at which a signal has ended a command.
+// limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a command.
 // The command must have inherited the limit from this process unchanged, and must have used up a limit
 // of CPU time. The command must not be reaped yet.
-func limitReached(pid int, by unix.Signal) string {
-	for i := range signals {
-		s := &signals[i]
+func limitSignalHint(pid int, signal unix.Signal) string {
+	for i := range limitSignals {
+		s := &limitSignals[i]
 		var own, command unix.Rlimit
-		if s.Signal != by || unix.Getrlimit(s.resource, &own) != nil || unix.Prlimit(pid, s.resource, nil, &command) != nil {
+		if s.Signal != signal || unix.Getrlimit(s.resource, &own) != nil ||
+			unix.Prlimit(pid, s.resource, nil, &command) != nil {
 			continue
 		}
 		value, same := own.Cur, own.Cur == command.Cur
@@ -90,7 +91,7 @@ func limitReached(pid int, by unix.Signal) string {
 			same = own.Cur+1 == command.Cur
 		}
 		if same && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
-			return s.reached(value)
+			return s.hint(value)
 		}
 	}
 	return ""

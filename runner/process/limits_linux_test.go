@@ -37,11 +37,11 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
-	if got := limitBehind(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
+	if got := limitHint(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
 		t.Errorf("without a free descriptor: %q, want %q", got, want)
 	}
 	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
-		if got := limitBehind(err); got != "" {
+		if got := limitHint(err); got != "" {
 			t.Errorf("%v: %q", err, got)
 		}
 	}

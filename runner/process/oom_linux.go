@@ -39,9 +39,9 @@ var scores struct {
 	forks int // starts under way; guarded by mu
 }
 
-// expendable raises this process's score while a command is started. The caller must call end after the
+// raiseOOMScore raises this process's score while a command is started. The caller must call the result after the
 // start.
-func expendable() (end func()) {
+func raiseOOMScore() (end func()) {
 	if !scores.on {
 		return func() {}
 	}

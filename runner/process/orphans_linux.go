@@ -17,84 +17,84 @@ import (
 // subreaper, so the kernel makes them children of its main thread. The kernel lists these children in
 // one small file, and normally one read of the file shows that there are no orphans.
 //
-// The list may also contain main processes. Each must be reaped by the worker that forked it, so look
+// The list may also contain main processes. Each must be reaped by the worker that forked it, so scan
 // must recognise it. While a fork is under way, the pid of its child is unknown. The fork may hang, so
-// no lock can be held until it returns. Instead, every fork has a number. Suppose that look finds an
+// no lock can be held until it returns. Instead, every fork has a number. Suppose that scan finds an
 // ended process that is not a known main process. It reaps the process only after all forks that are
-// under way at that time have returned. For example, look finds the ended process P while forks 7 and 8
+// under way at that time have returned. For example, scan finds the ended process P while forks 7 and 8
 // are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
 
 // orphans finds the orphans of this process. See docs/decisions/0040.
-var orphans = newOrphanage()
+var orphans = newOrphanTable()
 
-func newOrphanage() *orphanage {
-	o := &orphanage{main: map[int]int{}, kept: map[int]int64{}, aside: map[int]bool{}}
+func newOrphanTable() *orphanTable {
+	o := &orphanTable{main: map[int]int{}, spared: map[int]int64{}, ignored: map[int]bool{}}
 	o.changed.L = &o.mu
 	return o
 }
 
-// orphanage holds no lock during a fork. A user's file system or file lease can make a fork hang
+// orphanTable holds no lock during a fork. A user's file system or file lease can make a fork hang
 // indefinitely.
-type orphanage struct {
+type orphanTable struct {
 	once   sync.Once
-	fd     [2]int       // the open list: 0 for noOrphans, 1 for look
+	fd     [2]int       // the open list: 0 for noOrphans, 1 for scan
 	reaped atomic.Int64 // number of orphans that were reaped or are about to be
 
-	mu      sync.Mutex     // guards all fields below
-	main    map[int]int    // main processes not reaped yet, by pid, with the number of their fork
-	kept    map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	aside   map[int]bool   // orphans without a cookie, by pid, which are not searched for
-	next    int            // number of the next fork
-	forks   []forking      // forks under way, in any order
-	paused  bool           // new forks must wait
-	changed sync.Cond      // paused has changed, or the last fork under way has returned
-	ended   map[int]zombie // ended processes that may be the child of a fork under way, by pid
-	buffer  []byte         // buffer of look; nil before the first call
+	mu          sync.Mutex     // guards all fields below
+	main        map[int]int    // main processes not reaped yet, by pid, with the number of their fork
+	spared      map[int]int64  // processes that may live on, by pid, with their start time in ticks
+	ignored     map[int]bool   // orphans without a cookie, by pid, which are not searched for
+	nextFork    int            // number of the next fork
+	forks       []activeFork   // forks under way, in any order
+	forksPaused bool           // new forks must wait
+	changed     sync.Cond      // paused has changed, or the last fork under way has returned
+	ended       map[int]zombie // ended processes that may be the child of a fork under way, by pid
+	buffer      []byte         // buffer of scan; nil before the first call
 }
 
-// forking is a fork under way.
-type forking struct {
+// activeFork is a fork under way.
+type activeFork struct {
 	number int
 	began  time.Time
 }
 
 // zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
-	ticks int64 // start time, in clock ticks since boot
-	next  int   // number of the next fork when the zombie was first seen; no later fork created it
+	ticks    int64 // start time, in clock ticks since boot
+	nextFork int   // number of the next fork when the zombie was first seen; no later fork created it
 }
 
-// begin returns the number of a fork that is about to start. It waits while forks are paused.
-func (o *orphanage) begin() (fork int) {
+// beginFork returns the number of a fork that is about to start. It waits while forks are paused.
+func (o *orphanTable) beginFork() (fork int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.paused {
+	for o.forksPaused {
 		o.changed.Wait()
 	}
-	o.next++
-	o.forks = append(o.forks, forking{o.next - 1, time.Now()})
-	return o.next - 1
+	o.nextFork++
+	o.forks = append(o.forks, activeFork{o.nextFork - 1, time.Now()})
+	return o.nextFork - 1
 }
 
-// end records that a fork has returned. If pid is not 0, it is a new main process, which its worker
+// endFork records that a fork has returned. If pid is not 0, it is a new main process, which its worker
 // reaps.
-func (o *orphanage) end(fork, pid int) {
+func (o *orphanTable) endFork(fork, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forks = slices.DeleteFunc(o.forks, func(f forking) bool { return f.number == fork })
-	if o.paused && len(o.forks) == 0 {
+	o.forks = slices.DeleteFunc(o.forks, func(f activeFork) bool { return f.number == fork })
+	if o.forksPaused && len(o.forks) == 0 {
 		o.changed.Broadcast()
 	}
 	if pid != 0 {
 		o.main[pid] = fork
-		delete(o.aside, pid)
+		delete(o.ignored, pid)
 	}
 }
 
-// oldest returns the number of the oldest fork under way, or of the next fork if none is under way. The
+// oldestFork returns the number of the oldest fork under way, or of the next fork if none is under way. The
 // caller holds mu.
-func (o *orphanage) oldest() int {
-	oldest := o.next
+func (o *orphanTable) oldestFork() int {
+	oldest := o.nextFork
 	for _, f := range o.forks {
 		oldest = min(oldest, f.number)
 	}
@@ -104,7 +104,7 @@ func (o *orphanage) oldest() int {
 // reap collects the exit status of a main process. It returns ok=false if the process has not ended.
 // Once the process is reaped, a new fork may get its pid, so reap removes the pid only if it still
 // belongs to the same fork.
-func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
+func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	fork, known := o.main[pid]
 	o.mu.Unlock()
@@ -122,9 +122,9 @@ func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok
 
 // list reads as much of the list as fits into buf. The kernel returns one page of the list at a time. A
 // page begins at the first digit of a number only if the last read of the same open file returned the
-// page before it. So noOrphans and look use different open files: file is 0 or 1. list returns ok=false
+// page before it. So noOrphans and scan use different open files: file is 0 or 1. list returns ok=false
 // if the kernel does not keep a list.
-func (o *orphanage) list(file int, buf []byte) (list []byte, ok bool) {
+func (o *orphanTable) list(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()
 		for i := range o.fd {
@@ -145,11 +145,11 @@ func (o *orphanage) list(file int, buf []byte) (list []byte, ok bool) {
 	return buf[:filled], true
 }
 
-// look reaps orphans that have ended. It returns living orphans that may not live on, and living
-// orphans that showed no cookie when last checked (aside). A process that may be the child of a fork
-// under way is left to the worker of that fork. If the list does not fit into the buffer, the next look
+// scan reaps orphans that have ended. It returns living orphans that may not live on, and living
+// orphans that showed no cookie when last checked (ignored). A process that may be the child of a fork
+// under way is left to the worker of that fork. If the list does not fit into the buffer, the next scan
 // uses a buffer twice as large.
-func (o *orphanage) look() (living, aside []int) {
+func (o *orphanTable) scan() (living, ignored []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.buffer == nil {
@@ -160,100 +160,100 @@ func (o *orphanage) look() (living, aside []int) {
 		list = list[:bytes.LastIndexByte(list, ' ')+1]
 		o.buffer = make([]byte, min(2*len(o.buffer), maxListed))
 	}
-	oldest, before := o.oldest(), o.ended
+	oldest, before := o.oldestFork(), o.ended
 	o.ended = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
 		if _, main := o.main[pid]; main || err != nil {
 			continue
 		}
-		_, kept := o.kept[pid]
+		_, kept := o.spared[pid]
 		switch {
-		case hasEnded(pid):
-			if oldest == o.next || o.older(pid, oldest, before) {
+		case isZombie(pid):
+			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
 				o.reaped.Add(1) // before the process disappears from the list
 				reapNow(pid)
-				delete(o.kept, pid)
-				delete(o.aside, pid)
+				delete(o.spared, pid)
+				delete(o.ignored, pid)
 			}
-		case o.aside[pid]:
-			aside = append(aside, pid)
+		case o.ignored[pid]:
+			ignored = append(ignored, pid)
 		case !kept:
 			living = append(living, pid)
 		}
 	}
-	return living, aside
+	return living, ignored
 }
 
-// firstListed is the first size of look's buffer, in bytes: enough for about 9,000 orphans. maxListed
+// firstListed is the first size of scan's buffer, in bytes: enough for about 9,000 orphans. maxListed
 // is its largest size.
 const (
 	firstListed = 64 << 10
 	maxListed   = 32 << 20 // enough for all 4,194,304 processes that Linux can have
 )
 
-// older reports whether an ended process is older than the oldest fork under way. If not, it records
-// the process for the next look. The caller holds mu.
-func (o *orphanage) older(pid, oldest int, before map[int]zombie) bool {
+// predatesForks reports whether an ended process is older than the oldest fork under way. If not, it records
+// the process for the next scan. The caller holds mu.
+func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
 	p, ok := stat(pid)
 	z, known := before[pid]
 	if !ok || !known || z.ticks != p.ticks {
-		z = zombie{p.ticks, o.next}
+		z = zombie{p.ticks, o.nextFork}
 	}
-	if z.next <= oldest {
+	if z.nextFork <= oldest {
 		return true
 	}
 	o.ended[pid] = z
 	return false
 }
 
-// keep records processes that may live on after their command.
-func (o *orphanage) keep(left []proc) {
+// spare records processes that may live on after their command.
+func (o *orphanTable) spare(left []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range left {
-		o.kept[p.pid] = p.ticks
+		o.spared[p.pid] = p.ticks
 	}
 }
 
-// forget removes processes that have ended from those that may live on. Their own parents have reaped
+// forgetEnded removes processes that have ended from those that may live on. Their own parents have reaped
 // some of them.
-func (o *orphanage) forget() {
+func (o *orphanTable) forgetEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for pid, ticks := range o.kept {
+	for pid, ticks := range o.spared {
 		if p, ok := stat(pid); !ok || p.ticks != ticks {
-			delete(o.kept, pid)
+			delete(o.spared, pid)
 		}
 	}
 }
 
 // isMain reports whether pid is a main process that is not reaped yet.
-func (o *orphanage) isMain(pid int) bool {
+func (o *orphanTable) isMain(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, main := o.main[pid]
 	return main
 }
 
-// setAside stops the search for these orphans until recall.
-func (o *orphanage) setAside(list []proc) {
+// ignore stops the search for these orphans until unignore.
+func (o *orphanTable) ignore(list []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range list {
-		o.aside[p.pid] = true
+		o.ignored[p.pid] = true
 	}
 }
 
-func (o *orphanage) recall(pid int) {
+func (o *orphanTable) unignore(pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.aside, pid)
+	delete(o.ignored, pid)
 }
 
-// hasEnded reports whether a child has ended. It does not reap the child.
-func hasEnded(pid int) bool {
-	_, ended := endOf(pid)
+// isZombie reports whether a child has ended. It does not reap the child.
+func isZombie(pid int) bool {
+	_, ended := exitState(pid)
 	return ended
 }
 
@@ -266,10 +266,10 @@ func noOrphans() bool {
 
 // reapOrphans reaps orphans that have ended. It returns living orphans that may not live on.
 func reapOrphans() (living []int) {
-	living, aside := orphans.look()
-	for _, pid := range aside {
-		if cookieOf(pid) != "" { // it was in the middle of an exec when it was set aside
-			orphans.recall(pid)
+	living, ignored := orphans.scan()
+	for _, pid := range ignored {
+		if cookieOf(pid) != "" { // it was in the middle of an exec when it was ignored
+			orphans.unignore(pid)
 			living = append(living, pid)
 		}
 	}
@@ -280,10 +280,10 @@ func reapOrphans() (living []int) {
 // has no environment for a moment.
 const execTime = 20 * time.Millisecond
 
-// nameless lists living orphans of an account that show no cookie and are not in the session or group
+// unidentifiedOrphans lists living orphans of an account that show no cookie and are not in the session or group
 // of any main process. They are in the middle of an exec, or it is impossible to find out to which tree
 // they belong.
-func nameless(uid uint32) (list []proc) {
+func unidentifiedOrphans(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)
 		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && Owns(uid, pid) && cookieOf(pid) == "" {
@@ -302,7 +302,7 @@ func Reap() (more bool) {
 	orphans.mu.Lock()
 	more = orphans.reaped.Load() != before || len(orphans.ended) > 0
 	orphans.mu.Unlock()
-	orphans.forget()
-	background.forget()
+	orphans.forgetEnded()
+	sparedByUser.forgetEnded()
 	return more
 }

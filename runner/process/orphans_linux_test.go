@@ -24,7 +24,7 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 	release.Close()
 	children := func() (living, ended int) {
-		for _, p := range all() {
+		for _, p := range allProcs() {
 			if p.ppid != os.Getpid() {
 				continue
 			}
@@ -63,7 +63,7 @@ func TestLongListIsCutBetweenNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	hold.Close()
-	all, _ := newOrphanage().look()
+	all, _ := newOrphanTable().scan()
 	if len(all) < 5 {
 		t.Fatalf("the orphans are %v", all)
 	}
@@ -72,11 +72,11 @@ func TestLongListIsCutBetweenNumbers(t *testing.T) {
 		until(t, "the orphans are reaped", func() bool { Reap(); return noOrphans() })
 	})
 	for n := 1; n < 50; n++ {
-		o := newOrphanage()
+		o := newOrphanTable()
 		o.buffer = make([]byte, n)
 		listed := []int(nil)
 		for range 7 {
-			listed, _ = o.look()
+			listed, _ = o.scan()
 			for _, pid := range listed {
 				if !slices.Contains(all, pid) {
 					t.Fatalf("a buffer of %d bytes: the list has %d, which is none of %v", n, pid, all)

@@ -13,49 +13,49 @@ import (
 // also reaches processes that are being forked, because fork(2) starts again if a signal is pending. So
 // only the signal to the group stops a tree that forks all the time. See docs/decisions/0048.
 const (
-	calmLooks = 2
-	// groupsFrom is the first scan, counted from 0, after which whole process groups other than the
+	calmScans = 2
+	// groupScans is the first scan, counted from 0, after which whole process groups other than the
 	// main one are signalled. Their processes have outrun the signals to single processes.
-	groupsFrom = 2
+	groupScans = 2
 )
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
 func (r *run) freezeTree(deadline time.Time) (left int) {
 	if b := r.w.cgroup; b != nil && b.freeze(true) {
 		r.frozen = true
-		for pause := time.Millisecond / 10; !b.stands(true); pause = min(2*pause, 10*time.Millisecond) {
-			if r.endAsked() || time.Now().After(deadline) {
-				runs, _ := running(b.procs(0), nil)
-				return max(1, len(runs))
+		for pause := time.Millisecond / 10; !b.isFrozen(true); pause = min(2*pause, 10*time.Millisecond) {
+			if r.killRequested() || time.Now().After(deadline) {
+				active, _ := running(b.procs(0), nil)
+				return max(1, len(active))
 			}
 			time.Sleep(pause)
 		}
 		return 0
 	}
-	told, doubt := map[proc]bool{}, time.Time{}
-	for look, calm := 0, 0; calm < calmLooks; look++ {
+	stopSent, unsureSince := map[proc]bool{}, time.Time{}
+	for scan, calm := 0, 0; calm < calmScans; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so its group id is not reused
-		seen, tree := r.look()
-		runs, waits := running(tree, told)
-		if len(runs) > 0 && (r.endAsked() || time.Now().After(deadline)) {
-			return len(runs)
+		seen, tree := r.scanTree()
+		active, waiting := running(tree, stopSent)
+		if len(active) > 0 && (r.killRequested() || time.Now().After(deadline)) {
+			return len(active)
 		}
-		if len(runs) > 0 || doubt.IsZero() {
-			doubt = time.Now()
+		if len(active) > 0 || unsureSince.IsZero() {
+			unsureSince = time.Now()
 		}
 		// A process in the middle of a fork or an exec shows itself later.
-		if len(runs) == 0 && (waits || r.unsure()) && time.Since(doubt) < 5*execTime {
+		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*execTime {
 			time.Sleep(execTime / 4)
 			continue
 		}
 		calm++
-		for _, p := range runs {
+		for _, p := range active {
 			calm = 0
 			send(p, unix.SIGSTOP, nil)
-			told[proc{pid: p.pid, ticks: p.ticks}] = true
+			stopSent[proc{pid: p.pid, ticks: p.ticks}] = true
 		}
-		if look >= groupsFrom {
-			for _, group := range groupsOf(runs, tree, seen) {
+		if scan >= groupScans {
+			for _, group := range groupsOf(active, tree, seen) {
 				unix.Kill(-group, unix.SIGSTOP)
 			}
 		}
@@ -68,14 +68,14 @@ func (r *run) thawTree(deadline time.Time) (left int) {
 	if b := r.w.cgroup; r.frozen && b != nil {
 		r.frozen = false
 		b.freeze(false)
-		for pause := time.Millisecond / 10; !b.stands(false) && time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
+		for pause := time.Millisecond / 10; !b.isFrozen(false) && time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
 			time.Sleep(pause)
 		}
 		return 0
 	}
-	for calm := 0; calm < calmLooks; calm++ {
+	for calm := 0; calm < calmScans; calm++ {
 		unix.Kill(-r.pid, unix.SIGCONT)
-		_, tree := r.look()
+		_, tree := r.scanTree()
 		left = 0
 		for _, p := range tree {
 			if p.state == 'T' {
@@ -93,13 +93,13 @@ func (r *run) thawTree(deadline time.Time) (left int) {
 	return 0
 }
 
-// look scans all processes (seen). It also returns those of the tree, including the main one.
-func (r *run) look() (seen, tree []proc) {
+// scanTree scans all processes. It also returns those of the tree, including the main one.
+func (r *run) scanTree() (seen, tree []proc) {
 	main, ok := stat(r.pid)
 	if b := r.w.cgroup; b != nil {
 		tree = b.procs(r.pid)
 	} else {
-		l := processes.now()
+		l := processes.fresh()
 		seen, tree = l.procs, treeIn(l, r.pid, r.c.Cookie, r.c.uid())
 	}
 	if ok && main.alive() {
@@ -109,33 +109,33 @@ func (r *run) look() (seen, tree []proc) {
 }
 
 // running returns the processes that run. A process that was sent SIGSTOP but waits in the kernel stops
-// before it runs again, but it may be in the middle of a fork; waits reports whether there is one. The
+// before it runs again, but it may be in the middle of a fork; waiting reports whether there is one. The
 // caller of a vfork waits in this way while its child is stopped.
-func running(procs []proc, told map[proc]bool) (list []proc, waits bool) {
+func running(procs []proc, stopSent map[proc]bool) (list []proc, waiting bool) {
 	for _, p := range procs {
 		switch {
 		case p.state == 'T' || p.state == 't':
-		case p.state == 'D' && told[proc{pid: p.pid, ticks: p.ticks}]:
-			waits = true
+		case p.state == 'D' && stopSent[proc{pid: p.pid, ticks: p.ticks}]:
+			waiting = true
 		default:
 			list = append(list, p)
 		}
 	}
-	return list, waits
+	return list, waiting
 }
 
 // groupsOf returns the process groups of running processes that have no member outside of the tree.
-func groupsOf(runs, tree, seen []proc) (list []int) {
+func groupsOf(active, tree, procs []proc) (list []int) {
 	ours, mixed := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
 		ours[p.pid] = true
 	}
-	for _, p := range seen {
+	for _, p := range procs {
 		if p.alive() && !ours[p.pid] {
 			mixed[p.pgid] = true
 		}
 	}
-	for _, p := range runs {
+	for _, p := range active {
 		if p.pgid > 1 && !mixed[p.pgid] {
 			list = append(list, p.pgid)
 			mixed[p.pgid] = true
@@ -145,13 +145,13 @@ func groupsOf(runs, tree, seen []proc) (list []int) {
 }
 
 // elapsed returns the time since the command was started.
-func (r *run) elapsed() time.Duration { return time.Since(r.begun) }
+func (r *run) elapsed() time.Duration { return time.Since(r.startedAt) }
 
-// heardLater moves the time of the last output forward by a duration, but not beyond now.
-func (r *run) heardLater(by time.Duration) {
-	r.heard = r.heard.Add(by)
-	if now := time.Now(); r.heard.After(now) {
-		r.heard = now
+// shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
+func (r *run) shiftLastOutput(by time.Duration) {
+	r.lastOutput = r.lastOutput.Add(by)
+	if now := time.Now(); r.lastOutput.After(now) {
+		r.lastOutput = now
 	}
 }
 
@@ -165,8 +165,8 @@ func (b *cgroup) freeze(on bool) bool {
 	return os.WriteFile(b.path+"/cgroup.freeze", []byte(what), 0) == nil
 }
 
-// stands reports whether the frozen state of the group equals frozen.
-func (b *cgroup) stands(frozen bool) bool {
+// isFrozen reports whether the frozen state of the group equals frozen.
+func (b *cgroup) isFrozen(frozen bool) bool {
 	var buf [64]byte
 	n, err := unix.Pread(b.events, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("frozen 1")) == frozen

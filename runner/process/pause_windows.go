@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mostListed is the maximum number of processes that pids lists.
-const mostListed = 1 << 16
+// maxListedPIDs is the maximum number of processes that pids lists.
+const maxListedPIDs = 1 << 16
 
 // freezeTree suspends each process of the tree, until two scans in a row have found no new process. It
 // returns how many processes are not suspended at the deadline.
@@ -17,7 +17,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 		r.suspended = map[uint32]windows.Handle{}
 	}
 	for calm := 0; calm < 2; calm++ {
-		news := 0
+		added := 0
 		left = 0
 		for _, pid := range r.tree.pids() {
 			if r.suspended[pid] != 0 { // its handle is open, so the pid is not reused
@@ -25,7 +25,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
-				left += bit(err != windows.ERROR_INVALID_PARAMETER) // otherwise, the process has ended
+				left += boolInt(err != windows.ERROR_INVALID_PARAMETER) // otherwise, the process has ended
 				continue
 			}
 			if r.w.sys.suspend(h) != nil {
@@ -34,12 +34,12 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 				continue
 			}
 			r.suspended[pid] = h
-			news++
+			added++
 		}
-		if news+left == 0 {
+		if added+left == 0 {
 			continue
 		}
-		if r.endAsked() || time.Now().After(deadline) {
+		if r.killRequested() || time.Now().After(deadline) {
 			return max(left, 1)
 		}
 		if calm = -1; left > 0 {
@@ -49,7 +49,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 	return 0
 }
 
-func bit(b bool) int {
+func boolInt(b bool) int {
 	if b {
 		return 1
 	}
@@ -68,11 +68,11 @@ func (r *run) thawTree(time.Time) (left int) {
 
 // pids lists the living processes.
 func (t *tree) pids() (list []uint32) {
-	for room := listed; room <= mostListed; room *= 4 {
+	for room := firstListedPIDs; room <= maxListedPIDs; room *= 4 {
 		buf := make([]uintptr, 1+room) // two 32-bit counts come first
 		err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]), uintptr(len(buf))*unsafe.Sizeof(buf[0]))
 		counts := (*[2]uint32)(unsafe.Pointer(&buf[0]))
-		if err == windows.ERROR_MORE_DATA && room < mostListed {
+		if err == windows.ERROR_MORE_DATA && room < maxListedPIDs {
 			continue
 		}
 		if err != nil && err != windows.ERROR_MORE_DATA {
@@ -87,9 +87,9 @@ func (t *tree) pids() (list []uint32) {
 }
 
 // elapsed returns the time since the command was started, without the time that the machine slept.
-func (r *run) elapsed() time.Duration { return r.w.sys.awake() - r.from }
+func (r *run) elapsed() time.Duration { return r.w.sys.awakeTime() - r.startAwake }
 
-// heardLater moves the time of the last output forward by a duration, but not beyond now.
-func (r *run) heardLater(by time.Duration) {
-	r.heard.Store(min(r.heard.Load()+int64(by), int64(r.elapsed())))
+// shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
+func (r *run) shiftLastOutput(by time.Duration) {
+	r.lastOutput.Store(min(r.lastOutput.Load()+int64(by), int64(r.elapsed())))
 }

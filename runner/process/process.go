@@ -48,26 +48,26 @@ type Command struct {
 	NoFile      int           // limit of open files of each process; 0 means the default
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
-	Cookie          string    // unique: no other run on this machine ever has the same cookie
-	As              *Identity // the account to run as; nil means the account of this process
-	Secrets         []Secret  // variables whose values are read at the start
-	Mask            bool      // replace secrets in the recorded output with ***
-	Folder          *Folder   // the command's private directory, already open; nil means none
+	Cookie          string      // unique: no other run on this machine ever has the same cookie
+	As              *Identity   // the account to run as; nil means the account of this process
+	Secrets         []Secret    // variables whose values are read at the start
+	Mask            bool        // replace secrets in the recorded output with ***
+	PrivateDir      *PrivateDir // the command's private directory, already open; nil means none
 	Log             *output.Log
 	// Started is called once, if the command still runs StartedAfter after its start.
 	Started func(pid int, at time.Time)
-	Notes   Notes // receives the notes that the command writes; nil if Folder is nil
+	Notes   Notes // receives the notes that the command writes; nil if PrivateDir is nil
 	// Forked is called right after the start. It gets the time right before the start.
 	Forked func(pid int, at time.Time)
 }
 
-// Notes receives what a command writes to the Notes FIFO of its Folder. While Noted returns true, it is
+// Notes receives what a command writes to the Notes FIFO of its PrivateDir. While OnNotes returns true, it is
 // called again, with new data or with none. At least NotesEvery passes between two calls.
 type Notes interface {
-	Noted(data []byte) (again bool)
-	// Masks is called before the start. It gets the texts that must be masked in everything the command
+	OnNotes(data []byte) (again bool)
+	// SetMasks is called before the start. It gets the texts that must be masked in everything the command
 	// reports.
-	Masks(texts [][]byte)
+	SetMasks(texts [][]byte)
 }
 
 // Secret is an environment variable whose value only the command may learn. The value is the text of
@@ -166,9 +166,9 @@ type Dead struct {
 	Trees   []Tree
 	// Spared reports whether the process group pgid may live on; nil means that no group may.
 	Spared func(pgid int) bool
-	// Of, if not nil, restricts the search to processes of this account. It is set if the facts about
+	// Owner, if not nil, restricts the search to processes of this account. It is set if the facts about
 	// the trees come from that account and could be forged.
-	Of *uint32
+	Owner *uint32
 }
 
 // Tree describes the processes of one attempt. If its cookie is unknown, Seq and Fence find it.

@@ -22,8 +22,8 @@ func (c *Cgroups) Sweep() {}
 // Enforced returns nil, because no command can run.
 func Enforced(*Cgroups) []Enforcement { return nil }
 
-// BoundSelf returns ErrUnsupported.
-func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
+// LimitOwnMemory returns ErrUnsupported.
+func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
 
 // Expendable returns ErrUnsupported.
 func Expendable() error { return ErrUnsupported }
@@ -31,47 +31,47 @@ func Expendable() error { return ErrUnsupported }
 // Stopped returns false, because the state of a process is unknown on this system.
 func Stopped(int) bool { return false }
 
-// Folder does nothing: commands get no private directory on this system.
-type Folder struct{ Path, Notes string }
+// PrivateDir does nothing: commands get no private directory on this system.
+type PrivateDir struct{ Path, Notes string }
 
-// GoneWord is part of the name of a directory that was moved aside.
-const GoneWord = ".gone."
+// AsideInfix is part of the name of a directory that was moved aside.
+const AsideInfix = ".gone."
 
-// NewFolder returns a Folder without a directory.
-func NewFolder(string) *Folder { return &Folder{} }
+// NewPrivateDir returns a PrivateDir without a directory.
+func NewPrivateDir(string) *PrivateDir { return &PrivateDir{} }
 
 // Open returns ErrUnsupported.
-func (f *Folder) Open(*Identity) error { return ErrUnsupported }
+func (f *PrivateDir) Open(*Identity) error { return ErrUnsupported }
 
 // Used returns false.
-func (f *Folder) Used() bool { return false }
+func (f *PrivateDir) Used() bool { return false }
 
 // IsOpen returns false.
-func (f *Folder) IsOpen() bool { return false }
+func (f *PrivateDir) IsOpen() bool { return false }
 
-// Aside does nothing.
-func (f *Folder) Aside(bool) string { return "" }
+// MoveAside does nothing.
+func (f *PrivateDir) MoveAside(bool) string { return "" }
 
-// Rest does nothing.
-func (f *Folder) Rest() {}
+// RemoveUnused does nothing.
+func (f *PrivateDir) RemoveUnused() {}
 
 // Close does nothing.
-func (f *Folder) Close() {}
+func (f *PrivateDir) Close() {}
 
-// Pass returns ErrUnsupported.
-func (f *Folder) Pass(string, []byte) (string, error) { return "", ErrUnsupported }
+// AddFile returns ErrUnsupported.
+func (f *PrivateDir) AddFile(string, []byte) (string, error) { return "", ErrUnsupported }
 
-// Unpass does nothing.
-func (f *Folder) Unpass(string) {}
+// RemoveFile does nothing.
+func (f *PrivateDir) RemoveFile(string) {}
 
 // Read returns ErrUnsupported.
-func (f *Folder) Read(string, int64) ([]byte, error) { return nil, ErrUnsupported }
+func (f *PrivateDir) Read(string, int64) ([]byte, error) { return nil, ErrUnsupported }
 
 // Drain returns nil.
-func (f *Folder) Drain() []byte { return nil }
+func (f *PrivateDir) Drain() []byte { return nil }
 
-// Noted returns false.
-func (f *Folder) Noted() bool { return false }
+// HasNotes returns false.
+func (f *PrivateDir) HasNotes() bool { return false }
 
 // ErrNoPlainFile means that a command left something that is not a regular file.
 var ErrNoPlainFile = ErrUnsupported
@@ -88,8 +88,8 @@ func (w *Worker) Close() {}
 // Kill returns false, because no command is running.
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
-// Pause calls tell with ok=false, because no command is running.
-func (w *Worker) Pause(_ bool, tell func(left int, ok bool)) { tell(0, false) }
+// Pause calls callback with ok=false, because no command is running.
+func (w *Worker) Pause(_ bool, callback func(left int, ok bool)) { callback(0, false) }
 
 // Signal does nothing.
 func (w *Worker) Signal(int, string, int) {}
@@ -118,7 +118,7 @@ func CheckLimits() error { return nil }
 func Reap() (more bool) { return false }
 
 // EndTrees does nothing.
-func EndTrees(Dead, time.Duration) (met, stuck []Left) { return nil, nil }
+func EndTrees(Dead, time.Duration) (found, stuck []Left) { return nil, nil }
 
 // SelfTicks returns 0.
 func SelfTicks() int64 { return 0 }
@@ -126,11 +126,11 @@ func SelfTicks() int64 { return 0 }
 // BootID returns ErrUnsupported.
 func BootID() (string, error) { return "", ErrUnsupported }
 
-// End returns ErrUnsupported.
-func End(int, int64, *uint32) error { return ErrUnsupported }
+// Kill returns ErrUnsupported.
+func Kill(int, int64, *uint32) error { return ErrUnsupported }
 
-// AskToEnd returns ErrUnsupported.
-func AskToEnd(int, int64, *uint32) error { return ErrUnsupported }
+// Terminate returns ErrUnsupported.
+func Terminate(int, int64, *uint32) error { return ErrUnsupported }
 
 // Owns returns false.
 func Owns(uint32, int) bool { return false }

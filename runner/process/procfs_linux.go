@@ -128,22 +128,22 @@ func readCookie(pid int) string {
 		return ""
 	}
 	defer unix.Close(fd)
-	var begun []byte // start of a variable that continues in the next piece, at most maxCookie bytes
-	for whole := true; ; {
+	var prefix []byte // start of a variable that continues in the next piece, at most maxCookie bytes
+	for atStart := true; ; {
 		raw := b.next(fd)
 		if len(raw) == 0 {
 			return ""
 		}
 		for len(raw) > 0 {
-			entry, rest, ends := bytes.Cut(raw, []byte{0})
-			if !whole {
-				entry = append(begun, entry...)
+			entry, rest, complete := bytes.Cut(raw, []byte{0})
+			if !atStart {
+				entry = append(prefix, entry...)
 			}
-			if v, ok := bytes.CutPrefix(entry, cookiePrefix); ok && ends {
+			if v, ok := bytes.CutPrefix(entry, cookiePrefix); ok && complete {
 				return string(v)
 			}
-			if whole = ends; !whole {
-				begun = bytes.Clone(entry[:min(len(entry), maxCookie)])
+			if atStart = complete; !atStart {
+				prefix = bytes.Clone(entry[:min(len(entry), maxCookie)])
 			}
 			raw = rest
 		}
@@ -194,8 +194,8 @@ func (b *procBuffer) read(pid int, name string) []byte {
 	return b.next(fd)
 }
 
-// all lists all processes except kernel threads.
-func all() []proc {
+// allProcs lists all processes except kernel threads.
+func allProcs() []proc {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil

@@ -20,7 +20,7 @@ const (
 // CommandLineToArgvW for other programs. CommandLine returns an error if an argument cannot be passed
 // unchanged.
 func CommandLine(argv []string) (line string, err error) {
-	most := maxLine
+	maxLength := maxLine
 	for _, a := range argv {
 		if strings.ContainsRune(a, 0) {
 			return "", errors.New("an argument contains a NUL byte")
@@ -29,21 +29,21 @@ func CommandLine(argv []string) (line string, err error) {
 	if strings.Contains(argv[0], `"`) {
 		return "", errors.New("a program name must not contain quotes")
 	}
-	text, kind := textAt(argv)
+	text, kind := shellText(argv)
 	switch {
 	case isBatch(argv[0]):
-		most = maxCmdLine
+		maxLength = maxCmdLine
 		line, err = batchLine(argv)
 	case kind == cmdText:
-		most = maxCmdLine
+		maxLength = maxCmdLine
 		line, err = cmdLine(argv, text)
 	case kind == powershellText:
-		line = plainLine(quiet(argv, text))
+		line = plainLine(quietPowerShell(argv, text))
 	default:
 		line = plainLine(argv)
 	}
-	if n := len(utf16.Encode([]rune(line))); err == nil && n > most {
-		err = fmt.Errorf("the command line has %d characters; Windows allows at most %d for this program", n, most)
+	if n := len(utf16.Encode([]rune(line))); err == nil && n > maxLength {
+		err = fmt.Errorf("the command line has %d characters; Windows allows at most %d for this program", n, maxLength)
 	}
 	return line, err
 }
@@ -55,8 +55,8 @@ const (
 	powershellText // a PowerShell script
 )
 
-// textAt finds the option of a shell after which the rest of the arguments is a text.
-func textAt(argv []string) (at, kind int) {
+// shellText finds the option of a shell after which the rest of the arguments is a text.
+func shellText(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
 	for i, a := range argv[1:] {
@@ -67,10 +67,10 @@ func textAt(argv []string) (at, kind int) {
 				return i + 1, cmdText
 			}
 		case "powershell", "pwsh":
-			if short(a, "-file", 2) || short(a, "-encodedcommand", 2) {
+			if abbreviates(a, "-file", 2) || abbreviates(a, "-encodedcommand", 2) {
 				return 0, noText
 			}
-			if short(a, "-command", 2) {
+			if abbreviates(a, "-command", 2) {
 				return i + 1, powershellText
 			}
 		}
@@ -78,10 +78,10 @@ func textAt(argv []string) (at, kind int) {
 	return 0, noText
 }
 
-// short reports whether PowerShell accepts a as an abbreviation of a parameter; least is the length of
+// abbreviates reports whether PowerShell accepts a as an abbreviation of a parameter; minLength is the length of
 // the shortest unique one.
-func short(a, parameter string, least int) bool {
-	return len(a) >= least && strings.HasPrefix(parameter, a)
+func abbreviates(a, parameter string, minLength int) bool {
+	return len(a) >= minLength && strings.HasPrefix(parameter, a)
 }
 
 // cmdLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
@@ -93,9 +93,9 @@ func cmdLine(argv []string, at int) (string, error) {
 		return "", errors.New("cmd.exe reads only one line; join commands with & or use a batch file")
 	}
 	line := []string{program(argv[0])}
-	for _, must := range []string{"/D", "/S"} {
-		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, must) }) {
-			line = append(line, must)
+	for _, option := range []string{"/D", "/S"} {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, option) }) {
+			line = append(line, option)
 		}
 	}
 	if !slices.ContainsFunc(argv[1:at], func(a string) bool { return len(a) >= 2 && strings.EqualFold(a[:2], "/V") }) {
@@ -107,12 +107,12 @@ func cmdLine(argv []string, at int) (string, error) {
 	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
 }
 
-// quiet adds options with which PowerShell loads no profile and asks no questions.
-func quiet(argv []string, at int) []string {
+// quietPowerShell adds options with which PowerShell loads no profile and asks no questions.
+func quietPowerShell(argv []string, at int) []string {
 	var add []string
-	for must, least := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
-		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return short(strings.ToLower(a), strings.ToLower(must), least) }) {
-			add = append(add, must)
+	for option, least := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return abbreviates(strings.ToLower(a), strings.ToLower(option), least) }) {
+			add = append(add, option)
 		}
 	}
 	slices.Sort(add)

@@ -25,14 +25,14 @@ var errMore = errors.New("not everything is removed yet")
 // enters no mounted file system. It returns whether anything is left, and an error if something cannot
 // be removed.
 func Remove(path string, as *Identity) (more bool, err error) {
-	place, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, err
 	}
 	name := filepath.Base(path)
-	_, err = lookBelow(as, place, func() (struct{}, error) {
-		r := &removal{until: time.Now().Add(removeWithin), top: -1}
-		return struct{}{}, r.enter(place, name, 0)
+	_, err = lookUpAt(as, parent, func() (struct{}, error) {
+		r := &removal{deadline: time.Now().Add(removeWithin), top: -1}
+		return struct{}{}, r.enter(parent, name, 0)
 	})
 	if err == nil || errors.Is(err, errMore) {
 		switch unix.Rmdir(path) { // in the parent directory, with the rights of this process
@@ -61,9 +61,9 @@ func OwnerOf(path string) (*Identity, error) {
 
 // removal is one step of a removal.
 type removal struct {
-	until time.Time
-	top   int // descriptor of the directory to remove
-	moved int // number of directories that were moved because they were too deep
+	deadline time.Time
+	top      int // descriptor of the directory to remove
+	moved    int // number of directories that were moved because they were too deep
 }
 
 // enter empties a directory inside another one.
@@ -107,7 +107,7 @@ func (r *removal) empty(fd, depth int) error {
 		if _, err := unix.Seek(fd, 0, 0); err != nil {
 			return err
 		}
-		removed, met := 0, error(nil)
+		removed, lastErr := 0, error(nil)
 		for {
 			n, err := unix.ReadDirent(fd, buf)
 			if err != nil {
@@ -118,7 +118,7 @@ func (r *removal) empty(fd, depth int) error {
 			}
 			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
 			for _, name := range names {
-				if time.Now().After(r.until) {
+				if time.Now().After(r.deadline) {
 					return errMore
 				}
 				err := r.remove(fd, name, depth)
@@ -128,12 +128,12 @@ func (r *removal) empty(fd, depth int) error {
 				case errors.Is(err, errMore):
 					return err
 				default:
-					met = err
+					lastErr = err
 				}
 			}
 		}
 		if removed == 0 {
-			return met
+			return lastErr
 		}
 	}
 }

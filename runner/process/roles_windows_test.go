@@ -270,7 +270,7 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 	return processes
 }
 
-func living(processes []windows.Handle, wait time.Duration) (n int) {
+func livingTrees(processes []windows.Handle, wait time.Duration) (n int) {
 	for _, h := range processes {
 		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {
 			n++

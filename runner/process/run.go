@@ -4,11 +4,11 @@ package process
 
 import "time"
 
-// kill holds the request of the latest Kill.
-type kill struct {
-	asked bool
-	cause int
-	grace time.Duration
+// killRequest holds the request of the latest Kill.
+type killRequest struct {
+	requested bool
+	cause     int
+	grace     time.Duration
 }
 
 // Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the
@@ -21,10 +21,10 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	if !w.running {
 		return false
 	}
-	if !w.killed.asked {
-		w.killed.cause = cause
+	if !w.kill.requested {
+		w.kill.cause = cause
 	}
-	w.killed.asked, w.killed.grace = true, grace
+	w.kill.requested, w.kill.grace = true, grace
 	w.interrupt()
 	return true
 }
@@ -36,8 +36,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	defer c.Log.Close()
 	defer r.close()
 	if err := w.open(); err != nil {
-		r.begun = time.Now()
-		result.StartedAt = r.begun
+		r.startedAt = time.Now()
+		result.StartedAt = r.startedAt
 		r.startFailed(err)
 		return result
 	}
@@ -56,23 +56,23 @@ func (w *Worker) Run(c *Command) (result Result) {
 // untilDue returns the time until the next action for a command that does nothing by itself. It returns
 // a negative duration if no action is due.
 func (r *run) untilDue() time.Duration {
-	next, ran := time.Duration(-1), r.ran()
+	next, runTime := time.Duration(-1), r.runTime()
 	in := func(d time.Duration) {
 		if d = max(0, d); next < 0 || d < next {
 			next = d
 		}
 	}
-	if !r.told && !r.begins() {
-		in(StartedAfter - ran)
+	if !r.startReported && !r.limiterStarting() {
+		in(StartedAfter - runTime)
 	}
-	if r.c.Timeout > 0 && r.clocked() {
-		in(r.c.Timeout - ran)
+	if r.c.Timeout > 0 && r.timeoutsActive() {
+		in(r.c.Timeout - runTime)
 	}
-	if r.c.IdleTimeout > 0 && r.clocked() {
-		in(r.c.IdleTimeout - r.silent())
+	if r.c.IdleTimeout > 0 && r.timeoutsActive() {
+		in(r.c.IdleTimeout - r.sinceOutput())
 	}
-	if again := r.still.again; !again.IsZero() && r.termAt.IsZero() {
-		in(time.Until(again))
+	if retryAt := r.pause.retryAt; !retryAt.IsZero() && r.termAt.IsZero() {
+		in(time.Until(retryAt))
 	}
 	if !r.killAt.IsZero() {
 		in(time.Until(r.killAt))
@@ -83,8 +83,8 @@ func (r *run) untilDue() time.Duration {
 	return next
 }
 
-// clocked reports whether the command's timeouts are counting.
-func (r *run) clocked() bool { return r.termAt.IsZero() && !r.still.on }
+// timeoutsActive reports whether the command's timeouts are counting.
+func (r *run) timeoutsActive() bool { return r.termAt.IsZero() && !r.pause.on }
 
 // milliseconds converts a duration for poll: it returns a number of milliseconds, rounded up.
 func milliseconds(d time.Duration) time.Duration {
@@ -95,28 +95,28 @@ func milliseconds(d time.Duration) time.Duration {
 // enforce decides whether a kill or a timeout came before the end of the command.
 func (r *run) enforce() {
 	now := time.Now()
-	killed := r.obey(now)
+	killed := r.handleRequests(now)
 	if r.exited {
 		r.r.EndedAt = now
-		if killed.asked && !r.r.TimedOut {
+		if killed.requested && !r.r.TimedOut {
 			r.r.Cause = killed.cause
 		}
 		return
 	}
 	r.note(now)
-	if r.exited { // standIn saw the end while note waited
+	if r.exited { // enforceWhileBlocked saw the end while note waited
 		return
 	}
-	ran := r.ran()
-	if !r.told && !r.begins() && (ran >= StartedAfter || r.still.on) {
-		r.told = true
-		r.c.Started(r.r.PID, r.begun)
+	runTime := r.runTime()
+	if !r.startReported && !r.limiterStarting() && (runTime >= StartedAfter || r.pause.on) {
+		r.startReported = true
+		r.c.Started(r.r.PID, r.startedAt)
 	}
-	if r.c.Timeout > 0 && r.clocked() && ran >= r.c.Timeout {
+	if r.c.Timeout > 0 && r.timeoutsActive() && runTime >= r.c.Timeout {
 		r.r.TimedOut = true
 		r.terminate(now, r.c.KillAfter)
 	}
-	if r.c.IdleTimeout > 0 && r.clocked() && r.silent() >= r.c.IdleTimeout {
+	if r.c.IdleTimeout > 0 && r.timeoutsActive() && r.sinceOutput() >= r.c.IdleTimeout {
 		r.r.TimedOut, r.r.Silent = true, true
 		r.terminate(now, r.c.KillAfter)
 	}

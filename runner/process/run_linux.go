@@ -23,12 +23,12 @@ type Worker struct {
 	mu sync.Mutex
 	// running is true until the main process has ended. If the tree is being ended, it is true until
 	// the end of the grace period.
-	running bool
-	pid     int    // of the main process
-	uid     uint32 // account that the command runs as
-	killed  kill   // request of Kill
-	pause   pause  // requests of Pause
-	typist  typist // pending requests for the running command's terminal, if it has one
+	running  bool
+	pid      int              // of the main process
+	uid      uint32           // account that the command runs as
+	kill     killRequest      // request of Kill
+	pause    pauseRequest     // requests of Pause
+	terminal terminalRequests // pending requests for the running command's terminal, if it has one
 
 	stuck []proc // processes that Run has given up; used only by the goroutine of Run
 
@@ -119,7 +119,7 @@ const signalPasses = 8
 // may signal. It does nothing if pid is not the command's main process any more. In a tree that forks
 // without end, some processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, number int) {
-	had := map[proc]bool{}
+	signalled := map[proc]bool{}
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
@@ -132,16 +132,16 @@ func (w *Worker) Signal(pid int, cookie string, number int) {
 		if !current || !ok {
 			return
 		}
-		news := false
+		added := false
 		for _, p := range append([]proc{main}, w.tree(pid, cookie)...) {
 			key := proc{pid: p.pid, ticks: p.ticks}
-			if had[key] {
+			if signalled[key] {
 				continue
 			}
-			had[key], news = true, true
+			signalled[key], added = true, true
 			send(p, unix.Signal(number), func() bool { return maySignal(uid, p.pid) })
 		}
-		if !news {
+		if !added {
 			return
 		}
 	}
@@ -166,33 +166,33 @@ var ownUID = sync.OnceValue(func() uint32 { return uint32(os.Getuid()) })
 
 // run is the state of one command that is running.
 type run struct {
-	w        *Worker
-	c        *Command
-	r        *Result
-	path     string // of the program; "" until it is found
-	pid      int
-	pidfd    int
-	pipes    [2]int    // read ends; -1 after end of file
-	limiter  *limiting // nil if the command needs none
-	ends     [2]int    // write ends, kept open so that only output and the exit wake the poll
-	begun    time.Time
-	forked   time.Time // time right before the main process was created
-	heard    time.Time // time of the last output
-	told     bool      // Started was called
-	still    standstill
-	frozen   bool // frozen by its control group
-	exited   bool
-	empty    bool        // the pipes were empty at the last poll
-	reaped   int64       // value of orphans.reaped before the last poll
-	termAt   time.Time   // time when SIGTERM was sent
-	killAt   time.Time   // time when SIGKILL is due
-	killedAt time.Time   // time when SIGKILL was first sent
-	graceEnd time.Time   // time when leftover processes are ended
-	baton    sync.Mutex  // held by the goroutine that uses the run: that of Run, or of standIn
-	guard    *time.Timer // timer of a call that may block; nil before the first one
-	standing bool        // standIn is enforcing deadlines
-	over     bool        // standIn has seen the end of the main process
-	noteAt   time.Time   // time of the next read of the notes; zero while the poll reports new notes
+	w             *Worker
+	c             *Command
+	r             *Result
+	path          string // of the program; "" until it is found
+	pid           int
+	pidfd         int
+	pipes         [2]int          // read ends; -1 after end of file
+	limiter       *limiterProcess // nil if the command needs none
+	writeEnds     [2]int          // write ends, kept open so that only output and the exit wake the poll
+	startedAt     time.Time
+	forkedAt      time.Time // time right before the main process was created
+	lastOutput    time.Time // time of the last output
+	startReported bool      // Started was called
+	pause         pauseState
+	frozen        bool // frozen by its control group
+	exited        bool
+	pipesEmpty    bool        // the pipes were empty at the last poll
+	reapedBefore  int64       // value of orphans.reaped before the last poll
+	termAt        time.Time   // time when SIGTERM was sent
+	killAt        time.Time   // time when SIGKILL is due
+	killedAt      time.Time   // time when SIGKILL was first sent
+	graceEnd      time.Time   // time when leftover processes are ended
+	baton         sync.Mutex  // held by the goroutine that uses the run: that of Run, or of enforceWhileBlocked
+	blockTimer    *time.Timer // timer of a call that may block; nil before the first one
+	blocked       bool        // enforceWhileBlocked is enforcing deadlines
+	endSeen       bool        // enforceWhileBlocked has seen the end of the main process
+	nextNoteRead  time.Time   // time of the next read of the notes; zero while the poll reports new notes
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.
@@ -202,7 +202,7 @@ func (w *Worker) interrupt() {
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
+	r := &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
 	r.baton.Lock()
 	return r
 }
@@ -211,13 +211,14 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 func (w *Worker) occupy(c *Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running, w.pid, w.uid, w.killed, w.pause, w.typist = true, 0, c.uid(), kill{}, pause{}, typist{tty: c.TTY}
+	w.running, w.pid, w.uid = true, 0, c.uid()
+	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{tty: c.TTY}
 }
 
 // close releases what the run holds.
 func (r *run) close() {
-	defer collect()
-	r.letGo()
+	defer collectGarbage()
+	r.closeWriteEnds()
 	r.limiter.close()
 	if r.r.Spared || r.r.StuckPID != 0 || r.r.Traced {
 		// A surviving process may have locked a pipe. Closing the pipe then blocks, and the result must
@@ -232,11 +233,11 @@ func (r *run) close() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	// A late interrupt must not wake the next run.
-	if r.w.killed.asked || r.w.pause.asked || r.c.TTY {
+	if r.w.kill.requested || r.w.pause.requested || r.c.TTY {
 		var drain [8]byte
 		unix.Read(r.w.wake, drain[:])
 	}
-	r.w.unpause()
+	r.w.failPauses()
 }
 
 func closePipes(pipes [2]int) {
@@ -247,13 +248,13 @@ func closePipes(pipes [2]int) {
 	}
 }
 
-// letGo closes this process's write ends of the pipes. The pipes then end when the tree has closed its
+// closeWriteEnds closes this process's write ends of the pipes. The pipes then end when the tree has closed its
 // own. See docs/decisions/0039.
-func (r *run) letGo() {
-	for i, fd := range r.ends {
+func (r *run) closeWriteEnds() {
+	for i, fd := range r.writeEnds {
 		if fd >= 0 {
 			unix.Close(fd)
-			r.ends[i] = -1
+			r.writeEnds[i] = -1
 		}
 	}
 }
@@ -268,35 +269,35 @@ func (r *run) watch() {
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
-			{Fd: r.talk(), Events: unix.POLLIN},
+			{Fd: r.limiterFD(), Events: unix.POLLIN},
 			{Fd: r.noteFD(), Events: unix.POLLIN},
 		}
-		if r.c.TTY && r.passOn() {
+		if r.c.TTY && r.serveTerminal() {
 			fds[1].Events |= unix.POLLOUT
 		}
-		r.reaped = orphans.reaped.Load()
+		r.reapedBefore = orphans.reaped.Load()
 		n, err := unix.Poll(fds[:], r.wait())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are always valid
 		}
 		if n > 0 {
-			r.empty = fds[1].Revents|fds[2].Revents == 0
+			r.pipesEmpty = fds[1].Revents|fds[2].Revents == 0
 			r.readReady([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				var drain [8]byte
 				unix.Read(r.w.wake, drain[:])
 			}
 			if fds[4].Revents != 0 {
-				r.hearLimiter()
+				r.readLimiter()
 			}
 			r.exited = r.exited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
-				r.noteAt = time.Now()
-				r.note(r.noteAt)
+				r.nextNoteRead = time.Now()
+				r.note(r.nextNoteRead)
 			}
 		}
-		r.boundLimiter()
-		if !r.over {
+		r.endSlowLimiter()
+		if !r.endSeen {
 			r.enforce()
 		}
 	}
@@ -306,8 +307,8 @@ func (r *run) watch() {
 // limit.
 func (r *run) wait() int {
 	next := r.untilDue()
-	if r.begins() && !r.limiter.hung {
-		if d := max(0, r.w.limiterWithin-r.ran()); next < 0 || d < next {
+	if r.limiterStarting() && !r.limiter.hung {
+		if d := max(0, r.w.limiterWithin-r.runTime()); next < 0 || d < next {
 			next = d
 		}
 	}
@@ -317,31 +318,31 @@ func (r *run) wait() int {
 	return int(milliseconds(next))
 }
 
-// silent returns the time since the last output.
-func (r *run) silent() time.Duration { return time.Since(r.heard) }
+// sinceOutput returns the time since the last output.
+func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
 
 // terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
 // so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
-		var away []proc
+		var others []proc
 		// Processes outside the main group are listed before the signal. Processes that the command
 		// starts in order to end cleanly do not get SIGTERM.
 		if grace > 0 {
-			away = slices.DeleteFunc(r.left(), func(p proc) bool { return p.pgid == r.pid })
+			others = slices.DeleteFunc(r.remaining(), func(p proc) bool { return p.pgid == r.pid })
 			now = time.Now()
 		}
 		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so its group id is not reused
 		unix.Kill(-r.pid, unix.SIGCONT)
-		if r.c.TTY && heedsHangup(r.pid) {
+		if r.c.TTY && needsHangup(r.pid) {
 			unix.Kill(r.pid, unix.SIGHUP)
 		}
-		for _, p := range away {
+		for _, p := range others {
 			send(p, unix.SIGTERM, nil)
 			send(p, unix.SIGCONT, nil)
 		}
-		if grace > 0 && r.still.on { // without a grace period, SIGKILL ends a frozen tree as well
-			r.goOn()
+		if grace > 0 && r.pause.on { // without a grace period, SIGKILL ends a frozen tree as well
+			r.resumeTree()
 			now = time.Now()
 		}
 		r.termAt = now
@@ -352,7 +353,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 // read reads once from a pipe, at most one buffer, and returns the number of bytes.
 func (r *run) read(i int) (n int) {
 	var err error
-	r.mayWait(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })
+	r.callBlocking(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return 0
 	}
@@ -361,10 +362,10 @@ func (r *run) read(i int) (n int) {
 		r.pipes[i] = -1
 		return 0
 	}
-	r.heard = time.Now()
+	r.lastOutput = time.Now()
 	if r.c.TTY {
-		r.w.printed(r.w.buffer[:n])
+		r.w.recordControls(r.w.buffer[:n])
 	}
-	r.c.Log.Append(output.Stream(i), r.heard.UnixMilli(), r.w.buffer[:n])
+	r.c.Log.Append(output.Stream(i), r.lastOutput.UnixMilli(), r.w.buffer[:n])
 	return n
 }

@@ -17,7 +17,7 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	sys     *calls
+	sys     *systemCalls
 	null    windows.Handle // NUL
 	wake    windows.Handle // event that ends the wait of Run's goroutine
 	buffers [2][]byte
@@ -26,9 +26,9 @@ type Worker struct {
 	// running is true until the main process has ended. If the tree is being ended, it is true until
 	// the end of the grace period.
 	running bool
-	tree    *tree // tree of the running command
-	killed  kill  // request of Kill
-	pause   pause // requests of Pause
+	tree    *tree        // tree of the running command
+	kill    killRequest  // request of Kill
+	pause   pauseRequest // requests of Pause
 
 	stuck *tree // tree that Run has given up; used only by the goroutine of Run
 }
@@ -93,35 +93,35 @@ func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
 // Resize does nothing: commands have no terminal on Windows.
 func (w *Worker) Resize(int, int, int) {}
 
-// begins returns false: the limits of a job object apply from the start, so commands need no limiter.
-func (*run) begins() bool { return false }
+// limiterStarting returns false: the limits of a job object apply from the start, so commands need no limiter.
+func (*run) limiterStarting() bool { return false }
 
 // run is the state of one command that is running.
 type run struct {
-	w       *Worker
-	c       *Command
-	r       *Result
-	tree    *tree
-	input   *os.File       // writes the text for standard input; nil if there is none
-	pipes   [2]*os.File    // read ends of the output pipes
-	loops   sync.WaitGroup // goroutines that read the output and write the input
-	ended   chan struct{}  // receives one value for each pipe at end of file
-	open    int            // number of pipes not yet at end of file
-	begun   time.Time
-	from    time.Duration // start, on a clock that does not count the time that the machine sleeps
-	printed atomic.Bool   // something was printed
+	w          *Worker
+	c          *Command
+	r          *Result
+	tree       *tree
+	input      *os.File       // writes the text for standard input; nil if there is none
+	pipes      [2]*os.File    // read ends of the output pipes
+	loops      sync.WaitGroup // goroutines that read the output and write the input
+	pipeEOF    chan struct{}  // receives one value for each pipe at end of file
+	pipesOpen  int            // number of pipes not yet at end of file
+	startedAt  time.Time
+	startAwake time.Duration // start, on a clock that does not count the time that the machine sleeps
+	printed    atomic.Bool   // something was printed
 	// Time of the last output since from, moved forward by the length of each finished pause.
-	heard    atomic.Int64
-	told     bool
-	still    standstill
-	exited   bool
-	termAt   time.Time // time when CTRL_BREAK was sent
-	unasked  bool      // CTRL_BREAK could not be sent
-	killAt   time.Time // time when the job object is terminated
-	killedAt time.Time // time when the job object was first terminated
-	graceEnd time.Time // time when leftover processes are ended
-	noteAt   time.Time // time of the next read of the notes
-	noting   bool      // Notes.Noted must be called again, even without new notes
+	lastOutput    atomic.Int64
+	startReported bool
+	pause         pauseState
+	exited        bool
+	termAt        time.Time // time when CTRL_BREAK was sent
+	breakFailed   bool      // CTRL_BREAK could not be sent
+	killAt        time.Time // time when the job object is terminated
+	killedAt      time.Time // time when the job object was first terminated
+	graceEnd      time.Time // time when leftover processes are ended
+	nextNoteRead  time.Time // time of the next read of the notes
+	notesPending  bool      // Notes.OnNotes must be called again, even without new notes
 
 	suspended map[uint32]windows.Handle // by pid: handles of processes that a pause has suspended
 }
@@ -131,14 +131,14 @@ func (w *Worker) interrupt() { windows.SetEvent(w.wake) }
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	return &run{w: w, c: c, r: result, ended: make(chan struct{}, 2)}
+	return &run{w: w, c: c, r: result, pipeEOF: make(chan struct{}, 2)}
 }
 
 // occupy marks the worker as running a command.
 func (w *Worker) occupy(*Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running, w.tree, w.killed, w.pause = true, nil, kill{}, pause{}
+	w.running, w.tree, w.kill, w.pause = true, nil, killRequest{}, pauseRequest{}
 }
 
 // close releases what the run holds. It unblocks the goroutines that read and write, even if another
@@ -152,10 +152,10 @@ func (r *run) close() {
 	r.loops.Wait()
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.w.killed.asked || r.w.pause.asked { // a late interrupt must not wake the next run
+	if r.w.kill.requested || r.w.pause.requested { // a late interrupt must not wake the next run
 		windows.ResetEvent(r.w.wake)
 	}
-	r.w.unpause()
+	r.w.failPauses()
 	for _, h := range r.suspended {
 		windows.CloseHandle(h)
 	}
@@ -174,7 +174,7 @@ func (r *run) watch() {
 			panic("process: wait: " + err.Error()) // the handles are valid: only this goroutine closes them
 		}
 		r.exited = event == windows.WAIT_OBJECT_0
-		r.tree.hear()
+		r.tree.readMessages()
 		r.enforce()
 	}
 }
@@ -191,8 +191,8 @@ func (r *run) wait() uint32 {
 	return uint32(milliseconds(next))
 }
 
-// silent returns the time since the last output.
-func (r *run) silent() time.Duration { return r.elapsed() - time.Duration(r.heard.Load()) }
+// sinceOutput returns the time since the last output.
+func (r *run) sinceOutput() time.Duration { return r.elapsed() - time.Duration(r.lastOutput.Load()) }
 
 // terminate sends CTRL_BREAK to the main process's group, and ends the job object after the grace
 // period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
@@ -200,14 +200,14 @@ func (r *run) silent() time.Duration { return r.elapsed() - time.Duration(r.hear
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		if grace > 0 {
-			r.goOn()
+			r.resumeTree()
 			now = time.Now()
 		}
 		// The process handle is open, so the group id is not reused.
-		r.unasked = r.w.sys.interrupt(r.tree.pid) != nil
+		r.breakFailed = r.w.sys.interrupt(r.tree.pid) != nil
 		r.termAt = now
 	}
-	if r.unasked {
+	if r.breakFailed {
 		grace = 0
 	}
 	r.killAt = now.Add(grace)
@@ -219,14 +219,14 @@ func (r *run) read(i int) {
 		n, err := r.pipes[i].Read(r.w.buffers[i])
 		if n > 0 {
 			r.printed.Store(true)
-			r.heard.Store(int64(r.elapsed()))
+			r.lastOutput.Store(int64(r.elapsed()))
 			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
 		}
-		if errors.Is(err, io.EOF) && connected(r.pipes[i]) {
+		if errors.Is(err, io.EOF) && pipeOpen(r.pipes[i]) {
 			continue // a zero-byte write looks like end of file
 		}
 		if err != nil {
-			r.ended <- struct{}{}
+			r.pipeEOF <- struct{}{}
 			return
 		}
 	}

@@ -47,7 +47,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 	if !r.TimedOut || r.ExitCode != 1 || r.StuckPID != 0 {
 		t.Errorf("%+v", r)
 	}
-	if n := living(processes, 0); n != 0 || len(processes) != 3 {
+	if n := livingTrees(processes, 0); n != 0 || len(processes) != 3 {
 		t.Errorf("%d of %d live", n, len(processes))
 	}
 }
@@ -66,16 +66,16 @@ func TestSleepIsNoRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, _ := fake(0)
-	sys.awake = func() time.Duration { return time.Hour } // this clock never advances
+	sys.awakeTime = func() time.Duration { return time.Hour } // this clock never advances
 	w.sys = &sys
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
 	if r, _, _ := doWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
 		t.Errorf("%+v", r)
 	}
-	before := kernel.awake()
+	before := kernel.awakeTime()
 	time.Sleep(100 * time.Millisecond)
-	if d := kernel.awake() - before; d < 50*time.Millisecond || d > 10*time.Second {
+	if d := kernel.awakeTime() - before; d < 50*time.Millisecond || d > 10*time.Second {
 		t.Errorf("100 ms took %v", d)
 	}
 }
@@ -97,8 +97,8 @@ func TestKill(t *testing.T) {
 		}
 	}
 	r, _, _ := doWith(t, w, c)
-	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || living(processes, 0) != 0 {
-		t.Errorf("%+v, %d live", r, living(processes, 0))
+	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || livingTrees(processes, 0) != 0 {
+		t.Errorf("%+v, %d live", r, livingTrees(processes, 0))
 	}
 	if w.Kill(1, 0) {
 		t.Error("killed what has ended")
@@ -119,7 +119,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 		if r.ExitCode != 0 || r.Leftovers != 1 || r.Spared || stdout != "left" {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
-		if living(processes, 0) != 0 {
+		if livingTrees(processes, 0) != 0 {
 			t.Errorf("%s: it lives", how)
 		}
 	}
@@ -137,7 +137,7 @@ func TestBackgroundLivesOn(t *testing.T) {
 		if !r.Spared || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
-		if living(processes, 300*time.Millisecond) != 1 {
+		if livingTrees(processes, 300*time.Millisecond) != 1 {
 			t.Errorf("%s: it was ended", how)
 		}
 	}
@@ -253,7 +253,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 			if !hears {
 				gate = "none"
 				go func() {
-					living(processes, 300*time.Millisecond)
+					livingTrees(processes, 300*time.Millisecond)
 					w.Kill(6, 0)
 				}()
 			}
@@ -276,7 +276,7 @@ func TestFailuresOfASessionThatEnds(t *testing.T) {
 	defer w.Close()
 	for _, ends := range []bool{true, false} {
 		if sys := kernel; ends {
-			sys.ending = func() bool { return true }
+			sys.sessionEnding = func() bool { return true }
 			w.sys = &sys
 		} else {
 			w.sys = &kernel // the session is not ending
@@ -302,7 +302,7 @@ func TestConsolesEventsThatConcern(t *testing.T) {
 		{windows.CTRL_C_EVENT, 1, false}, {windows.CTRL_BREAK_EVENT, 1, false}, {windows.CTRL_LOGOFF_EVENT, 1, true}, {windows.CTRL_SHUTDOWN_EVENT, 2, true},
 		{windows.CTRL_BREAK_EVENT, 0, false}, {windows.CTRL_LOGOFF_EVENT, 0, false}, {windows.CTRL_SHUTDOWN_EVENT, 0, false},
 	} {
-		if got := concerns(c.event, c.session); got != c.want {
+		if got := isForRunner(c.event, c.session); got != c.want {
 			t.Errorf("event %d in session %d: got %v", c.event, c.session, got)
 		}
 	}

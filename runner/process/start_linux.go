@@ -23,9 +23,9 @@ const inheritedUmask = 0o022
 
 // start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
-	r.begun = time.Now()
-	r.heard = r.begun
-	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
+	r.startedAt = time.Now()
+	r.lastOutput = r.startedAt
+	r.r.StartedAt, r.r.EndedAt = r.startedAt, r.startedAt
 	stdin := r.w.null
 	var err error
 	r.path, err = r.program()
@@ -53,11 +53,11 @@ func (r *run) start() bool {
 	attr := &syscall.ProcAttr{
 		Dir:   r.c.Dir,
 		Env:   append(env, CookieName+"="+r.c.Cookie),
-		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
+		Files: []uintptr{uintptr(stdin), uintptr(r.writeEnds[0]), uintptr(r.writeEnds[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: r.w.session, Setpgid: !r.w.session, PidFD: &r.pidfd},
 	}
 	if r.c.TTY {
-		tty := uintptr(r.ends[0])
+		tty := uintptr(r.writeEnds[0])
 		attr.Files = []uintptr{tty, tty, tty}
 		attr.Sys.Setsid, attr.Sys.Setctty, attr.Sys.Setpgid = true, true, false
 	}
@@ -73,7 +73,7 @@ func (r *run) start() bool {
 	r.w.mu.Lock()
 	r.w.pid = r.pid
 	r.w.mu.Unlock()
-	r.c.Forked(r.pid, r.forked)
+	r.c.Forked(r.pid, r.forkedAt)
 	return true
 }
 
@@ -113,7 +113,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 		return &shortageError{err}
 	}
 	if r.c.needsLimiter(missing) {
-		if r.limiter, err = r.newLimiting(path, attr.Env, missing); err != nil {
+		if r.limiter, err = r.newLimiter(path, attr.Env, missing); err != nil {
 			return &shortageError{err}
 		}
 		path, argv, attr = "/proc/self/exe", limiterWords, r.limiter.attributes(attr)
@@ -125,10 +125,10 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 			b.oomKills() // discard counts of earlier commands
 		}
 	}
-	number := orphans.begin()
-	r.forked = time.Now()
+	number := orphans.beginFork()
+	r.forkedAt = time.Now()
 	r.pid, err = forkExec(path, argv, attr, r.c.Umask)
-	orphans.end(number, r.pid)
+	orphans.endFork(number, r.pid)
 	if err != nil {
 		if r.pidfd == notCloned {
 			err = &shortageError{err}
@@ -144,7 +144,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 		return err
 	}
 	if r.limiter != nil {
-		r.limiter.handedOver()
+		r.limiter.closeHandedOver()
 	}
 	r.r.Unlimited = strings.Join(missing, ", ")
 	return nil
@@ -171,25 +171,25 @@ func (r *run) openPipes() error {
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 			return &shortageError{fmt.Errorf("cannot create a pipe: %w", err)}
 		}
-		r.pipes[i], r.ends[i] = p[0], p[1]
-		if err := r.give(p[1]); err != nil {
+		r.pipes[i], r.writeEnds[i] = p[0], p[1]
+		if err := r.chown(p[1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// give makes the command's account the owner of a file created for the command.
-func (r *run) give(fd int) error {
+// chown makes the command's account the owner of a file created for the command.
+func (r *run) chown(fd int) error {
 	if r.c.As == nil {
 		return nil
 	}
-	return ofAccount(unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID)))
+	return accountError(unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID)))
 }
 
-// ofAccount classifies an error of switching to an account. Lack of kernel memory is a shortage; every
+// accountError classifies an error of switching to an account. Lack of kernel memory is a shortage; every
 // other error is the account's own.
-func ofAccount(err error) error {
+func accountError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &shortageError{err}
 	}
@@ -215,7 +215,7 @@ func (r *run) stdin() (fd int, err error) {
 	if err != nil {
 		return r.w.null, &shortageError{fmt.Errorf("cannot create a file for standard input: %w", err)}
 	}
-	if err := r.give(fd); err != nil {
+	if err := r.chown(fd); err != nil {
 		return fd, err
 	}
 	if _, err = unix.Seek(fd, 0, 0); err != nil {
@@ -284,7 +284,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		timerslack.Restore()
-		defer expendable()()
+		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || tries == busyTries {
@@ -322,7 +322,7 @@ func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	if errors.As(err, new(*shortageError)) {
 		r.r.Shortage, r.r.HungStart = true, errors.Is(err, errHung)
-		r.r.Error = "start: " + err.Error() + limitBehind(err)
+		r.r.Error = "start: " + err.Error() + limitHint(err)
 		return
 	}
 	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
@@ -349,7 +349,7 @@ func (r *run) startFailed(err error) {
 		r.r.ExitCode = 127
 	}
 	r.r.CannotStart = Lasting(err)
-	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitBehind(err)
+	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitHint(err)
 }
 
 func enterable(dir string) error {
@@ -375,12 +375,14 @@ func (r *run) program() (path string, err error) {
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // if it is wrong, execve returns the error
 	}
-	return lookUp(c.As, func() (string, error) { return lookPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin)) }, nil)
+	return lookUp(c.As, func() (string, error) {
+		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin))
+	}, nil)
 }
 
-// lookPath finds a program in the command's PATH, as execvp does. It stops at the time until, because a
+// findInPath finds a program in the command's PATH, as execvp does. It stops at the time until, because a
 // PATH may contain a hundred thousand directories.
-func lookPath(name string, env []string, dir string, until time.Time) (string, error) {
+func findInPath(name string, env []string, dir string, deadline time.Time) (string, error) {
 	path := "/usr/local/bin:/usr/bin:/bin"
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, "PATH="); ok {
@@ -388,14 +390,14 @@ func lookPath(name string, env []string, dir string, until time.Time) (string, e
 		}
 	}
 	var denied error
-	for _, folder := range filepath.SplitList(path) {
-		if time.Now().After(until) {
+	for _, entry := range filepath.SplitList(path) {
+		if time.Now().After(deadline) {
 			return "", errHung
 		}
-		if !filepath.IsAbs(folder) {
-			folder = filepath.Join(dir, folder)
+		if !filepath.IsAbs(entry) {
+			entry = filepath.Join(dir, entry)
 		}
-		candidate := folder + "/" + name
+		candidate := entry + "/" + name
 		switch err := unix.Faccessat(unix.AT_FDCWD, candidate, unix.X_OK, unix.AT_EACCESS); err {
 		case unix.ENOENT, unix.ENOTDIR:
 			continue

@@ -24,8 +24,8 @@ const pipeSize = 32 << 10
 
 // start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
-	r.begun, r.from = time.Now(), r.w.sys.awake()
-	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
+	r.startedAt, r.startAwake = time.Now(), r.w.sys.awakeTime()
+	r.r.StartedAt, r.r.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.w.null, 0, 0}
 	defer func() { // the command has its own copies of these handles
 		for _, h := range std {
@@ -42,7 +42,7 @@ func (r *run) start() bool {
 		r.startFailed(err)
 		return false
 	}
-	r.open = len(r.pipes)
+	r.pipesOpen = len(r.pipes)
 	for i := range r.pipes {
 		r.loops.Go(func() { r.read(i) })
 	}
@@ -56,7 +56,7 @@ func (r *run) start() bool {
 	r.w.mu.Lock()
 	r.w.tree = r.tree
 	r.w.mu.Unlock()
-	r.c.Forked(r.r.PID, r.begun)
+	r.c.Forked(r.r.PID, r.startedAt)
 	return true
 }
 
@@ -97,21 +97,21 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 // launch starts the main process inside the tree's job object. The process inherits its three standard
 // handles and no other handle.
 func (r *run) launch(std [3]windows.Handle) error {
-	given, err := r.environ()
+	base, err := r.environ()
 	if err != nil {
 		return err
 	}
-	folder, err := openFolder(r.c.Dir)
+	cwd, err := openCwd(r.c.Dir)
 	if err != nil {
-		return &folderError{err}
+		return &cwdError{err}
 	}
-	defer windows.CloseHandle(folder) // the directory must exist until the program runs in it
-	env := environment(given, r.c.Cookie)
+	defer windows.CloseHandle(cwd) // the directory must exist until the program runs in it
+	env := environment(base, r.c.Cookie)
 	block, err := envBlock(env)
 	if err != nil {
 		return err
 	}
-	path, err := lookProgram(r.c.Argv[0], env, r.c.Dir)
+	path, err := findProgram(r.c.Argv[0], env, r.c.Dir)
 	if err != nil {
 		return err
 	}
@@ -122,8 +122,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 			return err
 		}
 	}
-	if isCmd(path) && ofNetwork(r.c.Dir) {
-		return &folderError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s &&\" and use --no-cwd", r.c.Dir)}
+	if isCmd(path) && isUNCPath(r.c.Dir) {
+		return &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s &&\" and use --no-cwd", r.c.Dir)}
 	}
 	line, err := CommandLine(argv)
 	if err != nil {
@@ -161,23 +161,23 @@ func (r *run) launch(std [3]windows.Handle) error {
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
 	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
-		return r.whose(WhoBlocks(path, err))
+		return r.memoryLimitError(WhoBlocks(path, err))
 	}
 	windows.CloseHandle(started.Thread)
 	r.tree.process, r.tree.pid = started.Process, started.ProcessId
 	return nil
 }
 
-// whose classifies an error of starting a program. Lack of memory is caused by the command's own limit
+// memoryLimitError classifies an error of starting a program. Lack of memory is caused by the command's own limit
 // if the machine has as much free memory as the limit allows.
-func (r *run) whose(err error) error {
-	if l := r.c.Limits.Memory; l > 0 && isOf(err, ofMemory) && r.w.sys.room() >= uint64(l) {
+func (r *run) memoryLimitError(err error) error {
+	if l := r.c.Limits.Memory; l > 0 && isAny(err, memoryErrors) && r.w.sys.freeMemory() >= uint64(l) {
 		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
 	}
 	return err
 }
 
-func isOf(err error, list []syscall.Errno) bool {
+func isAny(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
@@ -241,8 +241,8 @@ func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	return ours, theirs, nil
 }
 
-// connected reports whether the other end of a pipe is still open.
-func connected(f *os.File) (yes bool) {
+// pipeOpen reports whether the other end of a pipe is still open.
+func pipeOpen(f *os.File) (yes bool) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return false
@@ -284,9 +284,9 @@ func openStdin(path string) (windows.Handle, error) {
 // startFailed records why a command did not start. Either this process lacks a resource, or the command
 // itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
-	r.r.EndedAt, r.r.SessionEnds = time.Now(), r.w.sys.ending()
-	var stranger *strangerError
-	if errors.As(err, &stranger) || isOf(err, shortages) || isOf(err, ofMemory) {
+	r.r.EndedAt, r.r.SessionEnds = time.Now(), r.w.sys.sessionEnding()
+	var nameTaken *nameTakenError
+	if errors.As(err, &nameTaken) || isAny(err, shortages) || isAny(err, memoryErrors) {
 		r.r.Shortage = true
 		r.r.Error = fmt.Sprintf("start: %v", err)
 		return
@@ -307,9 +307,9 @@ func (r *run) startFailed(err error) {
 		r.r.CannotStart, r.r.Error = Lasting(err), secret.Error()
 		return
 	}
-	var folder *folderError
-	if errors.As(err, &folder) {
-		r.r.CannotStart, r.r.Error = Lasting(folder.error), fmt.Sprintf("cwd: %v", folder.error)
+	var cwd *cwdError
+	if errors.As(err, &cwd) {
+		r.r.CannotStart, r.r.Error = Lasting(cwd.error), fmt.Sprintf("cwd: %v", cwd.error)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -322,29 +322,29 @@ func (r *run) startFailed(err error) {
 }
 
 // shortages are the errors of Windows for a lack of processes, handles or kernel memory, and for
-// internal errors of Windows. None of them is the command's fault. ofMemory are the errors for a lack
+// internal errors of Windows. None of them is the command's fault. memoryErrors are the errors for a lack
 // of memory for a program.
 var (
 	shortages = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES,
 		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_INTERNAL_ERROR,
 	}
-	ofMemory = []syscall.Errno{
+	memoryErrors = []syscall.Errno{
 		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA, windows.ERROR_PAGEFILE_QUOTA,
 		windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
 	}
 )
 
-// folderError means that the command cannot use its working directory, which its user must fix.
-type folderError struct{ error }
+// cwdError means that the command cannot use its working directory, which its user must fix.
+type cwdError struct{ error }
 
 // Unwrap returns the reason, so that a shortage is recognised.
-func (e *folderError) Unwrap() error { return e.error }
+func (e *cwdError) Unwrap() error { return e.error }
 
-// openFolder opens the working directory of a command with the access that the command needs. Windows
+// openCwd opens the working directory of a command with the access that the command needs. Windows
 // would start a program that may not enter its directory in another directory. It returns 0 if dir is
 // "". The caller closes the handle.
-func openFolder(dir string) (windows.Handle, error) {
+func openCwd(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil
 	}
@@ -369,8 +369,8 @@ func openFolder(dir string) (windows.Handle, error) {
 // isCmd reports whether a program is cmd.exe.
 func isCmd(path string) bool { return strings.EqualFold(filepath.Base(path), "cmd.exe") }
 
-// ofNetwork reports whether a directory has a UNC path.
-func ofNetwork(dir string) bool {
+// isUNCPath reports whether a directory has a UNC path.
+func isUNCPath(dir string) bool {
 	dir = strings.ToUpper(strings.ReplaceAll(dir, "/", `\`))
 	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) && !strings.HasPrefix(dir, `\\.\`)
 }
@@ -429,33 +429,33 @@ func cmdPath() (string, error) {
 	return system + `\cmd.exe`, err
 }
 
-// lookProgram finds a program, by its path relative to the command's directory or in the command's
+// findProgram finds a program, by its path relative to the command's directory or in the command's
 // PATH. It searches the command's directory itself only if PATH contains it.
-func lookProgram(name string, env []string, dir string) (string, error) {
+func findProgram(name string, env []string, dir string) (string, error) {
 	endings := filepath.SplitList(variable(env, "PATHEXT"))
 	if len(endings) == 0 {
 		endings = []string{".COM", ".EXE", ".BAT", ".CMD"}
 	}
 	if strings.ContainsAny(name, `\/:`) {
-		path := within(dir, name)
-		if found := runnable(path, endings); found != "" {
+		path := resolveIn(dir, name)
+		if found := findRunnable(path, endings); found != "" {
 			return found, nil
 		}
 		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
-	for _, folder := range filepath.SplitList(variable(env, "PATH")) {
-		if folder == "" {
+	for _, entry := range filepath.SplitList(variable(env, "PATH")) {
+		if entry == "" {
 			continue
 		}
-		if found := runnable(within(dir, folder)+`\`+name, endings); found != "" {
+		if found := findRunnable(resolveIn(dir, entry)+`\`+name, endings); found != "" {
 			return found, nil
 		}
 	}
 	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
 }
 
-// within resolves a path relative to dir.
-func within(dir, path string) string {
+// resolveIn resolves a path relative to dir.
+func resolveIn(dir, path string) string {
 	switch {
 	case dir == "" || filepath.VolumeName(path) != "":
 		return path
@@ -465,9 +465,9 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// runnable returns the path of a file with the extension that makes it a program; "" if no such file
+// findRunnable returns the path of a file with the extension that makes it a program; "" if no such file
 // exists.
-func runnable(path string, endings []string) string {
+func findRunnable(path string, endings []string) string {
 	if filepath.Ext(path) != "" {
 		endings = append([]string{""}, endings...)
 	}

@@ -22,10 +22,10 @@ func TestPipeKnowsItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ours.Close()
-	if !connected(ours) {
+	if !pipeOpen(ours) {
 		t.Error("not open")
 	}
-	if windows.CloseHandle(theirs); connected(ours) {
+	if windows.CloseHandle(theirs); pipeOpen(ours) {
 		t.Error("still open")
 	}
 }
@@ -130,7 +130,7 @@ func TestPathsOfTheNetwork(t *testing.T) {
 		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
 		`\\server\share`: true, `\\server\share\x`: true, `//server/share/x`: true, `\\?\UNC\server\share\x`: true, `\\?\unc\server\share`: true,
 	} {
-		if ofNetwork(dir) != of {
+		if isUNCPath(dir) != of {
 			t.Errorf("%q: %v", dir, !of)
 		}
 	}
@@ -139,7 +139,7 @@ func TestPathsOfTheNetwork(t *testing.T) {
 // cmd.exe and batch files are rejected in a network directory. Other programs are not.
 func TestCmdInAFolderOfTheNetwork(t *testing.T) {
 	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
-	h, err := openFolder(root)
+	h, err := openCwd(root)
 	if err != nil {
 		t.Skip("Wine does not open " + root)
 	}
@@ -229,16 +229,16 @@ func TestLimitTooLowToStart(t *testing.T) {
 		{0, 1 << 30, windows.ERROR_COMMITMENT_LIMIT, false},
 		{1 << 20, 1 << 30, windows.ERROR_NO_SYSTEM_RESOURCES, false},
 	} {
-		sys.room = func() uint64 { return c.room }
+		sys.freeMemory = func() uint64 { return c.room }
 		var result Result
 		r := &run{w: w, r: &result, c: &Command{Argv: []string{"x"}, Limits: Limits{Memory: c.limit}}}
 		result.ExitCode = -1
-		r.startFailed(r.whose(c.errno))
+		r.startFailed(r.memoryLimitError(c.errno))
 		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "the limit is too low")) {
 			t.Errorf("%+v: %+v", c, result)
 		}
 	}
-	if room := kernel.room(); room < 1<<20 || room > 1<<60 {
+	if room := kernel.freeMemory(); room < 1<<20 || room > 1<<60 {
 		t.Errorf("the machine has %d bytes", room)
 	}
 }

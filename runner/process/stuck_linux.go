@@ -24,8 +24,8 @@ func (r *run) endTracer(pid int) {
 	tracer := tracerOf(pid)
 	p, ok := stat(tracer)
 	if ok && tracer != os.Getpid() {
-		of := r.c.uid()
-		End(tracer, p.ticks, &of) // a tracer that cannot be ended stays
+		owner := r.c.uid()
+		Kill(tracer, p.ticks, &owner) // a tracer that cannot be ended stays
 	}
 }
 
@@ -42,9 +42,9 @@ func (r *run) giveUpMain(left []proc) {
 	r.w.running = false
 }
 
-// letTracer gives up a main process that has ended but whose tracer withholds its exit status. Such a
+// abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such a
 // process uses only a pid, so no worker waits for it.
-func (r *run) letTracer() {
+func (r *run) abandonTraced() {
 	r.r.Traced, r.exited = true, true
 	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status", r.pid)
 	r.w.mu.Lock()
@@ -62,7 +62,7 @@ func (r *run) letTracer() {
 // be called by the goroutine that called Run.
 func (w *Worker) Linger(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		w.stuck = slices.DeleteFunc(w.stuck, gone)
+		w.stuck = slices.DeleteFunc(w.stuck, hasExited)
 		if len(w.stuck) == 0 {
 			return
 		}
@@ -74,8 +74,8 @@ func (w *Worker) Linger(stop <-chan struct{}) {
 	}
 }
 
-// gone reports whether a process has ended. It reaps the process if it is a child of this process.
-func gone(p proc) bool {
+// hasExited reports whether a process has ended. It reaps the process if it is a child of this process.
+func hasExited(p proc) bool {
 	now, ok := stat(p.pid)
 	if !ok || now.ticks != p.ticks {
 		return true

@@ -46,7 +46,7 @@ func Prepare() error {
 	}
 	unix.Umask(inheritedUmask)
 	paceCollections()
-	if err := hearNoChild(); err != nil {
+	if err := defaultSIGCHLD(); err != nil {
 		return err
 	}
 	return cleanstart.CloseOnExec()
@@ -72,10 +72,10 @@ func restart() error {
 	return timerslack.Exec(append(os.Environ(), preparedName+"=1"))
 }
 
-// hearNoChild resets SIGCHLD to its default action: the kernel discards the signal, and an ended child
+// defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child
 // stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go runtime's
 // handler would only interrupt them once for each command. See docs/decisions/0039.
-func hearNoChild() error {
+func defaultSIGCHLD() error {
 	var none [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
 		return fmt.Errorf("cannot set SIGCHLD to its default: %w", failed)
@@ -87,11 +87,11 @@ func hearNoChild() error {
 // or group of the main process, processes of the account that carry the tree's cookie, and all their
 // descendants. A cookie in a process of another account is forged.
 func treeOf(main int, cookie string, uid uint32) []proc {
-	return treeIn(processes.now(), main, cookie, uid)
+	return treeIn(processes.fresh(), main, cookie, uid)
 }
 
 // treeIn does the same as treeOf, in the result of one scan.
-func treeIn(l *look, main int, cookie string, uid uint32) []proc {
+func treeIn(l *scan, main int, cookie string, uid uint32) []proc {
 	return members(l.procs, func(p proc) bool {
 		return p.sid == main || p.pgid == main || p.ppid == main || l.owns(uid, p.pid) && l.cookie(p.pid) == cookie
 	}, main)
@@ -132,12 +132,12 @@ func endAll(procs []proc) {
 
 // send sends a signal to a process that was seen earlier, if may is nil or returns true. It never sends
 // it to another process that has got the same pid since.
-func send(p proc, number unix.Signal, may func() bool) {
+func send(p proc, number unix.Signal, allowed func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return // the process has ended
 	}
-	if now, ok := stat(p.pid); ok && now.ticks == p.ticks && (may == nil || may()) {
+	if now, ok := stat(p.pid); ok && now.ticks == p.ticks && (allowed == nil || allowed()) {
 		unix.PidfdSendSignal(fd, number, nil, 0)
 	}
 	unix.Close(fd)
@@ -149,7 +149,7 @@ func send(p proc, number unix.Signal, may func() bool) {
 // main process belong to the tree if they contain the main process itself or a process with the tree's
 // cookie. EndTrees returns the processes that it found (met), and those that still live after patience
 // (stuck). It never ends the caller.
-func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
+func EndTrees(d Dead, patience time.Duration) (found, stuck []Left) {
 	known, numbers := map[string]bool{}, map[string]bool{}
 	for _, c := range d.Cookies {
 		known[c] = true
@@ -170,41 +170,41 @@ func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
 			session = -1 // another process has the pid now, so the old session is empty
 		}
-		sure := map[int]bool{} // ids of sessions and groups that belong to the trees
-		for _, p := range all() {
-			if t, ok := mains[p.pid]; ok && t.began(p) {
-				sure[p.pid] = true
+		belonging := map[int]bool{} // ids of sessions and groups that belong to the trees
+		for _, p := range allProcs() {
+			if t, ok := mains[p.pid]; ok && t.startedAs(p) {
+				belonging[p.pid] = true
 			}
 			for _, id := range []int{p.sid, p.pgid} {
-				if _, ok := mains[id]; ok && !sure[id] && ours(cookieOf(p.pid)) {
-					sure[id] = true
+				if _, ok := mains[id]; ok && !belonging[id] && ours(cookieOf(p.pid)) {
+					belonging[id] = true
 				}
 			}
 		}
-		left := members(all(), func(p proc) bool {
+		left := members(allProcs(), func(p proc) bool {
 			if d.Spared != nil && d.Spared(p.pgid) {
 				return false
 			}
-			return p.sid == session || sure[p.sid] || sure[p.pgid] || ours(cookieOf(p.pid))
+			return p.sid == session || belonging[p.sid] || belonging[p.pgid] || ours(cookieOf(p.pid))
 		}, 0)
-		if d.Of != nil {
-			left = slices.DeleteFunc(left, func(p proc) bool { return !Owns(*d.Of, p.pid) })
+		if d.Owner != nil {
+			left = slices.DeleteFunc(left, func(p proc) bool { return !Owns(*d.Owner, p.pid) })
 		}
 		if first {
-			met = lefts(left)
+			found = leftOf(left)
 		}
 		if len(left) == 0 {
-			return met, nil
+			return found, nil
 		}
 		if time.Since(began) > patience {
-			return met, lefts(left)
+			return found, leftOf(left)
 		}
 		endAll(left)
 		time.Sleep(pause)
 	}
 }
 
-func lefts(procs []proc) (list []Left) {
+func leftOf(procs []proc) (list []Left) {
 	for _, p := range procs {
 		list = append(list, Left{p.pid, p.pgid, cookieOf(p.pid)})
 	}
@@ -229,9 +229,9 @@ const (
 	startAfter  = 30 * time.Millisecond
 )
 
-// began reports whether p, which has the pid of the main process, started at the same time as the main
+// startedAs reports whether p, which has the pid of the main process, started at the same time as the main
 // process.
-func (t Tree) began(p proc) bool {
+func (t Tree) startedAs(p proc) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
 		return false

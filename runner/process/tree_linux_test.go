@@ -137,7 +137,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	defer w.Close()
 	word := strconv.FormatInt(time.Now().UnixNano(), 10)
 	trees := func() (list []int) {
-		for _, p := range all() {
+		for _, p := range allProcs() {
 			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == "sleep\x00433."+word+"\x00" {
 				list = append(list, p.pid)
 			}
@@ -353,7 +353,7 @@ func TestOrphansOfOthersAreNotLookedInto(t *testing.T) {
 	defer cmd.Process.Kill()
 	of := func(uid uint32) bool {
 		r := &run{c: &Command{As: &Identity{UID: uid}}}
-		return r.mayHaveLeft([]int{cmd.Process.Pid})
+		return r.ownsAny([]int{cmd.Process.Pid})
 	}
 	if of(1) || !of(2) {
 		t.Errorf("may be left by another account's: %t, by its own: %t; want false and true", of(1), of(2))

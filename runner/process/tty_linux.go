@@ -13,39 +13,39 @@ import (
 // docs/decisions/0062.
 const maxTyped = 64 << 10
 
-// typist holds requests for the terminal of the running command that were not carried out yet. Only the
+// terminalRequests holds requests for the terminal of the running command that were not carried out yet. Only the
 // goroutine of Run has the terminal's descriptor, so only it carries them out.
-type typist struct {
+type terminalRequests struct {
 	tty      bool              // the command has a terminal
 	controls termtext.Controls // control sequences that the command has printed to change terminal modes
-	typed    []byte            // input that waits until the command reads
+	input    []byte            // input that waits until the command reads
 	size     *unix.Winsize     // requested size; nil if the size does not change
 }
 
 // openTerminal creates a terminal. This process's end (pipes[0]) replaces the pipe of standard output.
 // The other end belongs to the command's account.
 func (r *run) openTerminal() error {
-	near, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	ours, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return noTerminal(err)
 	}
-	r.pipes[0] = near
-	if err := unix.IoctlSetPointerInt(near, unix.TIOCSPTLCK, 0); err != nil {
+	r.pipes[0] = ours
+	if err := unix.IoctlSetPointerInt(ours, unix.TIOCSPTLCK, 0); err != nil {
 		return noTerminal(err)
 	}
 	// Not opened by its path: /dev/pts may belong to another devpts mount than /dev/ptmx.
-	far, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(near), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(ours), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return noTerminal(errno)
 	}
-	r.ends[0] = int(far)
+	r.writeEnds[0] = int(theirs)
 	err = errors.Join(
-		unix.Fchmod(r.ends[0], 0o600), // no other account can write to it, even with write(1)
-		unix.IoctlSetWinsize(near, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
+		unix.Fchmod(r.writeEnds[0], 0o600), // no other account can write to it, even with write(1)
+		unix.IoctlSetWinsize(ours, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
 	if err != nil {
 		return noTerminal(err)
 	}
-	return r.give(r.ends[0])
+	return r.chown(r.writeEnds[0])
 }
 
 // Size of a terminal until a user joins it.
@@ -72,21 +72,21 @@ func noTerminal(err error) error {
 func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.pid != pid || !w.typist.tty {
+	if !w.running || w.pid != pid || !w.terminal.tty {
 		return t, false
 	}
-	t = Typed{min(len(data), maxTyped-len(w.typist.typed)), w.typist.controls.Text()}
+	t = Typed{min(len(data), maxTyped-len(w.terminal.input)), w.terminal.controls.Text()}
 	if t.Taken > 0 {
-		w.typist.typed = append(w.typist.typed, data[:t.Taken]...)
+		w.terminal.input = append(w.terminal.input, data[:t.Taken]...)
 		w.interrupt()
 	}
 	return t, true
 }
 
-// printed records output of the command's terminal.
-func (w *Worker) printed(data []byte) {
+// recordControls records output of the command's terminal.
+func (w *Worker) recordControls(data []byte) {
 	w.mu.Lock()
-	w.typist.controls.Write(data)
+	w.terminal.controls.Write(data)
 	w.mu.Unlock()
 }
 
@@ -95,19 +95,19 @@ func (w *Worker) printed(data []byte) {
 func (w *Worker) Resize(pid, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.pid != pid || !w.typist.tty {
+	if !w.running || w.pid != pid || !w.terminal.tty {
 		return
 	}
-	w.typist.size = &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}
+	w.terminal.size = &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}
 	w.interrupt()
 }
 
-// passOn carries out the requests for the terminal. It reports whether some input is left, because the
+// serveTerminal carries out the requests for the terminal. It reports whether some input is left, because the
 // terminal accepts no more.
-func (r *run) passOn() bool {
-	t := &r.w.typist
+func (r *run) serveTerminal() bool {
+	t := &r.w.terminal
 	r.w.mu.Lock()
-	size, typed := t.size, t.typed // only this function removes input; other goroutines only add some
+	size, typed := t.size, t.input // only this function removes input; other goroutines only add some
 	t.size = nil
 	r.w.mu.Unlock()
 	if size != nil {
@@ -122,16 +122,16 @@ func (r *run) passOn() bool {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if t.typed = t.typed[max(n, 0):]; len(t.typed) == 0 {
-		t.typed = nil
+	if t.input = t.input[max(n, 0):]; len(t.input) == 0 {
+		t.input = nil
 	}
-	return len(t.typed) > 0
+	return len(t.input) > 0
 }
 
-// heedsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP or
+// needsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP or
 // ignores SIGTERM. Interactive shells ignore SIGTERM. A process with the default action for SIGHUP must
 // not get it, because SIGHUP would kill the process while it may be ending cleanly.
-func heedsHangup(pid int) bool {
+func needsHangup(pid int) bool {
 	has := func(set string, s unix.Signal) bool { return signalSet(pid, set)>>(s-1)&1 != 0 }
 	return has("SigCgt", unix.SIGHUP) || has("SigIgn", unix.SIGTERM)
 }

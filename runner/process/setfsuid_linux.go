@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// as calls f with only the rights of an account on files: files are looked up, opened, created and
+// withIdentity calls f with only the rights of an account on files: files are looked up, opened, created and
 // owned as by that account (setfsuid(2)). While f runs, the thread has no capabilities: with those of
 // root, links in /proc would open the directories of any process. If id is nil, f runs with the rights
 // of this process. f must stay in its goroutine. See docs/decisions/0053.
-func as(id *Identity, f func() error) error {
+func withIdentity(id *Identity, f func() error) error {
 	if id == nil {
 		return f()
 	}
 	runtime.LockOSThread() // the ids are those of this thread only
 	defer runtime.UnlockOSThread()
-	defer comeBack()
-	if err := become(id); err != nil {
-		return ofAccount(err)
+	defer restoreIdentity()
+	if err := setFileIdentity(id); err != nil {
+		return accountError(err)
 	}
 	if err := setCapable(false); err != nil {
 		return &shortageError{err}
@@ -31,24 +31,24 @@ func as(id *Identity, f func() error) error {
 	return f()
 }
 
-// comeBack restores this thread's own rights. It retries if it fails, which only a lack of kernel
-// memory can cause. A thread with the rights of another account would be useless, so comeBack finally
+// restoreIdentity restores this thread's own rights. It retries if it fails, which only a lack of kernel
+// memory can cause. A thread with the rights of another account would be useless, so restoreIdentity finally
 // panics.
-func comeBack() {
+func restoreIdentity() {
 	for tries := 0; ; tries++ {
-		err := errors.Join(setCapable(true), become(ownIdentity()))
+		err := errors.Join(setCapable(true), setFileIdentity(ownIdentity()))
 		if err == nil {
 			return
 		}
-		if tries == maxComeBack {
+		if tries == maxRestoreTries {
 			panic("process: " + err.Error())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// maxComeBack is how many times comeBack retries.
-const maxComeBack = 1000
+// maxRestoreTries is how many times restoreIdentity retries.
+const maxRestoreTries = 1000
 
 // ownIdentity returns the identity of this process.
 var ownIdentity = sync.OnceValue(func() *Identity {
@@ -60,9 +60,9 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// become changes this thread's rights on files. The thread must have the capabilities for that. If
-// become fails, the groups may have changed already.
-func become(id *Identity) error {
+// setFileIdentity changes this thread's rights on files. The thread must have the capabilities for that. If
+// setFileIdentity fails, the groups may have changed already.
+func setFileIdentity(id *Identity) error {
 	var first *uint32
 	if len(id.Groups) > 0 {
 		first = &id.Groups[0]

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A look-up is given up after StartWithin, and a later result is passed to giveBack. While maxLate
+// A look-up is given up after StartWithin, and a later result is passed to giveBack. While maxAbandoned
 // look-ups of an account hang, it may start no other one. Other accounts may.
 func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
-		answer, back := make(chan int), make(chan int, maxLate)
+		answer, back := make(chan int), make(chan int, maxAbandoned)
 		ask := func() (int, error) { return <-answer, nil }
 		begun := time.Now()
-		for range maxLate {
+		for range maxAbandoned {
 			go func() {
 				if _, err := lookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, errHung) {
 					t.Errorf("got %v", err)
@@ -25,7 +25,7 @@ func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 		}
 		time.Sleep(StartWithin)
 		synctest.Wait()
-		if n := lateOnes.all; n != maxLate || time.Since(begun) != StartWithin {
+		if n := abandoned.total; n != maxAbandoned || time.Since(begun) != StartWithin {
 			t.Errorf("after %v %d are given up", time.Since(begun), n)
 		}
 		if _, err := lookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, errHung) || time.Since(begun) != StartWithin {
@@ -35,12 +35,12 @@ func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 		if n, err := lookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
 			t.Errorf("another account's: got %d, %v", n, err)
 		}
-		for i := range maxLate {
+		for i := range maxAbandoned {
 			answer <- i
 		}
 		synctest.Wait()
-		if lateOnes.all != 0 || len(back) != maxLate {
-			t.Errorf("%d are late, %d were given back", lateOnes.all, len(back))
+		if abandoned.total != 0 || len(back) != maxAbandoned {
+			t.Errorf("%d are late, %d were given back", abandoned.total, len(back))
 		}
 		wrong := errors.New("wrong")
 		if n, err := lookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
@@ -56,13 +56,13 @@ func TestLookUpsOfManyAccountsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan int)
 		var asked sync.WaitGroup
-		for i := range maxLateOfAll {
+		for i := range maxAbandonedTotal {
 			asked.Go(func() {
-				lookUp(&Identity{UID: uint32(i / maxLate), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
+				lookUp(&Identity{UID: uint32(i / maxAbandoned), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
 			})
 		}
 		asked.Wait()
-		_, err := lookUp(&Identity{UID: maxLateOfAll, GID: 1}, func() (int, error) { return 7, nil }, nil)
+		_, err := lookUp(&Identity{UID: maxAbandonedTotal, GID: 1}, func() (int, error) { return 7, nil }, nil)
 		if !errors.As(err, new(*shortageError)) || !errors.Is(err, errHung) {
 			t.Errorf("got %v", err)
 		}

@@ -9,38 +9,38 @@ import (
 	"time"
 )
 
-// Folder creates private directories, for one command after another. A directory and a file next to it
+// PrivateDir creates private directories, for one command after another. A directory and a file next to it
 // belong to the account of this process. The command writes its notes to the file. One goroutine at a
-// time may use a Folder.
-type Folder struct {
+// time may use a PrivateDir.
+type PrivateDir struct {
 	Path  string // of the directory, while it is open
 	Notes string // path of the file for notes
 
-	base string
-	made int // number of directories that could not keep the base name
-	open bool
-	was  notesState
+	base   string
+	taken  int // number of directories that could not keep the base name
+	open   bool
+	unused noteFileState
 }
 
-// notesState is the state of the notes file by which Drain recognises a change.
-type notesState struct {
-	size int64
-	at   time.Time
+// noteFileState is the state of the notes file by which Drain recognises a change.
+type noteFileState struct {
+	size    int64
+	modTime time.Time
 }
 
-// NewFolder returns a Folder without a directory. The names of all its directories and files begin with
+// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and files begin with
 // base.
-func NewFolder(base string) *Folder { return &Folder{base: base} }
+func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
-func (f *Folder) Open(*Identity) (err error) {
-	f.was, f.Notes = notesState{}, f.name(".progress")
+func (f *PrivateDir) Open(*Identity) (err error) {
+	f.unused, f.Notes = noteFileState{}, f.name(".progress")
 	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.made++ // another process has the file open
-		f.Rest()
+		f.taken++ // another process has the file open
+		f.RemoveUnused()
 		f.Notes = f.name(".progress")
 	}
-	for range sides {
+	for range maxNames {
 		if f.open {
 			return nil
 		}
@@ -51,7 +51,7 @@ func (f *Folder) Open(*Identity) (err error) {
 			break
 		}
 		if err != nil {
-			f.made++
+			f.taken++
 		}
 	}
 	if err != nil {
@@ -61,17 +61,17 @@ func (f *Folder) Open(*Identity) (err error) {
 }
 
 // Used reports whether the directory contains anything.
-func (f *Folder) Used() bool {
+func (f *PrivateDir) Used() bool {
 	list, err := os.ReadDir(f.Path)
 	return err != nil || len(list) > 0
 }
 
-// Aside renames the directory, so that the next Open creates a new one. It returns the new path, for
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
 // Remove. If the directory cannot be renamed, it keeps its name.
-func (f *Folder) Aside(lived bool) (path string) {
+func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	path = f.Path
-	for try := range sides {
-		aside := f.name(GoneWord) + strconv.Itoa(try)
+	for try := range maxNames {
+		aside := f.name(AsideInfix) + strconv.Itoa(try)
 		if _, err := os.Lstat(aside); err == nil {
 			continue
 		}
@@ -80,39 +80,39 @@ func (f *Folder) Aside(lived bool) (path string) {
 		}
 		break
 	}
-	if path == f.Path || lived {
-		f.made++
+	if path == f.Path || survived {
+		f.taken++
 	}
-	f.Rest()
+	f.RemoveUnused()
 	return path
 }
 
-// Rest removes the directory if it is empty, while no command needs it.
-func (f *Folder) Rest() {
+// RemoveUnused removes the directory if it is empty, while no command needs it.
+func (f *PrivateDir) RemoveUnused() {
 	if !f.open {
 		return
 	}
 	f.open = false
 	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.made++
+		f.taken++
 	}
 }
 
 // Close removes the notes file, and the directory unless it is not empty.
-func (f *Folder) Close() {
-	f.Rest()
+func (f *PrivateDir) Close() {
+	f.RemoveUnused()
 	os.Remove(f.Notes) // fails if another process has the file open
 }
 
-// Pass creates a file for the command next to the directory. It returns the path of the file.
-func (f *Folder) Pass(name string, content []byte) (path string, err error) {
+// AddFile creates a file for the command next to the directory. It returns the path of the file.
+func (f *PrivateDir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
 
 // Read reads a file that the command left in the directory. It reads up to most+1 bytes, so that the
 // caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
-func (f *Folder) Read(name string, most int64) ([]byte, error) {
+func (f *PrivateDir) Read(name string, most int64) ([]byte, error) {
 	path := filepath.Join(f.Path, name)
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -129,17 +129,17 @@ func (f *Folder) Read(name string, most int64) ([]byte, error) {
 	return readUpTo(file, most)
 }
 
-// tail is how much of the end of the notes is read, in bytes.
-const tail = 4 << 10
+// maxNoteTail is how much of the end of the notes is read, in bytes.
+const maxNoteTail = 4 << 10
 
-// Noted reports whether notes exist. The notes of a short command are read only after its end.
-func (f *Folder) Noted() bool {
+// HasNotes reports whether notes exist. The notes of a short command are read only after its end.
+func (f *PrivateDir) HasNotes() bool {
 	_, err := os.Lstat(f.Notes)
 	return err == nil
 }
 
 // Drain returns the end of the notes, if they have changed since the last call.
-func (f *Folder) Drain() []byte {
+func (f *PrivateDir) Drain() []byte {
 	if f == nil {
 		return nil
 	}
@@ -149,18 +149,18 @@ func (f *Folder) Drain() []byte {
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	now := notesState{}
+	now := noteFileState{}
 	if err == nil {
-		now = notesState{info.Size(), info.ModTime()}
+		now = noteFileState{info.Size(), info.ModTime()}
 	}
-	if err != nil || now == f.was || !info.Mode().IsRegular() {
+	if err != nil || now == f.unused || !info.Mode().IsRegular() {
 		return nil
 	}
-	f.was = now
-	if _, err := file.Seek(max(0, now.size-tail), 0); err != nil {
+	f.unused = now
+	if _, err := file.Seek(max(0, now.size-maxNoteTail), 0); err != nil {
 		return nil
 	}
-	data, _ := readUpTo(file, tail) // a partial read is fine
+	data, _ := readUpTo(file, maxNoteTail) // a partial read is fine
 	return data
 }
 
@@ -170,26 +170,26 @@ const notesEvery = 500 * time.Millisecond
 // noteDue returns the time until the next read of the notes. It returns a negative duration if none is
 // due.
 func (r *run) noteDue() time.Duration {
-	if r.c.Folder == nil {
+	if r.c.PrivateDir == nil {
 		return -1
 	}
-	return max(0, time.Until(r.noteAt))
+	return max(0, time.Until(r.nextNoteRead))
 }
 
 // note reads the notes if that is due.
 func (r *run) note(now time.Time) {
-	if r.c.Folder == nil || now.Before(r.noteAt) {
+	if r.c.PrivateDir == nil || now.Before(r.nextNoteRead) {
 		return
 	}
-	if r.noteAt.IsZero() { // first call for this command
-		r.noteAt = now.Add(NotesEvery)
+	if r.nextNoteRead.IsZero() { // first call for this command
+		r.nextNoteRead = now.Add(NotesEvery)
 		return
 	}
-	data := r.c.Folder.Drain()
-	again := (len(data) > 0 || r.noting) && r.c.Notes.Noted(data)
-	r.noting, r.noteAt = again, now.Add(notesEvery)
-	if again {
-		r.noteAt = now.Add(NotesEvery)
+	data := r.c.PrivateDir.Drain()
+	pending := (len(data) > 0 || r.notesPending) && r.c.Notes.OnNotes(data)
+	r.notesPending, r.nextNoteRead = pending, now.Add(notesEvery)
+	if pending {
+		r.nextNoteRead = now.Add(NotesEvery)
 	}
 }
 

@@ -16,14 +16,14 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	defer func() { collector.on = false }()
 	collections := func() int64 {
 		debug.SetMemoryLimit(math.MaxInt64) // the runtime's own collections are not tested
-		for n := 0; n < leastHeap+1<<20; n += 1 << 20 {
+		for n := 0; n < minHeap+1<<20; n += 1 << 20 {
 			garbage = make([]byte, 1<<20)
 		}
 		var s debug.GCStats
 		debug.ReadGCStats(&s)
 		before := s.NumGC
 		for range collectEvery {
-			collect()
+			collectGarbage()
 		}
 		debug.ReadGCStats(&s)
 		return s.NumGC - before
@@ -31,41 +31,41 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	if n := collections(); n != 1 {
 		t.Errorf("without a fork: %d collections, want 1", n)
 	}
-	fork := orphans.begin()
+	fork := orphans.beginFork()
 	orphans.mu.Lock()
-	orphans.forks = []forking{{fork, time.Now().Add(-2 * longFork)}}
+	orphans.forks = []activeFork{{fork, time.Now().Add(-2 * longFork)}}
 	orphans.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork takes long: %d collections", n)
 	}
-	if orphans.paused {
+	if orphans.forksPaused {
 		t.Error("other forks wait while one takes long")
 	}
 	orphans.mu.Lock()
-	orphans.forks = []forking{{fork, time.Now()}}
+	orphans.forks = []activeFork{{fork, time.Now()}}
 	orphans.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork that was just begun goes on: %d collections", n)
 	}
-	orphans.end(fork, 0)
+	orphans.endFork(fork, 0)
 	if n := collections(); n != 1 {
 		t.Errorf("after the fork: %d collections, want 1", n)
 	}
-	if !orphans.pause() {
+	if !orphans.pauseForks() {
 		t.Fatal("a collection does not begin though no fork is under way")
 	}
-	if orphans.pause() {
+	if orphans.pauseForks() {
 		t.Error("two collections at once")
 	}
 	began := make(chan int)
-	go func() { began <- orphans.begin() }()
+	go func() { began <- orphans.beginFork() }()
 	select {
 	case <-began:
 		t.Error("a fork has begun in the middle of a collection")
 	case <-time.After(10 * time.Millisecond):
 	}
-	orphans.goOn()
-	orphans.end(<-began, 0)
+	orphans.resumeForks()
+	orphans.endFork(<-began, 0)
 }
 
 // garbage keeps the compiler from removing the allocations of the test.

@@ -24,25 +24,25 @@ const (
 	minMasked = 4
 )
 
-// sides is how many names are tried. A directory that cannot be moved aside keeps its name.
-const sides = 100
+// maxNames is how many names are tried. A directory that cannot be moved aside keeps its name.
+const maxNames = 100
 
-// GoneWord is part of the name of a directory that was moved aside.
-const GoneWord = ".gone."
+// AsideInfix is part of the name of a directory that was moved aside.
+const AsideInfix = ".gone."
 
 // name returns the current name of the directory, or of the file next to it with this ending.
-func (f *Folder) name(ending string) string {
-	if f.made == 0 {
+func (f *PrivateDir) name(ending string) string {
+	if f.taken == 0 {
 		return f.base + ending
 	}
-	return f.base + "." + strconv.Itoa(f.made) + ending
+	return f.base + "." + strconv.Itoa(f.taken) + ending
 }
 
 // IsOpen reports whether the directory exists and is open.
-func (f *Folder) IsOpen() bool { return f.open }
+func (f *PrivateDir) IsOpen() bool { return f.open }
 
-// Unpass removes a file that Pass created.
-func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
+// RemoveFile removes a file that AddFile created.
+func (f *PrivateDir) RemoveFile(name string) { os.Remove(f.base + "." + name) }
 
 // secretError means that a secret that the command asks for cannot be read. The command's user must fix
 // that. The error does not contain the secret.
@@ -89,7 +89,7 @@ func (r *run) environ() (env []string, err error) {
 	if r.c.Mask && len(mask) > 0 {
 		r.c.Log.Mask(mask)
 		if r.c.Notes != nil {
-			r.c.Notes.Masks(mask)
+			r.c.Notes.SetMasks(mask)
 		}
 	}
 	return env, nil

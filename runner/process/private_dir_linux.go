@@ -12,43 +12,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder creates private directories and FIFOs, for one command after another. A directory and a FIFO
+// PrivateDir creates private directories and FIFOs, for one command after another. A directory and a FIFO
 // next to it belong to the account that the command runs as. The command writes its notes to the FIFO.
 // If a command leaves the directory unused, the next command of the same account gets the same
 // directory. One system call checks that: use changes the directory's times. The parent directory must
 // be one in which only the account of this process can create, rename or remove files. One goroutine at
-// a time may use a Folder. See docs/decisions/0058.
-type Folder struct {
+// a time may use a PrivateDir. See docs/decisions/0058.
+type PrivateDir struct {
 	Path  string // of the directory, while it is open
 	Notes string // path of the FIFO
 
-	base string
-	made int // number of directories or FIFOs that could not keep the base name
-	as   *Identity
-	open bool
-	fd   int // descriptor of the directory
-	pipe int // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
-	was  unix.Stat_t
-	seen bool // something was read from the FIFO since the directory was opened
+	base   string
+	taken  int // number of directories or FIFOs that could not keep the base name
+	owner  *Identity
+	open   bool
+	fd     int // descriptor of the directory
+	pipe   int // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
+	unused unix.Stat_t
+	noted  bool // something was read from the FIFO since the directory was opened
 }
 
-// NewFolder returns a Folder without a directory. The names of all its directories and FIFOs begin with
+// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and FIFOs begin with
 // base.
-func NewFolder(base string) *Folder { return &Folder{base: base, fd: -1, pipe: -1} }
+func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base, fd: -1, pipe: -1} }
 
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
 // process.
-func (f *Folder) Open(as *Identity) (err error) {
-	f.seen = false
-	if !same(f.as, as) {
+func (f *PrivateDir) Open(as *Identity) (err error) {
+	f.noted = false
+	if !sameFileRights(f.owner, as) {
 		f.Close()
-		f.as = as
+		f.owner = as
 	}
-	for range sides {
-		if err = f.make(); !errors.Is(err, os.ErrExist) {
+	for range maxNames {
+		if err = f.create(); !errors.Is(err, os.ErrExist) {
 			break
 		}
-		f.made++
+		f.taken++
 	}
 	if err != nil {
 		f.Close()
@@ -57,14 +57,14 @@ func (f *Folder) Open(as *Identity) (err error) {
 	return nil
 }
 
-// same reports whether two identities have the same rights on files that only their owner may use.
-func same(a, b *Identity) bool {
+// sameFileRights reports whether two identities have the same rights on files that only their owner may use.
+func sameFileRights(a, b *Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
-// make creates the FIFO and the directory if they do not exist. Only this process can change them until
+// create creates the FIFO and the directory if they do not exist. Only this process can change them until
 // it gives them to the account.
-func (f *Folder) make() (err error) {
+func (f *PrivateDir) create() (err error) {
 	if f.pipe < 0 {
 		f.Notes = f.name(".progress")
 		if err := unix.Mkfifo(f.Notes, 0o600); err != nil {
@@ -73,7 +73,7 @@ func (f *Folder) make() (err error) {
 		if f.pipe, err = unix.Open(f.Notes, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 			return err
 		}
-		if err := f.give(f.pipe); err != nil {
+		if err := f.chown(f.pipe); err != nil {
 			return err
 		}
 	}
@@ -94,38 +94,38 @@ func (f *Folder) make() (err error) {
 	if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	if err := f.give(f.fd); err != nil {
+	if err := f.chown(f.fd); err != nil {
 		return err
 	}
-	return unix.Fstat(f.fd, &f.was)
+	return unix.Fstat(f.fd, &f.unused)
 }
 
-// give makes the account the owner of a file.
-func (f *Folder) give(fd int) error {
-	if f.as == nil {
+// chown makes the account the owner of a file.
+func (f *PrivateDir) chown(fd int) error {
+	if f.owner == nil {
 		return nil
 	}
-	return unix.Fchown(fd, int(f.as.UID), int(f.as.GID))
+	return unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
 }
 
 // Used reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
 // a file system that a user has mounted on the directory cannot make it hang. A command that resets the
 // directory's times immediately after a change can hide files from this check. Only the next command of
 // the same account sees these files, because another account never gets the directory.
-func (f *Folder) Used() bool {
+func (f *PrivateDir) Used() bool {
 	var now unix.Stat_t
 	// Fstat never blocks.
 	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
-	return failed != 0 || now.Mtim != f.was.Mtim || now.Ctim != f.was.Ctim || now.Nlink != f.was.Nlink || now.Mode != f.was.Mode
+	return failed != 0 || now.Mtim != f.unused.Mtim || now.Ctim != f.unused.Ctim || now.Nlink != f.unused.Nlink || now.Mode != f.unused.Mode
 }
 
-// Aside renames the directory, so that the next Open creates a new one. It returns the new path, for
-// Remove. If the directory cannot be renamed, it keeps its name. If lived is true, a process of the
-// command may still use the FIFO, so Aside gives up the FIFO as well.
-func (f *Folder) Aside(lived bool) (path string) {
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
+// Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of the
+// command may still use the FIFO, so MoveAside gives up the FIFO as well.
+func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	path = f.Path
-	for try := range sides {
-		aside := f.name(GoneWord) + strconv.Itoa(try)
+	for try := range maxNames {
+		aside := f.name(AsideInfix) + strconv.Itoa(try)
 		err := unix.Renameat2(unix.AT_FDCWD, f.Path, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
 		if err == nil {
 			path = aside
@@ -135,24 +135,24 @@ func (f *Folder) Aside(lived bool) (path string) {
 			break
 		}
 	}
-	if path == f.Path || lived {
-		f.made++
+	if path == f.Path || survived {
+		f.taken++
 	}
-	if lived {
+	if survived {
 		f.closePipe()
 	}
-	f.Rest()
+	f.RemoveUnused()
 	return path
 }
 
-// Rest removes the directory if it is empty, while no command needs it.
-func (f *Folder) Rest() {
+// RemoveUnused removes the directory if it is empty, while no command needs it.
+func (f *PrivateDir) RemoveUnused() {
 	if !f.open {
 		return
 	}
 	f.open = false
 	if err := unix.Rmdir(f.Path); err != nil && err != unix.ENOENT {
-		f.made++
+		f.taken++
 	}
 	if f.fd >= 0 {
 		unix.Close(f.fd)
@@ -160,7 +160,7 @@ func (f *Folder) Rest() {
 	}
 }
 
-func (f *Folder) closePipe() {
+func (f *PrivateDir) closePipe() {
 	if f.pipe >= 0 {
 		go unix.Close(f.pipe) // a process may have locked the FIFO
 		f.pipe = -1
@@ -170,13 +170,13 @@ func (f *Folder) closePipe() {
 
 // Close releases all resources, and removes the FIFO and the directory unless the directory is not
 // empty.
-func (f *Folder) Close() {
-	f.Rest()
+func (f *PrivateDir) Close() {
+	f.RemoveUnused()
 	f.closePipe()
 }
 
-// Pass creates a file for the command next to the directory. It returns the path of the file.
-func (f *Folder) Pass(name string, content []byte) (path string, err error) {
+// AddFile creates a file for the command next to the directory. It returns the path of the file.
+func (f *PrivateDir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
 	os.Remove(path) // the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -185,8 +185,8 @@ func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	_, err = file.Write(content)
-	if err == nil && f.as != nil {
-		err = unix.Fchown(fd, int(f.as.UID), int(f.as.GID))
+	if err == nil && f.owner != nil {
+		err = unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
 	}
 	return path, errors.Join(err, file.Close())
 }
@@ -194,28 +194,28 @@ func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 // Read reads a file that the command left in the directory, with the rights of the command's account.
 // It reads up to most+1 bytes, so that the caller can recognise a larger file. It returns
 // os.ErrNotExist if the file does not exist.
-func (f *Folder) Read(name string, most int64) ([]byte, error) {
-	// A look-up that hangs may outlive the Folder.
+func (f *PrivateDir) Read(name string, most int64) ([]byte, error) {
+	// A look-up that hangs may outlive the PrivateDir.
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return lookBelow(f.as, fd, func() ([]byte, error) { return readPlainAt(fd, name, most) })
+	return lookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, most) })
 }
 
-// lookBelow runs f as lookUp does, and closes the descriptor folder afterwards. A look-up that hangs
-// keeps the descriptor open after lookBelow returns.
-func lookBelow[T any](as *Identity, folder int, f func() (T, error)) (found T, err error) {
-	var taken atomic.Bool
-	found, err = lookUp(as, func() (found T, err error) {
-		if !taken.CompareAndSwap(false, true) {
+// lookUpAt runs f as lookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs
+// keeps the descriptor open after lookUpAt returns.
+func lookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
+	var started atomic.Bool
+	found, err = lookUp(owner, func() (found T, err error) {
+		if !started.CompareAndSwap(false, true) {
 			return found, errHung
 		}
-		defer unix.Close(folder)
+		defer unix.Close(dirFD)
 		return f()
 	}, nil)
-	if taken.CompareAndSwap(false, true) {
-		unix.Close(folder)
+	if started.CompareAndSwap(false, true) {
+		unix.Close(dirFD)
 	}
 	return found, err
 }
@@ -243,12 +243,12 @@ func readPlainAt(dir int, name string, most int64) ([]byte, error) {
 	return readUpTo(f, most)
 }
 
-// Noted reports whether any notes were read since the directory was opened.
-func (f *Folder) Noted() bool { return f.seen }
+// HasNotes reports whether any notes were read since the directory was opened.
+func (f *PrivateDir) HasNotes() bool { return f.noted }
 
 // Drain returns the notes that were not read yet. If a process keeps the FIFO locked for longer than
 // drainWithin, Drain gives up the FIFO and returns nil.
-func (f *Folder) Drain() []byte {
+func (f *PrivateDir) Drain() []byte {
 	if f == nil || f.pipe < 0 {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (f *Folder) Drain() []byte {
 			unix.Close(pipe)
 		}()
 		f.pipe = -1
-		f.made++
+		f.taken++
 		os.Remove(f.Notes)
 		return nil
 	}
@@ -285,34 +285,34 @@ func drainPipe(pipe int) []byte {
 // noteFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
 // next read is due later.
 func (r *run) noteFD() int32 {
-	if r.c.Folder == nil || !r.noteAt.IsZero() {
+	if r.c.PrivateDir == nil || !r.nextNoteRead.IsZero() {
 		return -1
 	}
-	return int32(r.c.Folder.pipe)
+	return int32(r.c.PrivateDir.pipe)
 }
 
 // noteDue returns the time until the next read of the notes. It returns a negative duration if none is
 // due.
 func (r *run) noteDue() time.Duration {
-	if r.noteAt.IsZero() {
+	if r.nextNoteRead.IsZero() {
 		return -1
 	}
-	return max(0, time.Until(r.noteAt))
+	return max(0, time.Until(r.nextNoteRead))
 }
 
 // note reads the notes if that is due. The next read is due NotesEvery later, so a command that writes
 // notes all the time uses little of this process's time.
 func (r *run) note(now time.Time) {
-	if r.standing || r.noteAt.IsZero() || now.Before(r.noteAt) {
+	if r.blocked || r.nextNoteRead.IsZero() || now.Before(r.nextNoteRead) {
 		return
 	}
 	var data []byte
-	r.mayWait(func() { data = drainPipe(r.c.Folder.pipe) })
-	r.c.Folder.seen = true
-	if again := r.c.Notes.Noted(data); again || len(data) > 0 {
-		r.noteAt = now.Add(NotesEvery)
+	r.callBlocking(func() { data = drainPipe(r.c.PrivateDir.pipe) })
+	r.c.PrivateDir.noted = true
+	if pending := r.c.Notes.OnNotes(data); pending || len(data) > 0 {
+		r.nextNoteRead = now.Add(NotesEvery)
 	} else {
-		r.noteAt = time.Time{}
+		r.nextNoteRead = time.Time{}
 	}
 }
 

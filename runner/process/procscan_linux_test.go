@@ -9,15 +9,15 @@ import (
 // Goroutines that need a scan of all processes at the same time share one. The scan begins after the
 // call of each of them, and only a few scans take place.
 func TestLooksAreShared(t *testing.T) {
-	var o lookout
+	var o scanner
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
 			for range 4 {
 				o.mu.Lock()
-				before := o.begun
+				before := o.started
 				o.mu.Unlock()
-				l := o.now()
+				l := o.fresh()
 				if l.number <= before {
 					t.Errorf("a look was told that had begun before")
 				}
@@ -28,7 +28,7 @@ func TestLooksAreShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if o.begun > 20 {
-		t.Errorf("%d looks for 200 who asked, 50 at once", o.begun)
+	if o.started > 20 {
+		t.Errorf("%d looks for 200 who asked, 50 at once", o.started)
 	}
 }

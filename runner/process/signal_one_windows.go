@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// End ends a process, if it started at this time: Windows may have given the pid to another process.
-func End(pid int, started int64, _ *uint32) error {
+// Kill ends a process, if it started at this time: Windows may have given the pid to another process.
+func Kill(pid int, started int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err == windows.ERROR_INVALID_PARAMETER {
 		return nil // the process does not exist
@@ -26,8 +26,8 @@ func End(pid int, started int64, _ *uint32) error {
 	return nil
 }
 
-// AskToEnd does the same as End: a process without a window cannot be asked to end.
-func AskToEnd(pid int, ticks int64, of *uint32) error { return End(pid, ticks, of) }
+// Terminate does the same as Kill: a process without a window cannot be asked to end.
+func Terminate(pid int, ticks int64, owner *uint32) error { return Kill(pid, ticks, owner) }
 
 // Owns returns false, because accounts have no user ids on Windows.
 func Owns(uint32, int) bool { return false }

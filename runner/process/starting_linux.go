@@ -15,9 +15,9 @@ import (
 // program yet. Until then, a child shares the memory and therefore the command line of its parent. One
 // goroutine at a time may use a Starting.
 type Starting struct {
-	pid   int
-	words string
-	seen  map[int]child // children seen by the last EndHung, by pid
+	pid     int
+	cmdline string
+	seen    map[int]child // children seen by the last EndHung, by pid
 }
 
 // child is a process between fork and exec.
@@ -29,32 +29,32 @@ type child struct {
 
 // StartingOf watches the children of a process from now on.
 func StartingOf(pid int) (*Starting, error) {
-	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return nil, fmt.Errorf("cannot inspect process %d: %w", pid, err)
 	}
-	return &Starting{pid: pid, words: string(words)}, nil
+	return &Starting{pid: pid, cmdline: string(cmdline)}, nil
 }
 
 // EndHung sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
-// program for the duration within. Call it periodically. The time between two calls counts only up to
+// program for the duration limit. Call it periodically. The time between two calls counts only up to
 // step, so a suspended machine does not make a child look hung.
-func (s *Starting) EndHung(within, step time.Duration) {
+func (s *Starting) EndHung(limit, step time.Duration) {
 	children := map[int]child{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
 	for _, thread := range threads {
 		raw, _ := os.ReadFile(thread) // an ended thread has no children
 		for word := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
-				s.look(pid, within, step, children)
+				s.checkChild(pid, limit, step, children)
 			}
 		}
 	}
 	s.seen = children
 }
 
-// look ends a child if it hangs. Otherwise, it records a child that has no program yet.
-func (s *Starting) look(pid int, within, step time.Duration, children map[int]child) {
+// checkChild ends a child if it hangs. Otherwise, it records a child that has no program yet.
+func (s *Starting) checkChild(pid int, limit, step time.Duration, children map[int]child) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
@@ -64,12 +64,12 @@ func (s *Starting) look(pid int, within, step time.Duration, children map[int]ch
 	if !ok || p.flags&forkNoExec == 0 {
 		return
 	}
-	words, ok := memories.read(pid, func() string {
+	cmdline, ok := memories.read(pid, func() string {
 		// An orphan of a job has another command line.
-		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		return string(words)
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return string(cmdline)
 	})
-	if !ok || words != s.words {
+	if !ok || cmdline != s.cmdline {
 		return
 	}
 	c := child{ticks: p.ticks, seen: time.Now()}
@@ -77,7 +77,7 @@ func (s *Starting) look(pid int, within, step time.Duration, children map[int]ch
 		c.age = before.age + min(step, c.seen.Sub(before.seen))
 	}
 	children[pid] = c
-	if p.state == 'T' || p.state == 't' || c.age >= within {
+	if p.state == 'T' || p.state == 't' || c.age >= limit {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

@@ -13,8 +13,8 @@ import (
 // process has the pipe locked.
 func closePidfd(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// childEnd is the siginfo_t that waitid(2) fills in on 64-bit systems.
-type childEnd struct {
+// siginfo is the siginfo_t that waitid(2) fills in on 64-bit systems.
+type siginfo struct {
 	signo, _, code int32
 	_              int32
 	_, _           int32 // pid and uid
@@ -22,16 +22,16 @@ type childEnd struct {
 	_              [100]byte
 }
 
-// endOf reports whether a child has ended, and the signal that ended it, or 0. It does not reap the
+// exitState reports whether a child has ended, and the signal that ended it, or 0. It does not reap the
 // child.
-func endOf(pid int) (by unix.Signal, ended bool) {
+func exitState(pid int) (signal unix.Signal, ended bool) {
 	const exited = 1 // CLD_EXITED
-	var info childEnd
+	var info siginfo
 	_, _, failed := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
 	if failed == 0 && info.code != exited {
-		by = unix.Signal(info.status)
+		signal = unix.Signal(info.status)
 	}
-	return by, failed == 0 && info.signo != 0
+	return signal, failed == 0 && info.signo != 0
 }
 
 // reapNow reaps a child. It returns ok=false if the child has not ended.

@@ -49,19 +49,19 @@ func noted(t *testing.T, when, script string) *Command {
 		t.Fatal(err)
 	}
 	c := command(t, "/bin/sh", "-c", script, self)
-	c.Folder, c.Notes = NewFolder(filepath.Join(t.TempDir(), "f")), noNotes{}
-	if err := c.Folder.Open(nil); err != nil {
+	c.PrivateDir, c.Notes = NewPrivateDir(filepath.Join(t.TempDir(), "f")), noNotes{}
+	if err := c.PrivateDir.Open(nil); err != nil {
 		t.Fatal(err)
 	}
-	c.Env = append(c.Env, rolesVariable+"=note "+when+" "+c.Folder.Notes)
+	c.Env = append(c.Env, rolesVariable+"=note "+when+" "+c.PrivateDir.Notes)
 	c.OutputGrace = 300 * time.Millisecond
 	return c
 }
 
 type noNotes struct{}
 
-func (noNotes) Noted([]byte) bool { return false }
-func (noNotes) Masks([][]byte)    {}
+func (noNotes) OnNotes([]byte) bool { return false }
+func (noNotes) SetMasks([][]byte)   {}
 
 // A locked FIFO of a leftover process delays neither the end of its command nor its timeout.
 func TestLockedNotesDelayNoEnd(t *testing.T) {
@@ -84,10 +84,10 @@ func TestLockedNotesAreGivenUp(t *testing.T) {
 			unix.Kill(p.pid, unix.SIGKILL)
 		}
 	}()
-	notes, ended := c.Folder.Notes, make(chan bool)
+	notes, ended := c.PrivateDir.Notes, make(chan bool)
 	go func() {
-		c.Folder.Drain()
-		c.Folder.Aside(true)
+		c.PrivateDir.Drain()
+		c.PrivateDir.MoveAside(true)
 		close(ended)
 	}()
 	select {
@@ -95,8 +95,8 @@ func TestLockedNotesAreGivenUp(t *testing.T) {
 	case <-time.After(10 * drainWithin):
 		t.Fatal("who reads them waits for what lives on")
 	}
-	if err := c.Folder.Open(nil); err != nil || c.Folder.Notes == notes || !r.Spared {
-		t.Errorf("the next one has %s, where the one before had %s (%v): %+v", c.Folder.Notes, notes, err, r)
+	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.Spared {
+		t.Errorf("the next one has %s, where the one before had %s (%v): %+v", c.PrivateDir.Notes, notes, err, r)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestLockedNotesAreGivenUp(t *testing.T) {
 func TestLockedNotesLoseNoOutput(t *testing.T) {
 	adopt(t)
 	c := noted(t, "", `sleep 0.3; echo hello`)
-	fd, err := unix.Open(c.Folder.Notes, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(c.PrivateDir.Notes, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,8 @@ func TestHeldOrphanMayHavePrinted(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, empty: true, reaped: orphans.reaped.Load()}
-	if alone := r.alone(); !alone || r.empty && r.reaped == orphans.reaped.Load() {
+	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, pipesEmpty: true, reapedBefore: orphans.reaped.Load()}
+	if alone := r.noneRemain(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reaped.Load() {
 		t.Errorf("alone: %v, and the pipes are not looked into again", alone)
 	}
 	from.Close()

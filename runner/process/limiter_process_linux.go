@@ -22,16 +22,16 @@ import (
 // waits for it. On a busy processor a limiter may be slow, because its nice value is already set.
 const limiterWithin = 10 * time.Second
 
-// limiting is this process's view of a command's limiter.
-type limiting struct {
-	fd       int // socket; -1 once the limiter has executed the program, has failed or has ended
-	order    int // memory file with the order; -1 once handed over
-	theirs   int // the limiter's end of the socket; -1 once handed over
-	name     string
-	ready    bool
-	hung     bool
-	failed   *report
-	shortage error // error of setting the limits of the control group
+// limiterProcess is this process's view of a command's limiter.
+type limiterProcess struct {
+	fd         int // socket; -1 once the limiter has executed the program, has failed or has ended
+	order      int // memory file with the order; -1 once handed over
+	limiterEnd int // the limiter's end of the socket; -1 once handed over
+	name       string
+	ready      bool
+	hung       bool
+	failed     *report
+	shortage   error // error of setting the limits of the control group
 }
 
 // needsLimiter reports whether a command has limits that a limiter must set. The argument lists the
@@ -40,10 +40,10 @@ func (c *Command) needsLimiter(missing []string) bool {
 	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
 }
 
-// newLimiting creates the resources for a limiter. It removes the limits of the control group until the
+// newLimiter creates the resources for a limiter. It removes the limits of the control group until the
 // limiter is ready, because they apply only to the command's program.
-func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err error) {
-	l = &limiting{fd: -1, order: -1, theirs: -1, name: newLimiterName()}
+func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess, err error) {
+	l = &limiterProcess{fd: -1, order: -1, limiterEnd: -1, name: newLimiterName()}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -63,7 +63,7 @@ func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err 
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the limiter's socket: %w", err)
 	}
-	l.fd, l.theirs = ends[0], ends[1]
+	l.fd, l.limiterEnd = ends[0], ends[1]
 	unix.SetNonblock(l.fd, true) // affects only this end
 	if b := r.w.cgroup; b != nil {
 		_, err = b.limit(Limits{})
@@ -91,16 +91,16 @@ func memoryFile(name string, content []byte) (fd int, err error) {
 
 // attributes returns the attributes to start the limiter with. It derives them from those of the
 // command.
-func (l *limiting) attributes(of *syscall.ProcAttr) *syscall.ProcAttr {
-	attr := *of
-	attr.Env = of.Env[len(of.Env)-1:] // the cookie
-	attr.Files = append(slices.Clone(of.Files), uintptr(l.order), uintptr(l.theirs))
+func (l *limiterProcess) attributes(command *syscall.ProcAttr) *syscall.ProcAttr {
+	attr := *command
+	attr.Env = command.Env[len(command.Env)-1:] // the cookie
+	attr.Files = append(slices.Clone(command.Files), uintptr(l.order), uintptr(l.limiterEnd))
 	return &attr
 }
 
-// handedOver closes the descriptors that now belong to the limiter.
-func (l *limiting) handedOver() {
-	for _, fd := range []*int{&l.order, &l.theirs} {
+// closeHandedOver closes the descriptors that now belong to the limiter.
+func (l *limiterProcess) closeHandedOver() {
+	for _, fd := range []*int{&l.order, &l.limiterEnd} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
@@ -108,39 +108,39 @@ func (l *limiting) handedOver() {
 	}
 }
 
-func (l *limiting) close() {
+func (l *limiterProcess) close() {
 	if l == nil {
 		return
 	}
-	l.handedOver()
+	l.closeHandedOver()
 	if l.fd >= 0 {
 		unix.Close(l.fd)
 		l.fd = -1
 	}
 }
 
-// begins reports whether the command's limiter has not executed the program yet.
-func (r *run) begins() bool { return r.limiter != nil && r.limiter.fd >= 0 }
+// limiterStarting reports whether the command's limiter has not executed the program yet.
+func (r *run) limiterStarting() bool { return r.limiter != nil && r.limiter.fd >= 0 }
 
-// boundLimiter ends a command whose limiter does not execute the program in time.
-func (r *run) boundLimiter() {
-	if r.begins() && !r.limiter.hung && r.ran() >= r.w.limiterWithin {
+// endSlowLimiter ends a command whose limiter does not execute the program in time.
+func (r *run) endSlowLimiter() {
+	if r.limiterStarting() && !r.limiter.hung && r.runTime() >= r.w.limiterWithin {
 		r.limiter.hung, r.killAt = true, time.Now()
 	}
 }
 
-// talk returns the descriptor of the limiter's socket; -1 if there is no limiter.
-func (r *run) talk() int32 {
+// limiterFD returns the descriptor of the limiter's socket; -1 if there is no limiter.
+func (r *run) limiterFD() int32 {
 	if r.limiter == nil {
 		return -1
 	}
 	return int32(r.limiter.fd)
 }
 
-// hearLimiter handles a report of the limiter. When the limiter is ready, hearLimiter sets the limits
+// readLimiter handles a report of the limiter. When the limiter is ready, readLimiter sets the limits
 // of the control group and lets the limiter continue. It kills a limiter that failed, or that closed
 // the socket without reporting that it was ready.
-func (r *run) hearLimiter() {
+func (r *run) readLimiter() {
 	l := r.limiter
 	var b [reportBytes]byte
 	n, err := unix.Read(l.fd, b[:])
@@ -163,8 +163,8 @@ func (r *run) hearLimiter() {
 	}
 }
 
-// became reports whether a limiter that has ended, and is not reaped yet, had executed its program.
-func (l *limiting) became(pid int) bool {
+// executed reports whether a limiter that has ended, and is not reaped yet, had executed its program.
+func (l *limiterProcess) executed(pid int) bool {
 	if l == nil {
 		return true
 	}
@@ -175,17 +175,17 @@ func (l *limiting) became(pid int) bool {
 	return string(bytes.TrimSpace(raw)) != l.name
 }
 
-// notLimited sets the result of a command whose limiter did not execute its program. See
+// limiterFailed sets the result of a command whose limiter did not execute its program. See
 // docs/decisions/0042.
-func (r *run) notLimited(status unix.WaitStatus) {
+func (r *run) limiterFailed(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
 	case l.shortage != nil:
 		r.startFailed(&shortageError{l.shortage})
 	case l.failed != nil:
-		r.startFailed(r.refused(*l.failed))
+		r.startFailed(r.limiterError(*l.failed))
 	case status.Signaled():
-		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.unbegun(status.Signal())
+		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.ready: // its report of the reason was lost
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.As == nil: // the Go runtime got no thread or no memory
@@ -207,8 +207,8 @@ func (e *limitError) Error() string { return e.field + ": " + e.error.Error() }
 // Unwrap returns the reason.
 func (e *limitError) Unwrap() error { return e.error }
 
-// refused turns a limiter's report into an error for users.
-func (r *run) refused(p report) error {
+// limiterError turns a limiter's report into an error for users.
+func (r *run) limiterError(p report) error {
 	switch {
 	case p.step == stepNice:
 		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
@@ -239,22 +239,22 @@ func scheduler() string {
 // Enforced returns how each limit of a command is enforced, with the control groups of c or, if c is
 // nil, without.
 func Enforced(c *Cgroups) []Enforcement {
-	counted, why := "", "there are no control groups"
+	controllers, reason := "", "there are no control groups"
 	if c != nil {
 		// An unreadable file means that no limit is enforced.
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
-		counted, why = string(raw), "the runner's control group has no controller for this limit"
+		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
-		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS), because " + why},
-		{"cpus", Unenforced, why},
-		{"tasks", Unenforced, why},
+		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS), because " + reason},
+		{"cpus", Unenforced, reason},
+		{"tasks", Unenforced, reason},
 		{"nice", Whole, scheduler()},
 		{"nofile", Whole, "the open file limit of each process (RLIMIT_NOFILE)"},
 		{"no_new_privileges", Whole, "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
-		if slices.Contains(strings.Fields(counted), controller) {
+		if slices.Contains(strings.Fields(controllers), controller) {
 			list[i].Extent, list[i].By = Whole, "the job's control group"
 		}
 	}

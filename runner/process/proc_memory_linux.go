@@ -12,12 +12,12 @@ import (
 // docs/decisions/0054.
 var memories = memoryReaders{hung: map[uint32]int{}}
 
-// answerWithin limits how long a read of a process's memory may take.
-const answerWithin = time.Second
+// memoryReadTimeout limits how long a read of a process's memory may take.
+const memoryReadTimeout = time.Second
 
 // memoryReaders are the threads that read: one for each concurrent read, including reads that hang.
 type memoryReaders struct {
-	any atomic.Bool // some read hangs
+	anyHung atomic.Bool // some read hangs
 
 	mu   sync.Mutex
 	idle []*memoryReader
@@ -27,27 +27,27 @@ type memoryReaders struct {
 }
 
 type memoryReader struct {
-	ask  chan func() string
-	told chan string
-	rest *time.Timer
+	requests chan func() string
+	replies  chan string
+	timer    *time.Timer
 }
 
 // read calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
 // another read of the same account does.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
-	if m.any.Load() && m.blocks(pid) {
+	if m.anyHung.Load() && m.blocks(pid) {
 		return "", false
 	}
-	r := m.take()
-	r.ask <- read
-	r.rest.Reset(answerWithin)
+	r := m.get()
+	r.requests <- read
+	r.timer.Reset(memoryReadTimeout)
 	select {
-	case text = <-r.told:
-		r.rest.Stop()
-		m.give(r)
+	case text = <-r.replies:
+		r.timer.Stop()
+		m.put(r)
 		return text, true
-	case <-r.rest.C:
-		m.leave(r, pid)
+	case <-r.timer.C:
+		m.abandon(r, pid)
 		return "", false
 	}
 }
@@ -59,7 +59,7 @@ func (m *memoryReaders) blocks(pid int) bool {
 	return ok && m.hung[uid] > 0
 }
 
-func (m *memoryReaders) take() *memoryReader {
+func (m *memoryReaders) get() *memoryReader {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(m.idle); n > 0 {
@@ -67,41 +67,41 @@ func (m *memoryReaders) take() *memoryReader {
 		m.idle = m.idle[:n-1]
 		return r
 	}
-	r := &memoryReader{make(chan func() string), make(chan string), time.NewTimer(answerWithin)}
+	r := &memoryReader{make(chan func() string), make(chan string), time.NewTimer(memoryReadTimeout)}
 	go func() { // runs until this process ends; later reads use it again
-		for read := range r.ask {
-			r.told <- read()
+		for read := range r.requests {
+			r.replies <- read()
 		}
 	}()
 	return r
 }
 
-func (m *memoryReaders) give(r *memoryReader) {
+func (m *memoryReaders) put(r *memoryReader) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.idle = append(m.idle, r)
 }
 
-// leave abandons a reader that hangs.
-func (m *memoryReaders) leave(r *memoryReader, pid int) {
-	uid, _, there := uidsOf(pid)
-	if there {
-		m.blame(uid, 1)
+// abandon abandons a reader that hangs.
+func (m *memoryReaders) abandon(r *memoryReader, pid int) {
+	uid, _, exists := uidsOf(pid)
+	if exists {
+		m.countHung(uid, 1)
 	}
 	go func() { // ends when the process answers or has ended
-		<-r.told
-		if there {
-			m.blame(uid, -1)
+		<-r.replies
+		if exists {
+			m.countHung(uid, -1)
 		}
-		m.give(r)
+		m.put(r)
 	}()
 }
 
-func (m *memoryReaders) blame(uid uint32, n int) {
+func (m *memoryReaders) countHung(uid uint32, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hung[uid] += n; m.hung[uid] == 0 {
 		delete(m.hung, uid)
 	}
-	m.any.Store(len(m.hung) > 0)
+	m.anyHung.Store(len(m.hung) > 0)
 }

@@ -21,7 +21,7 @@ func TestRightsComeBack(t *testing.T) {
 		{UID: 1, GID: 1, Groups: []uint32{1}},
 	} {
 		ran := false
-		err := as(id, func() error {
+		err := withIdentity(id, func() error {
 			ran = true
 			_, err := os.ReadFile("/etc/shadow")
 			if err == nil {

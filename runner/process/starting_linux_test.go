@@ -28,7 +28,7 @@ func TestOnlyWhatHangsIsEnded(t *testing.T) {
 	until(t, "the process has its words", func() bool { // Start returns during the exec
 		var err error
 		s, err = StartingOf(cmd.Process.Pid)
-		return err == nil && len(s.words) > 0
+		return err == nil && len(s.cmdline) > 0
 	})
 	const within = time.Hour
 	until(t, "three programs do not begin and one does", func() bool {
@@ -72,7 +72,7 @@ func TestOnlyWhatHangsIsEnded(t *testing.T) {
 
 // children lists the children of a process that are not reaped.
 func children(pid int) (list []int) {
-	for _, p := range all() {
+	for _, p := range allProcs() {
 		if p.ppid == pid {
 			list = append(list, p.pid)
 		}

@@ -1,0 +1,96 @@
+package process
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+)
+
+// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way
+// until the child has executed its program. A user whose program does not start could therefore stop
+// the jobs of all users. So workers collect garbage between commands, while no fork is under way, at
+// the heap sizes at which the runtime would. The runtime's own collections start at larger heap sizes.
+// See docs/decisions/0052.
+const (
+	minHeap          = 8 << 20 // bytes of objects; a smaller heap is not collected
+	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
+	// minMemoryLimit is the least memory limit of the runtime, in bytes. The limit rises to twice the
+	// size of the live objects.
+	minMemoryLimit = 48 << 20
+	collectEvery   = 16 // number of commands between two checks of the heap size
+	longFork       = 5 * time.Millisecond
+	heapObjects    = "/memory/classes/heap/objects:bytes"
+	heapLive       = "/gc/heap/live:bytes"
+)
+
+// collector is set before the first command.
+var collector struct {
+	on   bool         // workers collect garbage
+	ends atomic.Int64 // number of commands that have ended
+}
+
+// paceCollections lets collectGarbage do the garbage collections, and raises the thresholds of the runtime.
+func paceCollections() {
+	collector.on = true
+	debug.SetGCPercent(runtimeGCPercent)
+	debug.SetMemoryLimit(minMemoryLimit)
+}
+
+// collectGarbage collects garbage if the heap has grown enough, unless a fork takes long.
+func collectGarbage() {
+	if !collector.on || collector.ends.Add(1)%collectEvery != 0 {
+		return
+	}
+	if objects, live := heapSizes(); objects < max(minHeap, 2*live) || !orphans.pauseForks() {
+		return
+	}
+	defer orphans.resumeForks()
+	runtime.GC()
+	_, live := heapSizes()
+	debug.SetMemoryLimit(int64(max(minMemoryLimit, 2*live)))
+}
+
+// heapSizes returns the size of all objects on the heap, and of those that survived the last collection, in
+// bytes.
+func heapSizes() (objects, live uint64) {
+	samples := [...]metrics.Sample{{Name: heapObjects}, {Name: heapLive}}
+	metrics.Read(samples[:])
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+}
+
+// pauseForks makes new forks wait until resumeForks, and waits until no fork is under way. It returns false,
+// without pausing, if a fork takes longer than longFork.
+func (o *orphanTable) pauseForks() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.forksPaused {
+		return false
+	}
+	begun := time.Now()
+	for _, f := range o.forks {
+		if begun.Sub(f.began) > longFork {
+			return false
+		}
+	}
+	o.forksPaused = true
+	timer := time.AfterFunc(longFork, o.changed.Broadcast)
+	defer timer.Stop()
+	for len(o.forks) > 0 && time.Since(begun) < longFork {
+		o.changed.Wait()
+	}
+	if len(o.forks) > 0 {
+		o.forksPaused = false
+		o.changed.Broadcast()
+	}
+	return o.forksPaused
+}
+
+// resumeForks lets forks start again.
+func (o *orphanTable) resumeForks() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forksPaused = false
+	o.changed.Broadcast()
+}

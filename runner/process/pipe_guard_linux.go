@@ -1,0 +1,73 @@
+package process
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process may lock a pipe indefinitely: splice(2) does that while it waits for a socket. A read or
+// close of the pipe then blocks, and cannot be interrupted. So Run's goroutine releases the baton, a
+// mutex that guards the run, before each call that may block. If the call takes longer than
+// blockedAfter, the goroutine of enforceWhileBlocked takes the baton and enforces the run's deadlines every
+// blockedInterval.
+
+const (
+	blockedAfter    = 100 * time.Millisecond
+	blockedInterval = 50 * time.Millisecond
+)
+
+// callBlocking runs a call that reads or closes a pipe, without the baton. The caller holds the baton before
+// and after. See docs/decisions/0054.
+func (r *run) callBlocking(call func()) {
+	if r.blockTimer == nil {
+		r.blockTimer = time.AfterFunc(blockedAfter, r.enforceWhileBlocked)
+	} else {
+		r.blockTimer.Reset(blockedAfter)
+	}
+	r.baton.Unlock()
+	call()
+	r.baton.Lock()
+	r.blockTimer.Stop()
+}
+
+// enforceWhileBlocked enforces what is due while a call blocks.
+func (r *run) enforceWhileBlocked() {
+	if !r.baton.TryLock() {
+		return // the call has returned
+	}
+	defer r.baton.Unlock()
+	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
+	unix.Poll(fds[:], 0)
+	if fds[1].Revents != 0 {
+		var drain [8]byte
+		unix.Read(r.w.wake, drain[:])
+	}
+	if !r.exited {
+		r.exited = fds[0].Revents != 0
+		r.blocked = true
+		r.enforce()
+		r.blocked = false
+		if r.endSeen = r.exited; r.endSeen {
+			r.graceEnd, r.pipesEmpty = time.Now().Add(r.c.OutputGrace), false
+		}
+	} else if now := time.Now(); now.After(r.pipeDeadline(now)) {
+		left := r.remaining() // the process that has locked the pipe is one of them
+		r.r.Leftovers = max(r.r.Leftovers, len(left))
+		r.kill(left)
+	}
+	r.blockTimer.Reset(blockedInterval)
+}
+
+// pipeDeadline returns until when leftover processes may keep a pipe locked, after the main process has
+// ended.
+func (r *run) pipeDeadline(now time.Time) time.Time {
+	switch {
+	case !r.termAt.IsZero():
+		r.handleRequests(now)
+		return r.killDue()
+	case r.c.Background:
+		return r.graceEnd.Add(r.c.Patience)
+	}
+	return r.graceEnd
+}

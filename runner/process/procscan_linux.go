@@ -1,0 +1,100 @@
+package process
+
+import (
+	"sync"
+	"time"
+)
+
+// Limits of scans of all processes. A scan takes about 10 µs for each process. See docs/decisions/0040.
+const (
+	// scanPauseFactor sets the pause after a scan, as a multiple of the duration of the scan. Scans therefore
+	// use at most a fifth of one processor, however many processes the commands leave behind, unless
+	// maxScanPause shortens the pause.
+	scanPauseFactor = 4
+	// maxScanPause is the longest pause. A scan is slow with thousands of processes or on a busy machine,
+	// and commands that are ending must not wait much longer.
+	maxScanPause = 100 * time.Millisecond
+)
+
+// processes scans the processes of this machine, for all goroutines that search for leftover processes.
+var processes scanner
+
+// scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
+// is ready for use.
+type scanner struct {
+	mu        sync.Mutex
+	change    sync.Cond // last or busy has changed; its L is set to &mu on first use
+	busy      bool      // a goroutine is scanning
+	started   int       // number of scans that have begun
+	last      *scan
+	notBefore time.Time // no scan begins before this time
+}
+
+// scan is the result of a scan. It contains the state of each process at some time during the scan.
+type scan struct {
+	number  int // number of this scan, from 1
+	procs   []proc
+	realUID map[int]uint32 // real user id by pid
+
+	mu      sync.Mutex
+	cookies map[int]string // by pid, only those that were requested; guarded by mu
+}
+
+// fresh returns the result of a scan that began after the call.
+func (o *scanner) fresh() *scan {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.change.L == nil {
+		o.change.L = &o.mu
+	}
+	for wanted := o.started + 1; o.last == nil || o.last.number < wanted; {
+		if o.busy {
+			o.change.Wait()
+			continue
+		}
+		o.busy = true
+		pause := time.Until(o.notBefore)
+		o.mu.Unlock()
+		time.Sleep(pause)
+		o.mu.Lock()
+		o.started++
+		number := o.started
+		o.mu.Unlock()
+		start := time.Now()
+		l := newScan(number)
+		took := time.Since(start)
+		o.mu.Lock()
+		o.last, o.busy, o.notBefore = l, false, time.Now().Add(min(scanPauseFactor*took, maxScanPause))
+		o.change.Broadcast()
+	}
+	return o.last
+}
+
+func newScan(number int) *scan {
+	procs := allProcs()
+	l := &scan{number: number, procs: procs, realUID: make(map[int]uint32, len(procs)), cookies: map[int]string{}}
+	for _, p := range procs {
+		if real, _, ok := uidsOf(p.pid); ok {
+			l.realUID[p.pid] = real
+		}
+	}
+	return l
+}
+
+// owns reports whether a process belongs to an account, as Owns does.
+func (l *scan) owns(uid uint32, pid int) bool {
+	real, ok := l.realUID[pid]
+	return ok && real == uid
+}
+
+// cookie returns the cookie of a process, as cookieOf does.
+func (l *scan) cookie(pid int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, known := l.cookies[pid]
+	if !known {
+		c = cookieOf(pid)
+		l.cookies[pid] = c
+	}
+	return c
+}

@@ -1,0 +1,42 @@
+package process
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kill sends SIGKILL to a process, if it started at this time: the kernel may have given the pid to
+// another process. If owner is not nil, the process must also belong to that account.
+func Kill(pid int, ticks int64, owner *uint32) error {
+	return signalOne(pid, ticks, owner, unix.SIGKILL)
+}
+
+// Terminate sends SIGTERM to a process under the same conditions as Kill.
+func Terminate(pid int, ticks int64, owner *uint32) error {
+	return signalOne(pid, ticks, owner, unix.SIGTERM)
+}
+
+func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		return nil
+	}
+	if err == nil {
+		defer unix.Close(fd)
+		if p, ok := stat(pid); !ok || p.ticks != ticks || owner != nil && !Owns(*owner, pid) {
+			return nil
+		}
+		err = unix.PidfdSendSignal(fd, signal, nil, 0)
+	}
+	if err != nil && err != unix.ESRCH {
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// Owns reports whether a process belongs to an account: whether its real user id is uid.
+func Owns(uid uint32, pid int) bool {
+	real, _, ok := uidsOf(pid)
+	return ok && real == uid
+}
