@@ -87,7 +87,7 @@ func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir s
 
 // An account can write any pid into its runner's directory. EndAll, called by root, still ends only
 // processes of that account.
-func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
+func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who ends everybody's runners")
 	}
@@ -127,7 +127,7 @@ func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
 
 // A symbolic link in the output directory counts as empty, because its target may belong to another
 // account.
-func TestALinkIsNoOutput(t *testing.T) {
+func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	root := t.TempDir()
 	path := OutputPath(root, "1-1")
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // While an account or its groups cannot be looked up, its jobs are neither rejected nor run without
 // some of the groups. They wait.
-func TestSilenceRefusesNobody(t *testing.T) {
+func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "initgroups dora": "dora 61410 61411", "passwd 61401": ""}
 	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"), Directory: &accounts.Directory{Patient: true, Ask: func(database, key string) (string, error) {
@@ -44,7 +44,7 @@ func TestSilenceRefusesNobody(t *testing.T) {
 
 // A policy file that accounts other than root could have written is rejected. The case that is accepted
 // needs root.
-func TestPolicyIsRoots(t *testing.T) {
+func TestPolicyMustBelongToRoot(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "runner.conf")
 	if err := os.WriteFile(path, []byte("accounts = *\n"), 0o644); err != nil {
@@ -83,7 +83,7 @@ func TestPolicyIsRoots(t *testing.T) {
 }
 
 // If the user directory does not answer for a job's account, that job is delayed, as after a shortage.
-func TestAJobOfAnUnknownAccountIsPutOffAlone(t *testing.T) {
+func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	dir := t.TempDir()
 	j, err := openJournal(dir, 0o600, func(journalSize) {})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // If an attempt was killed, the cause of the kill is its cause, whatever else the runner detected.
 // Otherwise the cause is what the runner detected.
-func TestCauseOfAnEnd(t *testing.T) {
+func TestCauseOfKillComesFirst(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result
 		want int64

@@ -9,7 +9,7 @@ import (
 
 // The pid of an account's runner comes from the kernel, not from the runner's reply, because messages
 // ask people to end a process that hangs.
-func TestAnAccountsRunnerIsTheKernelsWord(t *testing.T) {
+func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for below, want := range map[string]int{"": 1, accountPrefix + "daemon": os.Getpid()} {
 		c, err := Connect(answering(t, below, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")
 		if err != nil {

@@ -44,7 +44,7 @@ func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
 
 // A runner that is ending rejects every service. ErrRefused is returned only if the runner has already
 // accepted the same or a newer epoch.
-func TestRefusedByARunnerThatEnds(t *testing.T) {
+func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		if _, err := Connect(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
@@ -53,7 +53,7 @@ func TestRefusedByARunnerThatEnds(t *testing.T) {
 }
 
 // EndAll returns no error for a runner that ends by itself and whose files name no process any more.
-func TestEndAllMeetsOneThatEnds(t *testing.T) {
+func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -13,7 +13,7 @@ import (
 // A root runner reads a credential only for the accounts that its policy lists, and no file outside the
 // credentials directory. A runner that has switched to an account has the credentials that were read
 // before.
-func TestCredentialsOfARunner(t *testing.T) {
+func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, whose policy it is")
 	}

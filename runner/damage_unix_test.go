@@ -12,7 +12,7 @@ import (
 
 // A journal that was truncated or removed does not count as complete, wherever it was cut: attempts
 // that are missing in it may have run.
-func TestCutJournalIsNoticed(t *testing.T) {
+func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	dir, _, j := newNotes(t)
 	whole := func(when string, want bool) {
 		t.Helper()

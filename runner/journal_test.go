@@ -69,7 +69,7 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 
 // Results are read back in order when the window moves, when one result is larger than a window, and
 // when no window is used.
-func TestJournalGoesThroughWindows(t *testing.T) {
+func TestJournalMovesWindow(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
 		j.canMap = windows && j.canMap
@@ -93,7 +93,7 @@ func TestJournalGoesThroughWindows(t *testing.T) {
 
 // If another process truncates a segment while it is mapped, the runner survives and writes later
 // results.
-func TestCutSegmentEndsNothing(t *testing.T) {
+func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1)
 	if err := os.Truncate(j.path(1), 0); err != nil {
@@ -106,7 +106,7 @@ func TestCutSegmentEndsNothing(t *testing.T) {
 }
 
 // A last record that is incomplete, at any byte, does not affect the records before it.
-func TestTornTailCostsNoOtherRecord(t *testing.T) {
+func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
 	whole, err := os.ReadFile(j.path(1))
@@ -123,7 +123,7 @@ func TestTornTailCostsNoOtherRecord(t *testing.T) {
 }
 
 // A flipped bit anywhere in a record is detected: that record is not returned, but those before it are.
-func TestDamagedRecordIsNotTold(t *testing.T) {
+func TestDamagedRecordIsNotReturned(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
 		frame := result(seq + 1)
@@ -141,7 +141,7 @@ func TestDamagedRecordIsNotTold(t *testing.T) {
 
 // The journal continues in a new segment when a segment has its full size. Segments are read in numeric
 // order, also from the tenth on.
-func TestJournalGoesOnInSegments(t *testing.T) {
+func TestJournalContinuesInSegments(t *testing.T) {
 	j := newJournal(t)
 	var want []int64
 	for seq := range int64(12) {
@@ -157,7 +157,7 @@ func TestJournalGoesOnInSegments(t *testing.T) {
 
 // A segment is removed when all its results are acknowledged, in any order, and not before. The current
 // segment stays.
-func TestAcknowledgedSegmentsGo(t *testing.T) {
+func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
 	j.size = segmentBytes + 1
@@ -232,7 +232,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 // The files of an unresponsive runner show which attempts it has started. Its running table lists the
 // running attempts. Its journal lists the attempts that have ended and whose results no service has
 // received. An attempt without a process may not have started yet.
-func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
+func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	dir, table, j := newNotes(t)
 	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 	table.setStarting(1, of(1), 7)
@@ -256,7 +256,7 @@ func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 
 // A damaged boot ID counts as missing. It must not count as an earlier boot, because then the processes
 // of the runner would count as ended.
-func TestCutBootIsUnknown(t *testing.T) {
+func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestCutBootIsUnknown(t *testing.T) {
 
 // The copy of a running table shows the attempts but no runner process, so no process of the original
 // runner is ended.
-func TestCopiedTableNamesNobody(t *testing.T) {
+func TestCopiedTableNamesNoRunner(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
 	table := newTable(t, dir)
 	table.setStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
@@ -304,7 +304,7 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 
 // Slots have disk space before they are used, and no slot without disk space is used: on a full disk,
 // writing to it would kill the runner.
-func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
+func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
 	table.setStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
@@ -342,7 +342,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 }
 
 // A valid reference names only a file in the output directory, so Purge removes nothing else.
-func TestReferencesNameOutputsOnly(t *testing.T) {
+func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
 		t.Errorf("got %q, want 12-3 and valid", ref)
 	}

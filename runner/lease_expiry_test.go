@@ -14,7 +14,7 @@ import (
 
 // When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
 // renewed. Each renewal counts from its arrival, and 0 means that the leases do not expire.
-func TestRunnerLapses(t *testing.T) {
+func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
 		s.workerCond = sync.NewCond(&s.mu)
@@ -74,7 +74,7 @@ func TestRunnerLapses(t *testing.T) {
 
 // If leases are limited in time, attempts start only once a watchdog guards the leases or cannot be
 // started. If they are not, attempts start immediately.
-func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
+func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 	for _, c := range []struct {
 		leased time.Duration
 		then   func(s *server)

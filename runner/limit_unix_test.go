@@ -12,7 +12,7 @@ import (
 )
 
 // An incomplete write, as on a full disk, leaves nothing that hides the records after it.
-func TestShortWriteHidesNothing(t *testing.T) {
+func TestShortWriteHidesNoRecord(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
 		j.canMap = windows && j.canMap

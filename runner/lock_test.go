@@ -47,7 +47,7 @@ func halfRunner(dir string) error {
 
 // A runner's lock excludes all other processes while the runner lives, and is free afterwards. The
 // runner's files can be read while it lives, and are complete after it was killed.
-func TestKilledRunnerLeavesItsNotesAndNoLock(t *testing.T) {
+func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestKilledRunnerLeavesItsNotesAndNoLock(t *testing.T) {
 
 // Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
 // would count as a living one to which no service can connect.
-func TestLookersAreNoHolders(t *testing.T) {
+func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), lockName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestLookersAreNoHolders(t *testing.T) {
 }
 
 // A runner that removes its directory counts as living until all its files are removed.
-func TestRunnerThatLeavesIsNotDead(t *testing.T) {
+func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestRunnerThatLeavesIsNotDead(t *testing.T) {
 }
 
 // An output that is purged while another process reads it is removed.
-func TestOutputThatIsReadIsPurged(t *testing.T) {
+func TestPurgeRemovesOpenOutput(t *testing.T) {
 	home := Home{Dir: t.TempDir()}
 	path := OutputPath(home.Dir, "1-1")
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Waiting attempts of each queue are sorted by Place. The sequence of queues stays as it was sent.
-func TestAttemptsWaitInOrderOfPlace(t *testing.T) {
+func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
 		{Lease: wire.Lease{Seq: 1}, Queue: "a", Place: wire.Place{Rank: 10, Seq: 1}},

@@ -7,7 +7,7 @@ import (
 
 // The size of an output file counts only up to the largest size that the limit per stream allows, since
 // an account can change its own files. Only regular files have a size.
-func TestOutputsCountAsMuchAsTheyMay(t *testing.T) {
+func TestOutputSizeIsBounded(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestPolicyIsRead(t *testing.T) {
 
 // Jobs of root run only if allow_root_jobs is set. Jobs of other accounts run if the account is listed
 // by name, by its primary or another group, or by *.
-func TestPolicyDecides(t *testing.T) {
+func TestPolicyAllowsListedAccounts(t *testing.T) {
 	groups := map[string]uint32{"queuectl": 50, "staff": 60}
 	groupNamed := func(name string) (uint32, bool) { gid, ok := groups[name]; return gid, ok }
 	root := accounts.Account{Name: "root"}
@@ -74,7 +74,7 @@ func TestPolicyDecides(t *testing.T) {
 }
 
 // A job's environment gets its account's variables, except those that the job sets itself.
-func TestEnvironmentOfAnAccount(t *testing.T) {
+func TestJobGetsAccountVariables(t *testing.T) {
 	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
 	got := strings.Join(accountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {

@@ -8,7 +8,7 @@ import (
 
 // A runner accepts only names of dead runners in its own parent directory. It rejects the directory of
 // an account's runners, whose contents that account controls, and every path that leads elsewhere.
-func TestDeadFoldersAreRunners(t *testing.T) {
+func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", outputsName} {
 		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {

@@ -17,7 +17,7 @@ import (
 
 // Frames that are gathered while the service reads slowly do not overwrite those that are being
 // written, not even after the writer was woken without need.
-func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
+func TestGatherKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
 		o := newOutbox(ours)
@@ -46,7 +46,7 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 
 // Gathered frames are sent when their delay is over, each time again, and not before. A frame that must
 // not wait is sent together with those gathered before it.
-func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
+func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
 		c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
@@ -84,7 +84,7 @@ func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 
 // While attempts are waiting, results are gathered for up to four delays. The service has at least one
 // delay to answer before the workers run out of attempts.
-func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
+func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	for waiting, want := range map[int][2]time.Duration{
 		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay}, 60: {4 * delay, 4 * delay},
@@ -123,7 +123,7 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 
 // A client that waits for the output of an attempt gets the answer Gone when the attempt is dropped
 // before it has started.
-func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
+func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
 		c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}

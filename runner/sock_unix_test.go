@@ -49,7 +49,7 @@ func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string
 
 // A runner that loses its directory must end, however the directory is lost: a runner without a
 // directory can start no jobs.
-func TestGuardNoticesLostDirectory(t *testing.T) {
+func TestRunnerNoticesLostDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		changed waitFunc
@@ -84,7 +84,7 @@ func TestGuardNoticesLostDirectory(t *testing.T) {
 }
 
 // A removed socket is created again even if the directory cannot be watched.
-func TestGuardCreatesSocketWithoutWatch(t *testing.T) {
+func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
 	for name, changed := range map[string]waitFunc{"cannot be watched": noWatch, "no event": noEvent} {
 		t.Run(name, func(t *testing.T) {
 			withSocket(t, changed, func(t *testing.T, root string, gone <-chan bool) {

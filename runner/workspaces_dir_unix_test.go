@@ -12,7 +12,7 @@ import (
 
 // The operator may create the directory that contains the private directories of jobs. It is rejected
 // if another account owns it or may write to it, and the error shows the command that corrects this.
-func TestPlaceOfJobsIsChecked(t *testing.T) {
+func TestWorkspacesDirIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(path string) error

@@ -16,7 +16,7 @@ import (
 
 // A group gets the limits of its current command. The next command has its own limits again. Limits
 // without a controller are reported as missing, also to later commands with the same limits.
-func TestBoxHasLimits(t *testing.T) {
+func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
 		if err := os.WriteFile(filepath.Join(b.path, name), nil, 0o600); err != nil {
@@ -128,7 +128,7 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 
 // LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller can
 // enforce that.
-func TestBoundSelf(t *testing.T) {
+func TestLimitOwnMemory(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
 	own := filepath.Join(c.path, supervisorName)
 	if err := os.Mkdir(own, 0o700); err != nil {
@@ -223,7 +223,7 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 
 // A command with a limit of tasks runs in a new group, so that the peak is its own. A command without
 // such a limit reuses the group of the command before it.
-func TestPeakOfTasksIsTheCommandsOwn(t *testing.T) {
+func TestPeakTasksBelongToCommand(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)
 	defer w.Close()
@@ -257,7 +257,7 @@ func TestPeakOfTasksIsTheCommandsOwn(t *testing.T) {
 // A command that may write to its control group can leave, remove or divide the group. The worker's
 // next command then gets a new group. A missing program is still reported as missing, not as a
 // shortage.
-func TestGroupThatIsTakenAwayIsReplaced(t *testing.T) {
+func TestLostCgroupIsReplaced(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)
 	defer w.Close()

@@ -141,7 +141,7 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 
 // A process that cannot be assigned to a tree delays the end of a killed command only briefly. The
 // command does not wait for the whole grace period, even if the process has its output open.
-func TestStrangerHoldsNoKillUp(t *testing.T) {
+func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
 	defer w.Close()

@@ -72,7 +72,7 @@ func starting(t *testing.T) (pids []int) {
 // While the start of a program hangs, because a user holds a lease on its file, other commands start
 // and end without delay. This includes commands that leave an orphan and commands that end while an
 // orphan exists.
-func TestHungStartHoldsNobodyUp(t *testing.T) {
+func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	bear(t)
 	adopt(t)
 	left := command(t, "/bin/sh", "-c", "sleep 4322 >/dev/null 2>&1 & echo $!")
@@ -209,7 +209,7 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 
 // An ended process is reaped as an orphan only when no fork is under way that may have created it. A
 // main process is reaped by its worker.
-func TestForksUnderWayKeepTheirChildren(t *testing.T) {
+func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
 	defer w.Close()

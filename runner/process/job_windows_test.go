@@ -89,7 +89,7 @@ func TestBootID(t *testing.T) {
 var isHandle = kernel32.NewProc("GetHandleInformation")
 
 // No handles are left open when a command has ended.
-func TestNoHandlesAreLeft(t *testing.T) {
+func TestHandlesAreClosed(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	count := func() (n int) {
@@ -224,7 +224,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 
 // A command that was refused memory and then fails is reported as out of memory. A command that
 // succeeds, or has reached no limit, is not.
-func TestOutOfMemoryIsTold(t *testing.T) {
+func TestOutOfMemoryIsReported(t *testing.T) {
 	for _, c := range []struct {
 		code     string
 		messages []uint32

@@ -153,7 +153,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 
 // If a limiter is killed or hangs before it has executed its program, the result is a hung start. A
 // damaged order is rejected.
-func TestLimiterThatIsEnded(t *testing.T) {
+func TestEndedLimiterIsHungStart(t *testing.T) {
 	c := command(t, leased(t, "/bin/true"))
 	c.Limits.Memory = 1 << 30
 	c.Forked = func(pid int, _ time.Time) {
@@ -182,7 +182,7 @@ func TestLimiterThatIsEnded(t *testing.T) {
 }
 
 // A program that has the process name of a limiter, and is ended by a signal, counts as started.
-func TestProgramThatPassesForItsLimiter(t *testing.T) {
+func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 	for _, name := range []string{"queuectl:limits", "queuectl:"} {
 		path := filepath.Join(t.TempDir(), name)
 		sh, err := os.ReadFile("/bin/sh")

@@ -59,7 +59,7 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 
 // If another process ends the main process of a paused command, no process stays stopped. A background
 // process continues.
-func TestNothingIsLeftStopped(t *testing.T) {
+func TestEndOfPausedCommandResumesTree(t *testing.T) {
 	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil }, "by control group": cgroupsFor} {
 		t.Run(name, func(t *testing.T) {
 			adopt(t)
@@ -88,7 +88,7 @@ func TestNothingIsLeftStopped(t *testing.T) {
 }
 
 // A command that is being ended cannot be paused.
-func TestWhatEndsIsNotPaused(t *testing.T) {
+func TestEndingCommandCannotBePaused(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
 	defer w.Close()

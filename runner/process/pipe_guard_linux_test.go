@@ -14,7 +14,7 @@ import (
 // A command ends in time even if one of its processes has locked its output pipe: at its timeout, or
 // when the output grace period of leftover processes is over. During that time, Run's goroutine usually
 // blocks in a read of the pipe.
-func TestLockedPipesKeepNothing(t *testing.T) {
+func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	adopt(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -64,7 +64,7 @@ func (noNotes) OnNotes([]byte) bool { return false }
 func (noNotes) SetMasks([][]byte)   {}
 
 // A locked FIFO of a leftover process delays neither the end of its command nor its timeout.
-func TestLockedNotesDelayNoEnd(t *testing.T) {
+func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	adopt(t)
 	c := noted(t, "soon", `"$0" & sleep 0.3`)
 	c.Timeout = 500 * time.Millisecond
@@ -74,7 +74,7 @@ func TestLockedNotesDelayNoEnd(t *testing.T) {
 }
 
 // A FIFO that a background process keeps locked is replaced.
-func TestLockedNotesAreGivenUp(t *testing.T) {
+func TestLockedNotesAreReplaced(t *testing.T) {
 	adopt(t)
 	c := noted(t, "late", `"$0" & :`)
 	c.Background = true
@@ -126,7 +126,7 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 
 // The output of an orphan is read even if the control group is already empty and the orphan is not reaped
 // yet.
-func TestHeldOrphanMayHavePrinted(t *testing.T) {
+func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}

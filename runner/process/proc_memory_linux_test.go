@@ -12,7 +12,7 @@ import (
 
 // A read of a process's memory that hangs is given up after memoryReadTimeout. While it hangs, no process of
 // the same account is read.
-func TestMemoryThatDoesNotAnswer(t *testing.T) {
+func TestHungMemoryReadIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memoryReaders{hung: map[uint32]int{}}
 		answer := make(chan struct{})
@@ -38,7 +38,7 @@ func TestMemoryThatDoesNotAnswer(t *testing.T) {
 }
 
 // The peak memory is that of the command, not that of the process that started it.
-func TestPeakIsTheCommandsOwn(t *testing.T) {
+func TestPeakMemoryBelongsToCommand(t *testing.T) {
 	var own unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
 		t.Fatal(err)

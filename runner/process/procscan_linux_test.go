@@ -8,7 +8,7 @@ import (
 
 // Goroutines that need a scan of all processes at the same time share one. The scan begins after the
 // call of each of them, and only a few scans take place.
-func TestLooksAreShared(t *testing.T) {
+func TestScansAreShared(t *testing.T) {
 	var o scanner
 	var all sync.WaitGroup
 	for range 50 {

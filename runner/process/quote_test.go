@@ -74,7 +74,7 @@ func TestCommandLineRefuses(t *testing.T) {
 
 // For all arguments, a program that splits its command line by the rules of CommandLineToArgvW gets
 // them unchanged.
-func TestArgumentsComeBack(t *testing.T) {
+func TestCommandLineKeepsArguments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		argument := rapid.StringOf(rapid.SampledFrom([]rune("ab \t\n\"\"\\\\\\%&^é😀")))
 		argv := append([]string{`C:\a b\x.exe`}, rapid.SliceOf(argument).Draw(t, "arguments")...)

@@ -53,7 +53,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 }
 
 // A command that prints nothing is ended at its idle timeout.
-func TestSilenceIsEnded(t *testing.T) {
+func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 	c := command(t, "sleep")
 	c.IdleTimeout = time.Second
 	if r, _, _ := do(t, c); !r.TimedOut || !r.Silent {
@@ -62,7 +62,7 @@ func TestSilenceIsEnded(t *testing.T) {
 }
 
 // The time that the machine sleeps counts for no timeout.
-func TestSleepIsNoRunTime(t *testing.T) {
+func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, _ := fake(0)
@@ -127,7 +127,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 
 // A background process lives on after the command has ended and its worker is closed. Standard input
 // that the command does not read delays nothing.
-func TestBackgroundLivesOn(t *testing.T) {
+func TestBackgroundProcessSurvives(t *testing.T) {
 	for _, how := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
 		c := command(t, "behind", dir, how)
@@ -179,7 +179,7 @@ func TestStuckProcess(t *testing.T) {
 }
 
 // A command that is being ended first gets CTRL_BREAK once, and then has its grace period.
-func TestGroupIsAskedFirst(t *testing.T) {
+func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys := kernel
@@ -271,7 +271,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 
 // If the session of the user ends, Windows ends all its processes. A command that fails at that time,
 // or cannot start, is reported with SessionEnds. A command that succeeds or times out is not.
-func TestFailuresOfASessionThatEnds(t *testing.T) {
+func TestFailureAtSessionEndIsReported(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	for _, ends := range []bool{true, false} {
@@ -294,7 +294,7 @@ func TestFailuresOfASessionThatEnds(t *testing.T) {
 
 // A process that runs commands handles the end of its user's session. A service ignores it, because it
 // gets the event for every user. Both ignore CTRL_C and CTRL_BREAK, which are for commands.
-func TestConsolesEventsThatConcern(t *testing.T) {
+func TestConsoleEventsForRunner(t *testing.T) {
 	for _, c := range []struct {
 		event, session uint32
 		want           bool
@@ -309,7 +309,7 @@ func TestConsolesEventsThatConcern(t *testing.T) {
 }
 
 // A command gets CTRL_BREAK and may end by itself.
-func TestBreakIsHeard(t *testing.T) {
+func TestCommandHandlesBreak(t *testing.T) {
 	notUnderWine(t)
 	c := command(t, "break")
 	c.Timeout, c.KillAfter = 3*time.Second, 20*time.Second

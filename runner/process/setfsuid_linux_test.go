@@ -8,7 +8,7 @@ import (
 )
 
 // If a switch to another account fails, the thread has its own rights again for its next user.
-func TestRightsComeBack(t *testing.T) {
+func TestFailedSwitchRestoresRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}

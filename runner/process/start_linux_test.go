@@ -73,7 +73,7 @@ func leased(t *testing.T, program string) (path string) {
 
 // An error about a file that a command names is never a shortage, because users can make the kernel
 // return any error number. It is lasting if the file is missing or of the wrong kind.
-func TestWhatACommandNamesIsItsOwnFault(t *testing.T) {
+func TestUnusableFileIsNoShortage(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		set   func(c *Command)
@@ -105,7 +105,7 @@ func TestWhatACommandNamesIsItsOwnFault(t *testing.T) {
 
 // If an account has reached its limit of processes, the kernel refuses the start of its program. That
 // is the fault of the account, not a shortage of this process.
-func TestAccountWithoutProcessesIsItsOwnFault(t *testing.T) {
+func TestAccountProcessLimitIsNoShortage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}
@@ -148,7 +148,7 @@ func restrict(t *testing.T, resource int, n uint64) (restore func()) {
 
 // If no file descriptors are left, a start fails as a shortage, no matter whether a pipe or an input
 // file needs the descriptor.
-func TestWantOfDescriptorsIsAShortage(t *testing.T) {
+func TestLackOfDescriptorsIsShortage(t *testing.T) {
 	input := filepath.Join(t.TempDir(), "input")
 	if err := os.WriteFile(input, []byte("fed"), 0o600); err != nil {
 		t.Fatal(err)

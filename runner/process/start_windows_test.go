@@ -16,7 +16,7 @@ import (
 )
 
 // A pipe without data is connected. A pipe whose writers are gone is not.
-func TestPipeKnowsItsEnd(t *testing.T) {
+func TestPipeOpenSeesClosedWriters(t *testing.T) {
 	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestStartFails(t *testing.T) {
 }
 
 // Network paths are recognised in every spelling.
-func TestPathsOfTheNetwork(t *testing.T) {
+func TestUNCPathsAreRecognised(t *testing.T) {
 	for dir, of := range map[string]bool{
 		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
 		`\\server\share`: true, `\\server\share\x`: true, `//server/share/x`: true, `\\?\UNC\server\share\x`: true, `\\?\unc\server\share`: true,
@@ -137,7 +137,7 @@ func TestPathsOfTheNetwork(t *testing.T) {
 }
 
 // cmd.exe and batch files are rejected in a network directory. Other programs are not.
-func TestCmdInAFolderOfTheNetwork(t *testing.T) {
+func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
 	h, err := openCwd(root)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestCmdInAFolderOfTheNetwork(t *testing.T) {
 
 // A program that ends because the desktop heap is full, without printing anything, is a shortage. If it
 // has printed something, its exit code is its own.
-func TestWantOfADesktopIsAShortage(t *testing.T) {
+func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := do(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "desktop heap") {
 		t.Errorf("without a word: %+v", r)
 	}
@@ -193,7 +193,7 @@ func TestShortage(t *testing.T) {
 
 // If a policy of the machine blocks a program, the error names the policy and the event log with the
 // details.
-func TestPolicyIsNamed(t *testing.T) {
+func TestErrorNamesBlockingPolicy(t *testing.T) {
 	for code, want := range map[syscall.Errno]string{1260: "AppLocker", 4551: "WDAC", 225: "virus scanner", windows.ERROR_ACCESS_DENIED: ""} {
 		w := NewWorker(nil)
 		defer w.Close()
@@ -254,7 +254,7 @@ func TestArgumentsReachTheProgram(t *testing.T) {
 }
 
 // cmd.exe parses its text by its own rules.
-func TestCmdReadsItsText(t *testing.T) {
+func TestCmdParsesItsText(t *testing.T) {
 	self, _ := os.Executable()
 	for text, want := range map[string]string{
 		`echo "a & b" & echo c`:            "\"a & b\" \r\nc\r\n",
@@ -327,7 +327,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 // A command inherits only its three standard handles.
-func TestNothingElseIsInherited(t *testing.T) {
+func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
 	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // EndHung ends only children that hang: children that are stopped, and children that have not executed
 // a program for too long, measured for each of them.
-func TestOnlyWhatHangsIsEnded(t *testing.T) {
+func TestEndHungSparesOtherChildren(t *testing.T) {
 	program := leased(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = os.Args // all children of this process have the same command line

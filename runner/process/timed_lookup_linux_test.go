@@ -10,7 +10,7 @@ import (
 
 // A look-up is given up after StartWithin, and a later result is passed to giveBack. While maxAbandoned
 // look-ups of an account hang, it may start no other one. Other accounts may.
-func TestLookUpsThatHangAreGivenUp(t *testing.T) {
+func TestHungLookUpsAreAbandoned(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
 		answer, back := make(chan int), make(chan int, maxAbandoned)
@@ -51,7 +51,7 @@ func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 
 // While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
 // a shortage: it may not hang itself.
-func TestLookUpsOfManyAccountsThatHang(t *testing.T) {
+func TestHungLookUpsAreBounded(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan int)

@@ -51,7 +51,7 @@ func needsRoot(t *testing.T) {
 
 // Only processes of a command's own account count as marked by its cookie. Another user's process that
 // shows the cookie does not delay the end of the command and is not ended.
-func TestForgedCookieHoldsNobodyUp(t *testing.T) {
+func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	needsRoot(t)
 	adopt(t)
 	w := NewWorker(nil)
@@ -104,7 +104,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 
 // With a separate session, a command's processes are found in that session, even if their group and
 // environment differ. Without one, a command still leads its process group.
-func TestSessions(t *testing.T) {
+func TestTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
 		w.session = session
@@ -183,7 +183,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 }
 
 // A command whose exit status is unknown has not succeeded.
-func TestEndThatIsNotToldIsLost(t *testing.T) {
+func TestUnknownExitStatusIsLost(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/true")
@@ -195,7 +195,7 @@ func TestEndThatIsNotToldIsLost(t *testing.T) {
 }
 
 // A tracer that withholds a command's exit status keeps the worker only for Patience.
-func TestTracedEndIsGivenUp(t *testing.T) {
+func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	needsRoot(t)
 	gate := filepath.Join(t.TempDir(), "gate")
 	if err := unix.Mkfifo(gate, 0o600); err != nil {
@@ -237,7 +237,7 @@ func TestTracedEndIsGivenUp(t *testing.T) {
 }
 
 // A tracer that keeps a command from dying of SIGKILL is ended itself, and the worker is free again.
-func TestTracerThatKeepsACommandIsEnded(t *testing.T) {
+func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	needsRoot(t)
 	w := NewWorker(nil)
 	defer w.Close()
@@ -272,7 +272,7 @@ func TestTracerThatKeepsACommandIsEnded(t *testing.T) {
 // EndTrees recognises processes of a dead runner by cookie, by the numbers of an attempt, or by the
 // start time of an attempt's main process. It ends no other process. If the runner's own pid is
 // unknown, it ends no session.
-func TestEndTreesEndsWhatIsKnown(t *testing.T) {
+func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	cookie := func(text string) func(c *exec.Cmd) {
 		return func(c *exec.Cmd) { c.Env = []string{CookieName + "=" + text} }
 	}
@@ -342,7 +342,7 @@ func TestEndTreesEndsWhatIsKnown(t *testing.T) {
 }
 
 // Orphans of another account's jobs do not delay the end of a command.
-func TestOrphansOfOthersAreNotLookedInto(t *testing.T) {
+func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	needsRoot(t)
 	cmd := exec.Command("/bin/sleep", "433")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}

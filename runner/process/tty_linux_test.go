@@ -79,7 +79,7 @@ func (o *onTerminal) end() Result {
 
 // A command with a terminal has it as standard input, output and error and as its controlling terminal.
 // It is alone in its session. Other accounts may not open the terminal.
-func TestTerminalOfItsOwn(t *testing.T) {
+func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
 	r := o.end()
 	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.at)
@@ -90,7 +90,7 @@ func TestTerminalOfItsOwn(t *testing.T) {
 
 // Input behaves as on any terminal: Ctrl-C signals the foreground program, Ctrl-D ends its input, and a
 // new size is reported.
-func TestKeysOfACommandsTerminal(t *testing.T) {
+func TestTerminalPassesControlKeys(t *testing.T) {
 	o := runOnTerminal(t, `trap 'stty size' WINCH; trap 'echo INT' INT; echo up; cat; read line; exit 7`)
 	o.shows("up")
 	o.types("one\r")
@@ -106,7 +106,7 @@ func TestKeysOfACommandsTerminal(t *testing.T) {
 }
 
 // A command that reads from the terminal waits for input without using CPU time.
-func TestNobodyTypes(t *testing.T) {
+func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 	o := runOnTerminal(t, `read line`, func(c *Command) { c.Timeout = 300 * time.Millisecond })
 	var before, after unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &before)
@@ -119,7 +119,7 @@ func TestNobodyTypes(t *testing.T) {
 
 // A client that joins a terminal later learns which modes the command has set, no matter how much the
 // command has printed since.
-func TestControlsOfATerminal(t *testing.T) {
+func TestTerminalKeepsModes(t *testing.T) {
 	for _, c := range []struct {
 		script string
 		want   Typed
@@ -139,7 +139,7 @@ func TestControlsOfATerminal(t *testing.T) {
 
 // If a command does not read its terminal, only a bounded number of bytes is accepted. A command that
 // reads gets all of a long paste, in any pieces.
-func TestTypedIsBounded(t *testing.T) {
+func TestTerminalInputIsBounded(t *testing.T) {
 	o := runOnTerminal(t, `stty raw -echo; echo up; sleep 600`)
 	o.shows("up")
 	taken := 0
@@ -172,7 +172,7 @@ func TestTypedIsBounded(t *testing.T) {
 }
 
 // All output on a terminal is kept, even if the command ends right after printing it.
-func TestLastWordsOnATerminal(t *testing.T) {
+func TestTerminalKeepsLastOutput(t *testing.T) {
 	for range 50 {
 		o := runOnTerminal(t, `exec seq 3000`)
 		r := o.end()
@@ -217,7 +217,7 @@ func TestTerminalsAreEnded(t *testing.T) {
 
 // Running out of terminals is a shortage. A machine that provides no terminals is not, because a retry
 // would fail as well.
-func TestNoTerminal(t *testing.T) {
+func TestLackOfTerminalsIsShortage(t *testing.T) {
 	for _, c := range []struct {
 		err      error
 		shortage bool

@@ -146,7 +146,7 @@ func TestLayoutsNeverChange(t *testing.T) {
 }
 
 // A frame whose end is missing results in ErrPartial, wherever it is cut.
-func TestPartOfAFrameAsksForMore(t *testing.T) {
+func TestPartialFrameReturnsErrPartial(t *testing.T) {
 	for _, f := range frames() {
 		raw := wire.Append(nil, f)
 		for n := range len(raw) {
