@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// codec encodes or decodes the fields of a frame. It appends them to written, or, if reads is set,
-// takes them from unread. Decoded texts share the memory of unread. After damaged input, bad is set and
-// all further fields are decoded as zero.
+// codec encodes or decodes the fields of a frame. It appends them to encoded, or, if decoding is set,
+// takes them from input. Decoded texts share the memory of input. After damaged input, damaged is set
+// and all further fields are decoded as zero.
 type codec struct {
-	reads   bool
-	written []byte
-	unread  string
-	bad     bool
+	decoding bool
+	encoded  []byte
+	input    string
+	damaged  bool
 }
 
-func (c *codec) fail() { c.bad, c.unread = true, "" }
+func (c *codec) fail() { c.damaged, c.input = true, "" }
 
 // length decodes an unsigned varint, in the format of binary.AppendUvarint.
 func (c *codec) length() (v uint64) {
-	for i := 0; i < len(c.unread) && i < binary.MaxVarintLen64; i++ {
-		b := c.unread[i]
+	for i := 0; i < len(c.input) && i < binary.MaxVarintLen64; i++ {
+		b := c.input[i]
 		if i == binary.MaxVarintLen64-1 && b > 1 {
 			break // more than 64 bits
 		}
 		v |= uint64(b&0x7f) << (7 * i)
 		if b < 0x80 {
-			c.unread = c.unread[i+1:]
+			c.input = c.input[i+1:]
 			return v
 		}
 	}
@@ -35,8 +35,8 @@ func (c *codec) length() (v uint64) {
 }
 
 func (c *codec) num(n *int64) {
-	if !c.reads {
-		c.written = binary.AppendVarint(c.written, *n)
+	if !c.decoding {
+		c.encoded = binary.AppendVarint(c.encoded, *n)
 		return
 	}
 	v := c.length()
@@ -49,60 +49,60 @@ func (c *codec) nums(list ...*int64) {
 	}
 }
 
-// last codes an optional number at the end of a frame. It is written only if it is not 0, or if another
+// optionalNum codes an optional number at the end of a frame. It is written only if it is not 0, or if another
 // optional field follows. Frames of older versions do not contain it.
-func (c *codec) last(n *int64, followed bool) {
-	if c.reads && (c.bad || c.unread == "") || !c.reads && *n == 0 && !followed {
+func (c *codec) optionalNum(n *int64, followed bool) {
+	if c.decoding && (c.damaged || c.input == "") || !c.decoding && *n == 0 && !followed {
 		return
 	}
 	c.num(n)
-	if c.reads && *n == 0 && c.unread == "" {
+	if c.decoding && *n == 0 && c.input == "" {
 		c.fail()
 	}
 }
 
-// lastFlag codes an optional flag at the end of a frame. It is written only if it is set.
-func (c *codec) lastFlag(v *bool) {
-	if c.reads && (c.bad || c.unread == "") || !c.reads && !*v {
+// optionalFlag codes an optional flag at the end of a frame. It is written only if it is set.
+func (c *codec) optionalFlag(v *bool) {
+	if c.decoding && (c.damaged || c.input == "") || !c.decoding && !*v {
 		return
 	}
 	c.flag(v)
-	if c.reads && !*v {
+	if c.decoding && !*v {
 		c.fail()
 	}
 }
 
-// lastText codes an optional text at the end of a frame. It is written only if it is not empty.
-func (c *codec) lastText(s *string) {
-	if c.reads && (c.bad || c.unread == "") || !c.reads && *s == "" {
+// optionalText codes an optional text at the end of a frame. It is written only if it is not empty.
+func (c *codec) optionalText(s *string) {
+	if c.decoding && (c.damaged || c.input == "") || !c.decoding && *s == "" {
 		return
 	}
 	c.text(s)
-	if c.reads && *s == "" {
+	if c.decoding && *s == "" {
 		c.fail()
 	}
 }
 
-func (c *codec) span(d *time.Duration) { c.num((*int64)(d)) }
+func (c *codec) duration(d *time.Duration) { c.num((*int64)(d)) }
 
 func (c *codec) text(s *string) {
-	if !c.reads {
-		c.written = binary.AppendUvarint(c.written, uint64(len(*s)))
-		c.written = append(c.written, *s...)
+	if !c.decoding {
+		c.encoded = binary.AppendUvarint(c.encoded, uint64(len(*s)))
+		c.encoded = append(c.encoded, *s...)
 		return
 	}
 	n := c.length()
-	if n > uint64(len(c.unread)) {
+	if n > uint64(len(c.input)) {
 		c.fail()
 		n = 0
 	}
-	*s, c.unread = c.unread[:n], c.unread[n:]
+	*s, c.input = c.input[:n], c.input[n:]
 }
 
 func (c *codec) bytes(b *[]byte) {
-	if !c.reads {
-		c.written = binary.AppendUvarint(c.written, uint64(len(*b)))
-		c.written = append(c.written, *b...)
+	if !c.decoding {
+		c.encoded = binary.AppendUvarint(c.encoded, uint64(len(*b)))
+		c.encoded = append(c.encoded, *b...)
 		return
 	}
 	var s string
@@ -113,14 +113,14 @@ func (c *codec) bytes(b *[]byte) {
 
 func (c *codec) flag(v *bool) {
 	switch {
-	case !c.reads && *v:
-		c.written = append(c.written, 1)
-	case !c.reads:
-		c.written = append(c.written, 0)
-	case c.unread == "" || c.unread[0] > 1:
+	case !c.decoding && *v:
+		c.encoded = append(c.encoded, 1)
+	case !c.decoding:
+		c.encoded = append(c.encoded, 0)
+	case c.input == "" || c.input[0] > 1:
 		c.fail()
 	default:
-		*v, c.unread = c.unread[0] == 1, c.unread[1:]
+		*v, c.input = c.input[0] == 1, c.input[1:]
 	}
 }
 
@@ -128,8 +128,8 @@ func (c *codec) flag(v *bool) {
 func list[T any](c *codec, entries *[]T, least int, each func(*codec, *T)) {
 	n := int64(len(*entries))
 	c.num(&n)
-	if c.reads {
-		if n < 0 || n > int64(len(c.unread)/least) {
+	if c.decoding {
+		if n < 0 || n > int64(len(c.input)/least) {
 			c.fail()
 			n = 0
 		}
@@ -178,8 +178,8 @@ func (f *Hello) fields(c *codec) {
 
 func (f *Setup) fields(c *codec) {
 	c.num(&f.Workers)
-	c.span(&f.SettleDelay)
-	c.span(&f.StopTimeout)
+	c.duration(&f.SettleDelay)
+	c.duration(&f.StopTimeout)
 }
 
 func (f *Start) fields(c *codec) {
@@ -195,10 +195,10 @@ func (f *Start) fields(c *codec) {
 	c.num(&f.Umask)
 	c.text(&f.Stdin)
 	c.text(&f.StdinFile)
-	c.span(&f.Timeout)
-	c.span(&f.IdleTimeout)
-	c.span(&f.KillAfter)
-	c.span(&f.OutputGrace)
+	c.duration(&f.Timeout)
+	c.duration(&f.IdleTimeout)
+	c.duration(&f.KillAfter)
+	c.duration(&f.OutputGrace)
 	c.num(&f.OutputLimit)
 	c.flag(&f.Background)
 	c.nums(&f.NotAfter, &f.By, &f.Memory, &f.MilliCPUs, &f.Tasks)
@@ -207,7 +207,7 @@ func (f *Start) fields(c *codec) {
 	c.texts(&f.Secrets)
 	c.flag(&f.Mask)
 	c.bytes(&f.Deps)
-	c.lastFlag(&f.NoNewPrivileges)
+	c.optionalFlag(&f.NoNewPrivileges)
 }
 
 func (f *Type) fields(c *codec) {
@@ -224,7 +224,7 @@ func (f *Resize) fields(c *codec) {
 func (f *Typed) fields(c *codec) {
 	c.nums(&f.ID, &f.Taken)
 	c.flag(&f.Gone)
-	c.lastText(&f.Controls)
+	c.optionalText(&f.Controls)
 }
 
 func (f *Drop) fields(c *codec) { c.lease(&f.Lease) }
@@ -232,12 +232,12 @@ func (f *Drop) fields(c *codec) { c.lease(&f.Lease) }
 func (f *Kill) fields(c *codec) {
 	c.lease(&f.Lease)
 	c.num(&f.Cause)
-	c.span(&f.Grace)
+	c.duration(&f.Grace)
 }
 
 func (f *Prolong) fields(c *codec) {
-	c.span(&f.For)
-	c.last(&f.By, false)
+	c.duration(&f.For)
+	c.optionalNum(&f.By, false)
 }
 
 func (f *Signal) fields(c *codec) {
@@ -313,15 +313,15 @@ func (f *Result) fields(c *codec) {
 	c.flag(&f.Unkilled)
 	c.nums(&f.ExitCode, &f.Signal)
 	c.text(&f.Error)
-	c.span(&f.CPU)
+	c.duration(&f.CPU)
 	c.nums(&f.PeakRSS, &f.Leftovers, &f.Dropped)
 	c.bytes(&f.Output)
 	c.text(&f.OutputRef)
 	c.bytes(&f.Value)
 	c.text(&f.ValueError)
 	c.progress(&f.Progress)
-	c.last(&f.PeakTasks, f.MemoryLimit)
-	c.lastFlag(&f.MemoryLimit)
+	c.optionalNum(&f.PeakTasks, f.MemoryLimit)
+	c.optionalFlag(&f.MemoryLimit)
 }
 
 func (f *Telling) fields(c *codec) {

@@ -376,10 +376,10 @@ func (*Prolong) kind() byte    { return 29 }
 // Append appends a frame with its length to b.
 func Append(b []byte, f Frame) []byte {
 	start := len(b)
-	c := codec{written: append(b, 0, 0, 0, 0, f.kind())}
+	c := codec{encoded: append(b, 0, 0, 0, 0, f.kind())}
 	f.fields(&c)
-	binary.LittleEndian.PutUint32(c.written[start:], uint32(len(c.written)-start-4))
-	return c.written
+	binary.LittleEndian.PutUint32(c.encoded[start:], uint32(len(c.encoded)-start-4))
+	return c.encoded
 }
 
 // ErrPartial means that the end of a frame has not been read yet.
@@ -404,9 +404,9 @@ func Parse(b []byte) (Frame, int, error) {
 		return nil, 0, fmt.Errorf("invalid runner message: its type %d is unknown", k)
 	}
 	f := kinds[k]()
-	c := codec{reads: true, unread: string(b[5 : 4+n])}
+	c := codec{decoding: true, input: string(b[5 : 4+n])}
 	f.fields(&c)
-	if c.bad || c.unread != "" {
+	if c.damaged || c.input != "" {
 		return nil, 0, fmt.Errorf("invalid runner message: damaged content (message type %d)", k)
 	}
 	return f, 4 + n, nil
