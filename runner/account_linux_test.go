@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// begun is a started process. ticks is its start time in clock ticks since boot.
-type begun struct {
-	pid   int
-	at    time.Time
-	ticks int64
+// startedProcess is a started process. ticks is its start time in clock ticks since boot.
+type startedProcess struct {
+	pid       int
+	startedAt time.Time
+	ticks     int64
 }
 
 // processOf starts a process of an account in a dedicated session.
-func processOf(t *testing.T, uid uint32) begun {
+func processOf(t *testing.T, uid uint32) startedProcess {
 	t.Helper()
 	cmd := exec.Command("cat")
 	cmd.Dir = "/"
@@ -31,7 +31,7 @@ func processOf(t *testing.T, uid uint32) begun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := begun{at: time.Now()}
+	b := startedProcess{startedAt: time.Now()}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func processOf(t *testing.T, uid uint32) begun {
 }
 
 // stat returns the fields of the process's /proc/PID/stat from its state on.
-func (b begun) stat(t *testing.T) []string {
+func (b startedProcess) stat(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
 	if err != nil {
@@ -59,7 +59,7 @@ func (b begun) stat(t *testing.T) []string {
 
 // accountsRunner creates the directory of a runner of uid 1 and locks it. The running table there names
 // self as the runner and jobs as its jobs.
-func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir string) {
+func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, accountPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -80,7 +80,7 @@ func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir s
 	defer table.close()
 	for i, job := range jobs {
 		table.setStarting(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
-		table.setForked(int64(i+1), job.pid, job.at.UnixMilli())
+		table.setForked(int64(i+1), job.pid, job.startedAt.UnixMilli())
 	}
 	return dir
 }
@@ -116,7 +116,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		t.Errorf("the account's own: ended %d, %v", n, err)
 	}
 	for what, c := range map[string]struct {
-		process begun
+		process startedProcess
 		ended   bool
 	}{"its runner": {own, true}, "its job": {ownJob, true}, "root's process": {foreign, false}, "another account's process": {foreignJob, false}} {
 		if got := c.process.stat(t)[0] == "Z"; got != c.ended {

@@ -77,7 +77,7 @@ func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Acco
 	if account, err = a.Directory.Grouped(account); err != nil {
 		return accounts.Account{}, "", err
 	}
-	return account, p.refuses(&account, a.Service, a.Directory.Group), nil
+	return account, p.refusal(&account, a.Service, a.Directory.Group), nil
 }
 
 // currentPolicy returns the policy. It reads the file again if it has changed.

@@ -164,7 +164,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 				a.worker.Pause(true, func(int, bool) {})
 			}
 		},
-		Started: func(int, time.Time) { s.started(a) },
+		Started: func(int, time.Time) { s.reportStarted(a) },
 	}
 	ws := &a.workspace
 	ws.s, ws.a, ws.dir = s, a, f
@@ -196,7 +196,7 @@ func (s *server) prepare(c *process.Command, ws *workspace) *process.Result {
 	}
 	var err error
 	if c.Secrets, err = s.secrets(ws.a.start); err != nil {
-		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: err.Error(), CannotStart: process.Lasting(err)}
+		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: err.Error(), CannotStart: process.IsLasting(err)}
 	}
 	if err := ws.open(c); err != nil {
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: -1, Error: err.Error(), Shortage: true}
@@ -215,7 +215,7 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	if err != nil {
 		return err
 	}
-	c.As = &process.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
+	c.RunAs = &process.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
 	c.Env = accountEnv(&account, c.Env)
 	if c.Dir == "" {
 		c.Dir = account.Home
@@ -236,9 +236,9 @@ func cookieOf(name string, l wire.Lease) string {
 // WorkerID returns the name of the worker that uses a slot.
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
-// started reports a running attempt to the service, together with the next results. If the attempt ends
+// reportStarted reports a running attempt to the service, together with the next results. If the attempt ends
 // before these are sent, the service records start and end together.
-func (s *server) started(a *attempt) {
+func (s *server) reportStarted(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.send(&wire.Started{Attempt: wireAttempt(a)}, a.watched)

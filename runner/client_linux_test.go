@@ -11,7 +11,7 @@ import (
 // ask people to end a process that hangs.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for below, want := range map[string]int{"": 1, accountPrefix + "daemon": os.Getpid()} {
-		c, err := Connect(answering(t, below, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")
+		c, err := Connect(fakeRunner(t, below, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)
 		}

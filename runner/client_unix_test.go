@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// answering creates a runner's directory in the directory below. A client that connects to its socket
+// fakeRunner creates a runner's directory in the directory below. A client that connects to its socket
 // receives answer.
-func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
+func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), below, "1.a")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -46,7 +46,7 @@ func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
 // accepted the same or a newer epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
-		if _, err := Connect(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
+		if _, err := Connect(fakeRunner(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
 	}

@@ -27,7 +27,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		if value, ok := s.Credentials[name]; ok {
 			return value, nil
 		}
-		return nil, process.Unusable("the runner's policy does not allow this credential for this account")
+		return nil, process.UnusableError("the runner's policy does not allow this credential for this account")
 	}
 	account, err := s.accounts.byUID(uint32(uid))
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		return nil, err
 	}
 	if !p.allowsCredential(name, &account, s.accounts.Directory.Group) {
-		return nil, process.Unusable(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", account.Name, p.file, credentialKey, name))
+		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", account.Name, p.file, credentialKey, name))
 	}
 	return readCredential(name)
 }
@@ -68,10 +68,10 @@ func credentialsOf(policyFile string, account accounts.Account, service int) (ma
 func readCredential(name string) ([]byte, error) {
 	dir := os.Getenv(credentialsDirVar)
 	if dir == "" {
-		return nil, process.Unusable("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
+		return nil, process.UnusableError("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
-		return nil, process.Unusable("the name of the credential is not valid")
+		return nil, process.UnusableError("the name of the credential is not valid")
 	}
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -79,7 +79,7 @@ func readCredential(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(process.Unusable("the credential is not a regular file"), err)
+		return nil, errors.Join(process.UnusableError("the credential is not a regular file"), err)
 	}
 	return io.ReadAll(io.LimitReader(f, maxCredential+1))
 }

@@ -19,17 +19,17 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	}
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "runner.conf")
-	folder := filepath.Join(dir, "credentials")
-	for path, content := range map[string]string{policy: "accounts = *\ncredential.db = daemon\ncredential.gone = daemon\ncredential.link = daemon\n", filepath.Join(folder, "db"): "p4ss\n", filepath.Join(dir, "other"): "x"} {
+	credentials := filepath.Join(dir, "credentials")
+	for path, content := range map[string]string{policy: "accounts = *\ncredential.db = daemon\ncredential.gone = daemon\ncredential.link = daemon\n", filepath.Join(credentials, "db"): "p4ss\n", filepath.Join(dir, "other"): "x"} {
 		os.Mkdir(filepath.Dir(path), 0o700)
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(filepath.Join(dir, "other"), filepath.Join(folder, "link")); err != nil {
+	if err := os.Symlink(filepath.Join(dir, "other"), filepath.Join(credentials, "link")); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(credentialsDirVar, folder)
+	t.Setenv(credentialsDirVar, credentials)
 	directory := &accounts.Directory{Patient: true}
 	roots := &server{accounts: &Accounts{Policy: policy, Service: 5, Directory: directory}}
 	daemon, err := directory.Named("daemon")
@@ -40,14 +40,14 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if err != nil || len(given) != 1 || string(given["db"]) != "p4ss\n" {
 		t.Errorf("an account is given %v, %v", given, err)
 	}
-	became := &server{Options: Options{Credentials: given}}
+	switched := &server{Options: Options{Credentials: given}}
 	for _, c := range []struct {
 		s         *server
 		uid       int64
 		name, why string
 	}{
-		{roots, 1, "db", ""}, {became, -1, "db", ""}, {roots, 9, "db", "not allowed for jobs of news"}, {roots, 1, "nothing", "not allowed for jobs of"}, {roots, 1, "gone", "no such file"},
-		{roots, 1, "link", "too many levels"}, {roots, 1, "../other", "not allowed for jobs of"}, {became, -1, "gone", "does not allow this credential for this account"}, {&server{}, -1, "db", "does not allow this credential for this account"},
+		{roots, 1, "db", ""}, {switched, -1, "db", ""}, {roots, 9, "db", "not allowed for jobs of news"}, {roots, 1, "nothing", "not allowed for jobs of"}, {roots, 1, "gone", "no such file"},
+		{roots, 1, "link", "too many levels"}, {roots, 1, "../other", "not allowed for jobs of"}, {switched, -1, "gone", "does not allow this credential for this account"}, {&server{}, -1, "db", "does not allow this credential for this account"},
 	} {
 		list, err := c.s.secrets(&wire.Start{UID: c.uid, Secrets: []string{"S=credential:" + c.name}})
 		if c.why == "" && (err != nil || len(list) != 1 || string(list[0].Value) != "p4ss\n" || list[0].Path != "") || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {

@@ -42,8 +42,8 @@ func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
 	return segments
 }
 
-// holds checks which jobs have results in a dead runner's journal.
-func holds(t *testing.T, dir, when string, want ...int64) {
+// checkJournal checks which jobs have results in a dead runner's journal.
+func checkJournal(t *testing.T, dir, when string, want ...int64) {
 	t.Helper()
 	results, _, err := readJournal(dir, journalSize{}, func(wire.Lease) bool { return true })
 	if err != nil {
@@ -61,10 +61,10 @@ func holds(t *testing.T, dir, when string, want ...int64) {
 // Appended results are read back in order from a journal that is still open, as it is after a SIGKILL.
 func TestJournalIsReadAsWritten(t *testing.T) {
 	j := newJournal(t)
-	holds(t, j.dir, "empty")
+	checkJournal(t, j.dir, "empty")
 	put(t, j, 1, 2, 3)
-	holds(t, j.dir, "three results", 1, 2, 3)
-	holds(t, t.TempDir(), "no journal")
+	checkJournal(t, j.dir, "three results", 1, 2, 3)
+	checkJournal(t, t.TempDir(), "no journal")
 }
 
 // Results are read back in order when the window moves, when one result is larger than a window, and
@@ -87,7 +87,7 @@ func TestJournalMovesWindow(t *testing.T) {
 				want = append(want, -seq)
 			}
 		}
-		holds(t, j.dir, fmt.Sprintf("windows: %v", windows), want...)
+		checkJournal(t, j.dir, fmt.Sprintf("windows: %v", windows), want...)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	put(t, j, 2)
 	j.size = segmentBytes + 1
 	put(t, j, 3)
-	holds(t, j.dir, "after it was cut short", 3)
+	checkJournal(t, j.dir, "after it was cut short", 3)
 }
 
 // A last record that is incomplete, at any byte, does not affect the records before it.
@@ -118,7 +118,7 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 		if err := os.WriteFile(j.path(1), whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, j.dir, "torn", 1)
+		checkJournal(t, j.dir, "torn", 1)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestJournalContinuesInSegments(t *testing.T) {
 	if j.n != 12 {
 		t.Errorf("got %d segments, want 12", j.n)
 	}
-	holds(t, j.dir, "twelve segments", want...)
+	checkJournal(t, j.dir, "twelve segments", want...)
 }
 
 // A segment is removed when all its results are acknowledged, in any order, and not before. The current
@@ -163,20 +163,20 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j.size = segmentBytes + 1
 	put(t, j, 3)
 	j.ack(1)
-	holds(t, j.dir, "one of two acknowledged", 1, 2, 3)
+	checkJournal(t, j.dir, "one of two acknowledged", 1, 2, 3)
 	j.ack(1)
-	holds(t, j.dir, "both acknowledged", 3)
+	checkJournal(t, j.dir, "both acknowledged", 3)
 	if _, err := os.Stat(j.path(1)); !os.IsNotExist(err) {
 		t.Errorf("the first segment is still there: %v", err)
 	}
 	j.ack(2)
 	put(t, j, 4)
-	holds(t, j.dir, "small segment, nothing emptied", 3, 4)
+	checkJournal(t, j.dir, "small segment, nothing emptied", 3, 4)
 	j.size = resetBytes + 1
 	j.ack(2)
-	holds(t, j.dir, "large segment, all acknowledged")
+	checkJournal(t, j.dir, "large segment, all acknowledged")
 	put(t, j, 5)
-	holds(t, j.dir, "after it was emptied", 5)
+	checkJournal(t, j.dir, "after it was emptied", 5)
 }
 
 // newTable creates the running table of a runner with pid 4711 and start time 99.

@@ -34,7 +34,7 @@ func (h Home) CheckLauncher() error { return stoppedLauncher(h.Launcher) }
 
 // stoppedLauncher returns a LauncherError if a process is stopped. It returns nil for pid 0.
 func stoppedLauncher(pid int) error {
-	if pid == 0 || !process.Stopped(pid) {
+	if pid == 0 || !process.IsStopped(pid) {
 		return nil
 	}
 	next := fmt.Sprintf("resume this process as root: kill -CONT %d", pid)

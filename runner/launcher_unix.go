@@ -35,16 +35,16 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 	defer end.Close()
 	cmd := command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
-	ended := make(chan error, 1)
+	exited := make(chan error, 1)
 	_, err = launch(cmd, func(waitErr error) {
 		lifeline.Close()
-		ended <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + exitText(waitErr) + ")"}
+		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + exitText(waitErr) + ")"}
 	})
 	if err != nil {
 		lifeline.Close() // which ends the launcher, if it runs
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
-	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: ended}, nil
+	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: exited}, nil
 }
 
 // exitText returns how a process ended, as os/exec describes it.

@@ -28,7 +28,7 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 			t.Fatal("the write was not cut short")
 		}
 		put(t, j, -2)
-		holds(t, j.dir, "after a short write", append(want, -2)...)
+		checkJournal(t, j.dir, "after a short write", append(want, -2)...)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
 	notes := func(when string) {
 		t.Helper()
-		holds(t, dir, when, 4)
+		checkJournal(t, dir, when, 4)
 		if got, err := readTable(dir); got.pid != 4711 || got.ticks != 99 || !slices.Equal(got.running, want) || err != nil {
 			t.Errorf("%s: got %+v, %v", when, got, err)
 		}

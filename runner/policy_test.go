@@ -66,7 +66,7 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 		{policy{accounts: []string{"queuectl"}}, service, ""},
 	} {
 		c.policy.file = "F"
-		got := c.policy.refuses(&c.who, 998, groupNamed)
+		got := c.policy.refusal(&c.who, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.Name, got, c.want)
 		}

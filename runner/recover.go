@@ -194,7 +194,7 @@ type endResult struct {
 // account, it ends only processes of that account.
 // See docs/decisions/0031.
 func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
-	d := process.Dead{}
+	d := process.DeadRunner{}
 	running := leased
 	if dir != "" {
 		r, _, err := readFiles(dir, nil)
@@ -231,7 +231,7 @@ func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
 	found, left := process.EndTrees(d, patience())
 	e.sameBoot = true
 	for _, a := range leased {
-		if slices.ContainsFunc(found, func(p process.Left) bool { return belongsTo(p, a) }) {
+		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
 			e.alive = append(e.alive, a.Lease)
 		}
 	}
@@ -242,7 +242,7 @@ func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
 }
 
 // belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.
-func belongsTo(p process.Left, a wire.Attempt) bool {
+func belongsTo(p process.Survivor, a wire.Attempt) bool {
 	return strings.HasSuffix(p.Cookie, cookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }
 

@@ -166,7 +166,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err := removeWorkspaces(s.workspaces, time.Now().Add(removeTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}
-	return s.leave(lock)
+	return s.removeIfDismissed(lock)
 }
 
 // run serves until the runner ends and all its goroutines have returned.
@@ -270,9 +270,9 @@ func (s *server) socketMode() os.FileMode {
 	return 0o600
 }
 
-// leave removes the runner's directory if the service has dismissed the runner and has stored all its
+// removeIfDismissed removes the runner's directory if the service has dismissed the runner and has stored all its
 // results. Otherwise the directory stays, so that the next service can read the results from it.
-func (s *server) leave(lock *os.File) error {
+func (s *server) removeIfDismissed(lock *os.File) error {
 	if unacknowledged, dismissed := s.unacknowledged(); unacknowledged || !dismissed {
 		return s.journal.sync()
 	}
@@ -315,7 +315,7 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 		select {
 		case <-s.done:
 			return
-		case <-s.awaitDisconnect():
+		case <-s.whenDisconnected():
 		}
 		select {
 		case <-s.done:
@@ -335,8 +335,8 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 	}
 }
 
-// awaitDisconnect returns a channel that is closed while no service is connected.
-func (s *server) awaitDisconnect() <-chan struct{} {
+// whenDisconnected returns a channel that is closed while no service is connected.
+func (s *server) whenDisconnected() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.disconnected

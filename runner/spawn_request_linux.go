@@ -194,7 +194,7 @@ func (a *SpawnRequest) parse(base, policy string, delegated bool) error {
 			return err
 		}
 	}
-	if err := process.Expendable(); err != nil || account == "" {
+	if err := process.PreferOOMKillOfCommands(); err != nil || account == "" {
 		return err
 	}
 	return a.switchAccount(account, policy, int(peer.Gid))

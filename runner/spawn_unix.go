@@ -76,7 +76,7 @@ func command(argv []string, args ...string) *exec.Cmd {
 
 // launch starts a command that reports its directory by Ready. When the command ends, launch calls
 // ended with the error of its Wait.
-func launch(cmd *exec.Cmd, ended func(error)) (name string, err error) {
+func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -89,7 +89,7 @@ func launch(cmd *exec.Cmd, ended func(error)) (name string, err error) {
 		return "", err
 	}
 	go func() {
-		ended(cmd.Wait())
+		onExit(cmd.Wait())
 	}()
 	ready.SetReadDeadline(time.Now().Add(startTimeout))
 	if name, err = readReady(ready); err != nil {

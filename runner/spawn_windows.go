@@ -62,7 +62,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	}
 	out.Close()
 	if err != nil {
-		return "", process.WhoBlocks(program, err)
+		return "", process.ExplainBlocked(program, err)
 	}
 	go cmd.Wait() // ends with the runner, or this process
 	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })

@@ -41,7 +41,7 @@ func GraceOf(ended context.Context) time.Duration {
 // awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or the
 // runner ends.
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
-	w.Linger(s.done)
+	w.AwaitStuck(s.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuckAttempts = slices.DeleteFunc(s.stuckAttempts, func(k wire.Attempt) bool { return k.Lease == lease(a) })

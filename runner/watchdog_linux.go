@@ -157,7 +157,7 @@ func RunWatchdog(dir string) error {
 	}
 	field := slots(mem).field
 	w := watchState{field: field, runner: int(field(0, 0)), killAt: never}
-	if w.starting, err = process.StartingOf(w.runner); err != nil {
+	if w.starts, err = process.NewStartWatcher(w.runner); err != nil {
 		return err
 	}
 	for w.readWords() {
@@ -188,7 +188,7 @@ func RunWatchdog(dir string) error {
 type watchState struct {
 	field          func(slot, n int) int64
 	runner         int // the runner's pid
-	starting       *process.Starting
+	starts         *process.StartWatcher
 	checkingStarts bool             // check for hanging starts, until no attempt is running
 	unforked       map[int][2]int64 // attempts without a process at the last check: number and fence, by slot
 	killAt         time.Duration    // time since boot at which to kill the runner
@@ -245,7 +245,7 @@ func (w *watchState) checkStarts() {
 		}
 	}
 	if w.unforked = now; slow {
-		w.starting.EndHung(process.StartWithin, maxCheckStep)
+		w.starts.EndHung(process.StartWithin, maxCheckStep)
 	}
 	w.checkingStarts = busy && os.Getppid() == w.runner
 }

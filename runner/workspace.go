@@ -120,10 +120,10 @@ func (s *server) removeIdleDir(f *workDir) bool {
 func (ws *workspace) open(c *process.Command) error {
 	f := ws.dir
 	deps := ws.a.start.Deps
-	err := f.Open(c.As)
+	err := f.Open(c.RunAs)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent was removed
 		if _, err = makeWorkspaces(&ws.s.Options, ws.s.name, ws.s.accounts != nil); err == nil {
-			err = f.Open(c.As)
+			err = f.Open(c.RunAs)
 		}
 	}
 	if err != nil {

@@ -31,7 +31,7 @@ func TestProgressLines(t *testing.T) {
 			}
 			p.flush()
 			want := wire.Progress{Percent: c.percent, Text: c.text}
-			if told := p.last.At != 0; told != c.told || p.last.Percent != want.Percent || p.last.Text != want.Text {
+			if reported := p.last.At != 0; reported != c.told || p.last.Percent != want.Percent || p.last.Text != want.Text {
 				t.Errorf("%.40q, %d bytes at once: got %+v", c.written, size, p.last)
 			}
 		}

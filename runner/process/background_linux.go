@@ -78,7 +78,7 @@ func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*spa
 		case s.group != "":
 			raw, err := os.ReadFile(s.group + "/cgroup.events")
 			lives[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
-		case slices.ContainsFunc(s.procs, proc.lives):
+		case slices.ContainsFunc(s.procs, proc.stillAlive):
 			lives[s] = true
 		default:
 			byCookie[s.cookie] = s

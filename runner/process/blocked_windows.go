@@ -19,8 +19,8 @@ var blockers = []struct {
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender > Operational"},
 }
 
-// WhoBlocks adds to an error of starting a program what blocks the program, if the error is about that.
-func WhoBlocks(program string, err error) error {
+// ExplainBlocked adds to an error of starting a program what blocks the program, if the error is about that.
+func ExplainBlocked(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
 			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: Microsoft > Windows > %s", b.who, program, int(b.code), err, b.log)

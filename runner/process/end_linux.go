@@ -351,7 +351,7 @@ func (r *run) waitTree(limit time.Duration, stop func() bool) {
 		if stop() {
 			return
 		}
-		for len(known) > 0 && !known[0].lives() {
+		for len(known) > 0 && !known[0].stillAlive() {
 			known = known[1:]
 		}
 		if len(known) == 0 {
@@ -404,7 +404,7 @@ func (r *run) awaitEnd(p proc) {
 		return
 	}
 	defer unix.Close(pidfd)
-	for p.lives() {
+	for p.stillAlive() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
 		wait := time.Until(r.killDue())

@@ -45,7 +45,7 @@ func (r *run) end() {
 	case err != nil:
 		r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
 	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.printed.Load():
-		r.r.Shortage, r.r.Error = true, noDesktop
+		r.r.Shortage, r.r.Error = true, desktopHeapFull
 	default:
 		r.r.ExitCode = int64(code)
 	}
@@ -56,11 +56,11 @@ func (r *run) end() {
 	r.r.CPU, r.r.PeakRSS = r.tree.usage()
 }
 
-// noDesktop describes the most likely reason why a program ends with this status before it prints
+// desktopHeapFull describes the most likely reason why a program ends with this status before it prints
 // anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs
 // of a session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of
 // memory error").
-const noDesktop = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
+const desktopHeapFull = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
 // drain waits until both pipes are at end of file, at most until a deadline.
 func (r *run) drain(deadline time.Time) {
@@ -165,9 +165,9 @@ func (r *run) giveUpMain(t *tree) {
 	r.w.running = false
 }
 
-// Linger waits until the tree that the last Run has given up is gone, or stop is closed. It must be
+// AwaitStuck waits until the tree that the last Run has given up is gone, or stop is closed. It must be
 // called by the goroutine that called Run.
-func (w *Worker) Linger(stop <-chan struct{}) {
+func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.ended(); pause = min(2*pause, time.Second) {
 		select {
 		case <-time.After(pause):
@@ -197,11 +197,11 @@ func (c *Cgroups) Sweep() {}
 // LimitOwnMemory returns ErrUnsupported.
 func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
 
-// Expendable returns ErrUnsupported.
-func Expendable() error { return ErrUnsupported }
+// PreferOOMKillOfCommands returns ErrUnsupported.
+func PreferOOMKillOfCommands() error { return ErrUnsupported }
 
-// Stopped returns false, because the state of a process is unknown on Windows.
-func Stopped(int) bool { return false }
+// IsStopped returns false, because the state of a process is unknown on Windows.
+func IsStopped(int) bool { return false }
 
 // utf8 is the code page of UTF-8.
 const utf8 = 65001
@@ -245,7 +245,7 @@ func isForRunner(event, session uint32) bool {
 func Enforced(*Cgroups) []Enforcement {
 	const by = "the job object"
 	return []Enforcement{
-		{"memory", Whole, by}, {"cpus", Whole, by}, {"tasks", Whole, by + " (processes, not threads)"}, {"nice", Whole, by + " (its priority class)"},
+		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"}, {"nice", Exact, by + " (its priority class)"},
 		{"nofile", Unenforced, "Windows cannot limit open files"}, {"no_new_privileges", Unenforced, "Windows has no equivalent of this option"},
 	}
 }
@@ -260,7 +260,7 @@ func Reap() (more bool) { return false }
 // because the cookie is part of the name of a job object. It returns a process of each tree that it
 // found, and of each tree that still lives after patience. Windows ends the trees when the runner ends,
 // so EndTrees finds only those whose job object another process holds.
-func EndTrees(d Dead, patience time.Duration) (found, stuck []Left) {
+func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(patience)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
@@ -273,10 +273,10 @@ func EndTrees(d Dead, patience time.Duration) (found, stuck []Left) {
 				break
 			}
 			if !counted {
-				found = append(found, Left{int(first), int(first), cookie})
+				found = append(found, Survivor{int(first), int(first), cookie})
 			}
 			if time.Now().After(deadline) {
-				stuck = append(stuck, Left{int(first), int(first), cookie})
+				stuck = append(stuck, Survivor{int(first), int(first), cookie})
 				break
 			}
 			t.kill()

@@ -99,11 +99,11 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 		}
 	}
 	c, _, result := run()
-	asked := time.Now()
+	killedAt := time.Now()
 	w.Kill(4, 300*time.Millisecond)
 	r := <-result
 	ended(c, r)
-	if took := r.EndedAt.Sub(asked); took < 300*time.Millisecond {
+	if took := r.EndedAt.Sub(killedAt); took < 300*time.Millisecond {
 		t.Errorf("it was ended after %v, before the grace", took)
 	}
 	c, main, result := run()
@@ -202,7 +202,7 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 			w := NewWorker(nil)
 			defer w.Close()
 			r := w.Run(c)
-			EndTrees(Dead{Cookies: []string{c.Cookie}}, time.Second)
+			EndTrees(DeadRunner{Cookies: []string{c.Cookie}}, time.Second)
 			if said := c.said(t); r.ExitCode != 0 || len(said) != row.bytes {
 				t.Errorf("got %+v and %d bytes, want %d", r, len(said), row.bytes)
 			}

@@ -55,10 +55,10 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// starting lists the children of this process that have not executed a program yet.
-func starting(t *testing.T) (pids []int) {
+// startingChildren lists the children of this process that have not executed a program yet.
+func startingChildren(t *testing.T) (pids []int) {
 	t.Helper()
-	s, err := StartingOf(os.Getpid())
+	s, err := NewStartWatcher(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	<-runs
 	hung := command(t, leased(t, "/bin/true"))
 	result := begin(t, hung)
-	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
+	until(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if err := os.WriteFile(gate, []byte("said"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 }
 
 func endStarting(t *testing.T) {
-	for _, pid := range starting(t) {
+	for _, pid := range startingChildren(t) {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 }
@@ -138,7 +138,7 @@ func endStarting(t *testing.T) {
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	bear(t)
 	path := leased(t, "/bin/true")
-	s, err := StartingOf(os.Getpid())
+	s, err := NewStartWatcher(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	result = begin(t, command(t, path))
-	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
+	until(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	endStarting(t)
 	r = <-result
 	if want := "start " + path + ": the new process was stopped, or ended by signal 9 (SIGKILL), before it could run the program"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
@@ -175,7 +175,7 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	defer w.Close()
 	c, result := command(t, leased(t, "/bin/true")), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
-	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
+	until(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if !w.Kill(4, time.Second) {
 		t.Error("the kill came too late")
 	}
@@ -230,22 +230,22 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 		return pid
 	}
 	first, old := orphans.beginFork(), orphan()
-	look := func(pid int, there bool, when string) {
+	check := func(pid int, exists bool, when string) {
 		t.Helper()
 		Reap()
-		if _, is := stat(pid); is != there {
-			t.Errorf("%s: the orphan is there: %v, want %v", when, is, there)
+		if _, is := stat(pid); is != exists {
+			t.Errorf("%s: the orphan is there: %v, want %v", when, is, exists)
 		}
 	}
-	look(old, true, "while a fork is under way")
+	check(old, true, "while a fork is under way")
 	second := orphans.beginFork()
-	look(old, true, "while two forks are under way")
+	check(old, true, "while two forks are under way")
 	orphans.endFork(first, 0)
-	look(old, false, "while a fork is under way that began after it was seen")
+	check(old, false, "while a fork is under way that began after it was seen")
 	young := orphan()
-	look(young, true, "while a fork is under way that began before it was seen")
+	check(young, true, "while a fork is under way that began before it was seen")
 	orphans.endFork(second, young)
-	look(young, true, "as a main process")
+	check(young, true, "as a main process")
 	if _, _, ok, err := orphans.reap(young); !ok || err != nil {
 		t.Errorf("its worker's wait: %v, %v", ok, err)
 	}

@@ -35,7 +35,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	if n := livingTrees(processes, 5*time.Second); n != 0 {
 		t.Errorf("%d processes outlive the runner", n)
 	}
-	if _, left := EndTrees(Dead{Cookies: []string{cookie}}, time.Second); left != nil {
+	if _, left := EndTrees(DeadRunner{Cookies: []string{cookie}}, time.Second); left != nil {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -49,7 +49,7 @@ func TestEndTrees(t *testing.T) {
 	defer w.Close()
 	c.Started = func(int, time.Time) {
 		processes := watchTree(t, dir, 3)
-		if _, left := EndTrees(Dead{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
+		if _, left := EndTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("left: %v", left)
 		}
 		if n := livingTrees(processes, time.Second); n != 0 {
@@ -124,8 +124,8 @@ func TestHandlesAreClosed(t *testing.T) {
 
 // fake returns system calls whose job objects accept all limits, except those of the class refuse, and
 // a list of the limits that were set.
-func fake(refuse uint32) (sys systemCalls, asked *[]string) {
-	sys, asked = kernel, new([]string)
+func fake(refuse uint32) (sys systemCalls, calls *[]string) {
+	sys, calls = kernel, new([]string)
 	sys.setJob = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
 		if class == refuse {
 			return errors.New("refused")
@@ -133,24 +133,24 @@ func fake(refuse uint32) (sys systemCalls, asked *[]string) {
 		switch class {
 		case windows.JobObjectExtendedLimitInformation:
 			l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
-			*asked = append(*asked, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit, l.BasicLimitInformation.ActiveProcessLimit))
+			*calls = append(*calls, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit, l.BasicLimitInformation.ActiveProcessLimit))
 			return kernel.setJob(job, class, info, size)
 		case windows.JobObjectCpuRateControlInformation:
 			rate := (*[2]uint32)(info)
-			*asked = append(*asked, fmt.Sprintf("flags %d rate %d", rate[0], rate[1]))
+			*calls = append(*calls, fmt.Sprintf("flags %d rate %d", rate[0], rate[1]))
 		case windows.JobObjectAssociateCompletionPortInformation:
-			*asked = append(*asked, "port")
+			*calls = append(*calls, "port")
 		}
 		return nil
 	}
-	return sys, asked
+	return sys, calls
 }
 
 // Limits are set before the command starts, for its whole tree together.
 func TestLimitsAreSet(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	sys, asked := fake(0)
+	sys, calls := fake(0)
 	w.sys = &sys
 	c := command(t, "exit", "0")
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
@@ -162,14 +162,14 @@ func TestLimitsAreSet(t *testing.T) {
 		"0x2000 memory 0 tasks 0", "0x2200 memory 1073741824 tasks 0", "port", "0x2208 memory 1073741824 tasks 20",
 		fmt.Sprintf("flags 5 rate %d", 5000/all),
 	}
-	if !slices.Equal(*asked, want) {
-		t.Errorf("got  %q\nwant %q", *asked, want)
+	if !slices.Equal(*calls, want) {
+		t.Errorf("got  %q\nwant %q", *calls, want)
 	}
 	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
 		c := command(t, "exit", "0")
 		c.Limits = Limits{CPUs: cpus}
-		if doWith(t, w, c); !strings.HasSuffix((*asked)[len(*asked)-1], want) {
-			t.Errorf("%v CPUs: %q", cpus, *asked)
+		if doWith(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
+			t.Errorf("%v CPUs: %q", cpus, *calls)
 		}
 	}
 }

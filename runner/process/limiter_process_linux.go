@@ -188,7 +188,7 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.ready: // its report of the reason was lost
 		r.r.ExitCode = int64(status.ExitStatus())
-	case r.c.As == nil: // the Go runtime got no thread or no memory
+	case r.c.RunAs == nil: // the Go runtime got no thread or no memory
 		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus())})
 	default: // an account can cause this error itself
 		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))
@@ -246,16 +246,16 @@ func Enforced(c *Cgroups) []Enforcement {
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
-		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS), because " + reason},
+		{"memory", PerProcess, "the address space limit of each process (RLIMIT_AS), because " + reason},
 		{"cpus", Unenforced, reason},
 		{"tasks", Unenforced, reason},
-		{"nice", Whole, scheduler()},
-		{"nofile", Whole, "the open file limit of each process (RLIMIT_NOFILE)"},
-		{"no_new_privileges", Whole, "the kernel (PR_SET_NO_NEW_PRIVS)"},
+		{"nice", Exact, scheduler()},
+		{"nofile", Exact, "the open file limit of each process (RLIMIT_NOFILE)"},
+		{"no_new_privileges", Exact, "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
 		if slices.Contains(strings.Fields(controllers), controller) {
-			list[i].Extent, list[i].By = Whole, "the job's control group"
+			list[i].Extent, list[i].By = Exact, "the job's control group"
 		}
 	}
 	return list

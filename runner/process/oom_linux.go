@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Expendable makes the kernel end commands first when memory runs out, before this process and before
+// PreferOOMKillOfCommands makes the kernel end commands first when memory runs out, before this process and before
 // more important processes. A command must have its score from its first moment, so that processes that
 // it starts immediately inherit the score. This process therefore raises its own score while it starts
 // a command.
-func Expendable() error {
+func PreferOOMKillOfCommands() error {
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return fmt.Errorf("cannot read oom_score_adj: %w", err)

@@ -47,7 +47,7 @@ type orphanTable struct {
 	nextFork    int            // number of the next fork
 	forks       []activeFork   // forks under way, in any order
 	forksPaused bool           // new forks must wait
-	changed     sync.Cond      // paused has changed, or the last fork under way has returned
+	changed     sync.Cond      // forksPaused has changed, or the last fork under way has returned
 	ended       map[int]zombie // ended processes that may be the child of a fork under way, by pid
 	buffer      []byte         // buffer of scan; nil before the first call
 }

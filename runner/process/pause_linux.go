@@ -51,7 +51,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 		calm++
 		for _, p := range active {
 			calm = 0
-			send(p, unix.SIGSTOP, nil)
+			sendSignal(p, unix.SIGSTOP, nil)
 			stopSent[proc{pid: p.pid, ticks: p.ticks}] = true
 		}
 		if scan >= groupScans {
@@ -79,7 +79,7 @@ func (r *run) thawTree(deadline time.Time) (left int) {
 		left = 0
 		for _, p := range tree {
 			if p.state == 'T' {
-				send(p, unix.SIGCONT, nil)
+				sendSignal(p, unix.SIGCONT, nil)
 				left++
 			}
 		}

@@ -13,9 +13,9 @@ func paused(t *testing.T, w *Worker, on bool) {
 		left int
 		ok   bool
 	}
-	told := make(chan answer, 1)
-	w.Pause(on, func(left int, ok bool) { told <- answer{left, ok} })
-	if got := <-told; got != (answer{0, true}) {
+	answers := make(chan answer, 1)
+	w.Pause(on, func(left int, ok bool) { answers <- answer{left, ok} })
+	if got := <-answers; got != (answer{0, true}) {
 		t.Errorf("pause %t: got %+v, want that it is so", on, got)
 	}
 }
@@ -39,17 +39,17 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		result := make(chan Result, 1)
 		go func() { result <- w.Run(c) }()
 		until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
-		var stood time.Duration
+		var pausedFor time.Duration
 		for range pauses {
 			paused(t, w, true)
 			began := time.Now()
 			until(t, "its timeout would be over", func() bool { return time.Since(began) > limit+limit/5 })
-			stood += time.Since(began)
+			pausedFor += time.Since(began)
 			paused(t, w, false)
 		}
 		r := <-result
-		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < stood+limit || ran > stood+limit+5*time.Second {
-			t.Errorf("it was paused for %v, and ended after %v: %+v", stood, ran, r)
+		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+limit || ran > pausedFor+limit+5*time.Second {
+			t.Errorf("it was paused for %v, and ended after %v: %+v", pausedFor, ran, r)
 		}
 	}
 	if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
@@ -73,7 +73,7 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
 			paused(t, w, true)
 			main, _ := stat(<-pid)
-			send(main, 9, nil)
+			sendSignal(main, 9, nil)
 			if r := <-result; r.Signal != 9 {
 				t.Errorf("got %+v", r)
 			}
@@ -98,9 +98,9 @@ func TestEndingCommandCannotBePaused(t *testing.T) {
 	if !w.Kill(4, time.Hour) {
 		t.Error("the kill came too late")
 	}
-	told := make(chan bool, 1)
-	w.Pause(true, func(_ int, ok bool) { told <- ok })
-	if <-told {
+	answers := make(chan bool, 1)
+	w.Pause(true, func(_ int, ok bool) { answers <- ok })
+	if <-answers {
 		t.Error("what is being ended was paused")
 	}
 	if r := <-result; r.Cause != 4 || r.Signal != 15 {

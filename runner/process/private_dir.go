@@ -32,10 +32,10 @@ const AsideInfix = ".gone."
 
 // name returns the current name of the directory, or of the file next to it with this ending.
 func (f *PrivateDir) name(ending string) string {
-	if f.taken == 0 {
+	if f.nameSuffix == 0 {
 		return f.base + ending
 	}
-	return f.base + "." + strconv.Itoa(f.taken) + ending
+	return f.base + "." + strconv.Itoa(f.nameSuffix) + ending
 }
 
 // IsOpen reports whether the directory exists and is open.
@@ -98,10 +98,10 @@ func (r *run) environ() (env []string, err error) {
 // cutSecret returns the secret in the content of a file: the content without its final newline.
 func cutSecret(raw []byte) ([]byte, error) {
 	if len(raw) > maxSecret {
-		return nil, Unusable(fmt.Sprintf("the value is larger than %d bytes", maxSecret))
+		return nil, UnusableError(fmt.Sprintf("the value is larger than %d bytes", maxSecret))
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
-		return nil, Unusable("the value contains a NUL byte, which an environment variable cannot contain")
+		return nil, UnusableError("the value contains a NUL byte, which an environment variable cannot contain")
 	}
 	value, found := bytes.CutSuffix(raw, []byte("\n"))
 	if found {

@@ -22,14 +22,14 @@ type PrivateDir struct {
 	Path  string // of the directory, while it is open
 	Notes string // path of the FIFO
 
-	base   string
-	taken  int // number of directories or FIFOs that could not keep the base name
-	owner  *Identity
-	open   bool
-	fd     int // descriptor of the directory
-	pipe   int // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
-	unused unix.Stat_t
-	noted  bool // something was read from the FIFO since the directory was opened
+	base       string
+	nameSuffix int // number of directories or FIFOs that could not keep the base name
+	owner      *Identity
+	open       bool
+	fd         int // descriptor of the directory
+	pipe       int // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
+	unusedStat unix.Stat_t
+	gotNotes   bool // something was read from the FIFO since the directory was opened
 }
 
 // NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and FIFOs begin with
@@ -39,7 +39,7 @@ func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base, fd:
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
 // process.
 func (f *PrivateDir) Open(as *Identity) (err error) {
-	f.noted = false
+	f.gotNotes = false
 	if !sameFileRights(f.owner, as) {
 		f.Close()
 		f.owner = as
@@ -48,7 +48,7 @@ func (f *PrivateDir) Open(as *Identity) (err error) {
 		if err = f.create(); !errors.Is(err, os.ErrExist) {
 			break
 		}
-		f.taken++
+		f.nameSuffix++
 	}
 	if err != nil {
 		f.Close()
@@ -97,7 +97,7 @@ func (f *PrivateDir) create() (err error) {
 	if err := f.chown(f.fd); err != nil {
 		return err
 	}
-	return unix.Fstat(f.fd, &f.unused)
+	return unix.Fstat(f.fd, &f.unusedStat)
 }
 
 // chown makes the account the owner of a file.
@@ -116,7 +116,7 @@ func (f *PrivateDir) Used() bool {
 	var now unix.Stat_t
 	// Fstat never blocks.
 	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
-	return failed != 0 || now.Mtim != f.unused.Mtim || now.Ctim != f.unused.Ctim || now.Nlink != f.unused.Nlink || now.Mode != f.unused.Mode
+	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim || now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
 }
 
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
@@ -136,7 +136,7 @@ func (f *PrivateDir) MoveAside(survived bool) (path string) {
 		}
 	}
 	if path == f.Path || survived {
-		f.taken++
+		f.nameSuffix++
 	}
 	if survived {
 		f.closePipe()
@@ -152,7 +152,7 @@ func (f *PrivateDir) RemoveUnused() {
 	}
 	f.open = false
 	if err := unix.Rmdir(f.Path); err != nil && err != unix.ENOENT {
-		f.taken++
+		f.nameSuffix++
 	}
 	if f.fd >= 0 {
 		unix.Close(f.fd)
@@ -244,7 +244,7 @@ func readPlainAt(dir int, name string, most int64) ([]byte, error) {
 }
 
 // HasNotes reports whether any notes were read since the directory was opened.
-func (f *PrivateDir) HasNotes() bool { return f.noted }
+func (f *PrivateDir) HasNotes() bool { return f.gotNotes }
 
 // Drain returns the notes that were not read yet. If a process keeps the FIFO locked for longer than
 // drainWithin, Drain gives up the FIFO and returns nil.
@@ -263,7 +263,7 @@ func (f *PrivateDir) Drain() []byte {
 			unix.Close(pipe)
 		}()
 		f.pipe = -1
-		f.taken++
+		f.nameSuffix++
 		os.Remove(f.Notes)
 		return nil
 	}
@@ -282,33 +282,33 @@ func drainPipe(pipe int) []byte {
 	return buf[:n]
 }
 
-// noteFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
+// notesFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
 // next read is due later.
-func (r *run) noteFD() int32 {
+func (r *run) notesFD() int32 {
 	if r.c.PrivateDir == nil || !r.nextNoteRead.IsZero() {
 		return -1
 	}
 	return int32(r.c.PrivateDir.pipe)
 }
 
-// noteDue returns the time until the next read of the notes. It returns a negative duration if none is
+// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if none is
 // due.
-func (r *run) noteDue() time.Duration {
+func (r *run) untilNoteRead() time.Duration {
 	if r.nextNoteRead.IsZero() {
 		return -1
 	}
 	return max(0, time.Until(r.nextNoteRead))
 }
 
-// note reads the notes if that is due. The next read is due NotesEvery later, so a command that writes
+// readNotes reads the notes if that is due. The next read is due NotesEvery later, so a command that writes
 // notes all the time uses little of this process's time.
-func (r *run) note(now time.Time) {
+func (r *run) readNotes(now time.Time) {
 	if r.blocked || r.nextNoteRead.IsZero() || now.Before(r.nextNoteRead) {
 		return
 	}
 	var data []byte
 	r.callBlocking(func() { data = drainPipe(r.c.PrivateDir.pipe) })
-	r.c.PrivateDir.noted = true
+	r.c.PrivateDir.gotNotes = true
 	if pending := r.c.Notes.OnNotes(data); pending || len(data) > 0 {
 		r.nextNoteRead = now.Add(NotesEvery)
 	} else {
@@ -318,7 +318,7 @@ func (r *run) note(now time.Time) {
 
 // readSecret reads a file with the rights of the command's account.
 func (r *run) readSecret(path string) ([]byte, error) {
-	raw, err := lookUp(r.c.As, func() ([]byte, error) {
+	raw, err := lookUp(r.c.RunAs, func() ([]byte, error) {
 		fd, err := openStdin(path)
 		if err != nil {
 			return nil, err

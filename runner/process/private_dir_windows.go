@@ -16,10 +16,10 @@ type PrivateDir struct {
 	Path  string // of the directory, while it is open
 	Notes string // path of the file for notes
 
-	base   string
-	taken  int // number of directories that could not keep the base name
-	open   bool
-	unused noteFileState
+	base       string
+	nameSuffix int // number of directories that could not keep the base name
+	open       bool
+	lastNotes  noteFileState
 }
 
 // noteFileState is the state of the notes file by which Drain recognises a change.
@@ -34,9 +34,9 @@ func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
 func (f *PrivateDir) Open(*Identity) (err error) {
-	f.unused, f.Notes = noteFileState{}, f.name(".progress")
+	f.lastNotes, f.Notes = noteFileState{}, f.name(".progress")
 	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.taken++ // another process has the file open
+		f.nameSuffix++ // another process has the file open
 		f.RemoveUnused()
 		f.Notes = f.name(".progress")
 	}
@@ -51,7 +51,7 @@ func (f *PrivateDir) Open(*Identity) (err error) {
 			break
 		}
 		if err != nil {
-			f.taken++
+			f.nameSuffix++
 		}
 	}
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *PrivateDir) MoveAside(survived bool) (path string) {
 		break
 	}
 	if path == f.Path || survived {
-		f.taken++
+		f.nameSuffix++
 	}
 	f.RemoveUnused()
 	return path
@@ -94,7 +94,7 @@ func (f *PrivateDir) RemoveUnused() {
 	}
 	f.open = false
 	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.taken++
+		f.nameSuffix++
 	}
 }
 
@@ -153,10 +153,10 @@ func (f *PrivateDir) Drain() []byte {
 	if err == nil {
 		now = noteFileState{info.Size(), info.ModTime()}
 	}
-	if err != nil || now == f.unused || !info.Mode().IsRegular() {
+	if err != nil || now == f.lastNotes || !info.Mode().IsRegular() {
 		return nil
 	}
-	f.unused = now
+	f.lastNotes = now
 	if _, err := file.Seek(max(0, now.size-maxNoteTail), 0); err != nil {
 		return nil
 	}
@@ -167,17 +167,17 @@ func (f *PrivateDir) Drain() []byte {
 // notesEvery is the time between two reads of the notes, which are polled.
 const notesEvery = 500 * time.Millisecond
 
-// noteDue returns the time until the next read of the notes. It returns a negative duration if none is
+// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if none is
 // due.
-func (r *run) noteDue() time.Duration {
+func (r *run) untilNoteRead() time.Duration {
 	if r.c.PrivateDir == nil {
 		return -1
 	}
 	return max(0, time.Until(r.nextNoteRead))
 }
 
-// note reads the notes if that is due.
-func (r *run) note(now time.Time) {
+// readNotes reads the notes if that is due.
+func (r *run) readNotes(now time.Time) {
 	if r.c.PrivateDir == nil || now.Before(r.nextNoteRead) {
 		return
 	}
@@ -197,7 +197,7 @@ func (r *run) note(now time.Time) {
 func (r *run) readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = Unusable(path + " is not a regular file")
+		err = UnusableError(path + " is not a regular file")
 	}
 	if err != nil {
 		return nil, err

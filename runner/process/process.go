@@ -49,7 +49,7 @@ type Command struct {
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
 	Cookie          string      // unique: no other run on this machine ever has the same cookie
-	As              *Identity   // the account to run as; nil means the account of this process
+	RunAs           *Identity   // the account to run as; nil means the account of this process
 	Secrets         []Secret    // variables whose values are read at the start
 	Mask            bool        // replace secrets in the recorded output with ***
 	PrivateDir      *PrivateDir // the command's private directory, already open; nil means none
@@ -99,8 +99,8 @@ type Extent int
 // The values are those of the extents in package wire.
 const (
 	Unenforced Extent = iota
-	ForEach           // for each process separately, although the limit is for all processes together
-	Whole             // exactly as specified
+	PerProcess        // for each process separately, although the limit is for all processes together
+	Exact             // exactly as specified
 )
 
 // Enforcement describes how this process enforces one limit of its commands.
@@ -131,7 +131,7 @@ type Result struct {
 	Error     string
 	PID       int
 	Traced    bool // the main process has ended, but its tracer (ptrace) keeps its exit status
-	StuckPID  int  // first process that survives SIGKILL; Linger waits for all of them; 0 if none survives
+	StuckPID  int  // first process that survives SIGKILL; AwaitStuck waits for all of them; 0 if none survives
 	CPU       time.Duration
 	PeakRSS   int64 // bytes; 0 if unknown
 	PeakTasks int64 // most processes and threads at one time; 0 if unknown, for example if Limits.Tasks is 0
@@ -152,14 +152,14 @@ type Result struct {
 }
 
 // StartWithin limits how long a new process may take to execute its program. A watching process ends
-// one that takes longer (see Starting).
+// one that takes longer (see StartWatcher).
 const StartWithin = time.Second
 
 // StartedAfter is how long a command must run before Started is called.
 const StartedAfter = 5 * time.Millisecond
 
-// Dead describes the processes that a dead runner may have left behind.
-type Dead struct {
+// DeadRunner describes the processes that a dead runner may have left behind.
+type DeadRunner struct {
 	Leader  int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
 	Ticks   int64 // start time of the dead runner, as returned by SelfTicks
 	Cookies []string
@@ -180,8 +180,8 @@ type Tree struct {
 	Seq, Fence int64
 }
 
-// Left is a process that a dead runner left alive.
-type Left struct {
+// Survivor is a process that a dead runner left alive.
+type Survivor struct {
 	PID, PGID int
 	Cookie    string // "" if its environment does not show a cookie any more
 }
@@ -189,25 +189,25 @@ type Left struct {
 // ErrUnsupported means that commands cannot run on this operating system.
 var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
-// Unusable is the reason why a command cannot use a thing that it names, although the thing exists.
-type Unusable string
+// UnusableError is the reason why a command cannot use a thing that it names, although the thing exists.
+type UnusableError string
 
 // Error returns the reason.
-func (u Unusable) Error() string { return string(u) }
+func (u UnusableError) Error() string { return string(u) }
 
 // errNotDirectory means that a job's working directory is not a directory. Windows needs it as well,
 // because Stat has no such error there.
-const errNotDirectory = Unusable("not a directory")
+const errNotDirectory = UnusableError("not a directory")
 
 // lastingErrors are system errors about a path that persist until a file is changed.
 var lastingErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// Lasting reports whether another attempt would get the same error about a working directory, a
+// IsLasting reports whether another attempt would get the same error about a working directory, a
 // program, an input file or a secret. The error is lasting if the file does not exist or cannot be
 // used. A failure of a disk or a server is not lasting.
-func Lasting(err error) bool {
-	return errors.As(err, new(Unusable)) ||
+func IsLasting(err error) bool {
+	return errors.As(err, new(UnusableError)) ||
 		slices.ContainsFunc(lastingErrors, func(lasting error) bool { return errors.Is(err, lasting) })
 }

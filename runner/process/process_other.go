@@ -25,11 +25,11 @@ func Enforced(*Cgroups) []Enforcement { return nil }
 // LimitOwnMemory returns ErrUnsupported.
 func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
 
-// Expendable returns ErrUnsupported.
-func Expendable() error { return ErrUnsupported }
+// PreferOOMKillOfCommands returns ErrUnsupported.
+func PreferOOMKillOfCommands() error { return ErrUnsupported }
 
-// Stopped returns false, because the state of a process is unknown on this system.
-func Stopped(int) bool { return false }
+// IsStopped returns false, because the state of a process is unknown on this system.
+func IsStopped(int) bool { return false }
 
 // PrivateDir does nothing: commands get no private directory on this system.
 type PrivateDir struct{ Path, Notes string }
@@ -105,8 +105,8 @@ func (w *Worker) Run(*Command) Result {
 	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}
 }
 
-// Linger returns immediately.
-func (w *Worker) Linger(<-chan struct{}) {}
+// AwaitStuck returns immediately.
+func (w *Worker) AwaitStuck(<-chan struct{}) {}
 
 // Prepare returns ErrUnsupported.
 func Prepare() error { return ErrUnsupported }
@@ -118,7 +118,7 @@ func CheckLimits() error { return nil }
 func Reap() (more bool) { return false }
 
 // EndTrees does nothing.
-func EndTrees(Dead, time.Duration) (found, stuck []Left) { return nil, nil }
+func EndTrees(DeadRunner, time.Duration) (found, stuck []Survivor) { return nil, nil }
 
 // SelfTicks returns 0.
 func SelfTicks() int64 { return 0 }

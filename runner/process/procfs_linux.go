@@ -58,14 +58,14 @@ func stat(pid int) (p proc, ok bool) {
 
 func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
 
-// Stopped reports whether a process is stopped, by a signal or a debugger.
-func Stopped(pid int) bool {
+// IsStopped reports whether a process is stopped, by a signal or a debugger.
+func IsStopped(pid int) bool {
 	p, ok := stat(pid)
 	return ok && (p.state == 'T' || p.state == 't')
 }
 
-// lives reports whether p is still alive, and its pid does not belong to another process.
-func (p proc) lives() bool {
+// stillAlive reports whether p is still alive, and its pid does not belong to another process.
+func (p proc) stillAlive() bool {
 	now, ok := stat(p.pid)
 	return ok && now.ticks == p.ticks && now.alive()
 }

@@ -130,10 +130,10 @@ func roleHog(args []string) {
 }
 
 func roleBreak([]string) {
-	heard := make(chan os.Signal, 1)
-	signal.Notify(heard, os.Interrupt)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
 	fmt.Print("ready")
-	<-heard
+	<-signals
 	os.Exit(7)
 }
 

@@ -53,9 +53,9 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// untilDue returns the time until the next action for a command that does nothing by itself. It returns
+// untilNextAction returns the time until the next action for a command that does nothing by itself. It returns
 // a negative duration if no action is due.
-func (r *run) untilDue() time.Duration {
+func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
 	in := func(d time.Duration) {
 		if d = max(0, d); next < 0 || d < next {
@@ -77,7 +77,7 @@ func (r *run) untilDue() time.Duration {
 	if !r.killAt.IsZero() {
 		in(time.Until(r.killAt))
 	}
-	if due := r.noteDue(); due >= 0 {
+	if due := r.untilNoteRead(); due >= 0 {
 		in(due)
 	}
 	return next
@@ -103,7 +103,7 @@ func (r *run) enforce() {
 		}
 		return
 	}
-	r.note(now)
+	r.readNotes(now)
 	if r.exited { // enforceWhileBlocked saw the end while note waited
 		return
 	}

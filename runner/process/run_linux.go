@@ -118,13 +118,13 @@ const signalPasses = 8
 // Signal sends a signal once to each process of the running command's tree that the command's account
 // may signal. It does nothing if pid is not the command's main process any more. In a tree that forks
 // without end, some processes may not get the signal.
-func (w *Worker) Signal(pid int, cookie string, number int) {
+func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[proc]bool{}
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
 		// A paused tree gets SIGCONT when it is resumed.
-		if w.pause.on && unix.Signal(number) == unix.SIGCONT {
+		if w.pause.on && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
 		w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *Worker) Signal(pid int, cookie string, number int) {
 				continue
 			}
 			signalled[key], added = true, true
-			send(p, unix.Signal(number), func() bool { return maySignal(uid, p.pid) })
+			sendSignal(p, unix.Signal(signal), func() bool { return maySignal(uid, p.pid) })
 		}
 		if !added {
 			return
@@ -155,8 +155,8 @@ func maySignal(uid uint32, pid int) bool {
 
 // uid returns the account that the command runs as.
 func (c *Command) uid() uint32 {
-	if c.As != nil {
-		return c.As.UID
+	if c.RunAs != nil {
+		return c.RunAs.UID
 	}
 	return ownUID()
 }
@@ -270,7 +270,7 @@ func (r *run) watch() {
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
 			{Fd: r.limiterFD(), Events: unix.POLLIN},
-			{Fd: r.noteFD(), Events: unix.POLLIN},
+			{Fd: r.notesFD(), Events: unix.POLLIN},
 		}
 		if r.c.TTY && r.serveTerminal() {
 			fds[1].Events |= unix.POLLOUT
@@ -293,7 +293,7 @@ func (r *run) watch() {
 			r.exited = r.exited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
 				r.nextNoteRead = time.Now()
-				r.note(r.nextNoteRead)
+				r.readNotes(r.nextNoteRead)
 			}
 		}
 		r.endSlowLimiter()
@@ -306,7 +306,7 @@ func (r *run) watch() {
 // wait returns how long the poll may take, in milliseconds: until the next deadline, or -1 without a
 // limit.
 func (r *run) wait() int {
-	next := r.untilDue()
+	next := r.untilNextAction()
 	if r.limiterStarting() && !r.limiter.hung {
 		if d := max(0, r.w.limiterWithin-r.runTime()); next < 0 || d < next {
 			next = d
@@ -338,8 +338,8 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			unix.Kill(r.pid, unix.SIGHUP)
 		}
 		for _, p := range others {
-			send(p, unix.SIGTERM, nil)
-			send(p, unix.SIGCONT, nil)
+			sendSignal(p, unix.SIGTERM, nil)
+			sendSignal(p, unix.SIGCONT, nil)
 		}
 		if grace > 0 && r.pause.on { // without a grace period, SIGKILL ends a frozen tree as well
 			r.resumeTree()

@@ -73,13 +73,13 @@ const (
 // Signal sends a signal to the whole tree of the running command. It does nothing if pid is not the
 // command's main process any more. SIGINT, SIGTERM and SIGBREAK are sent as CTRL_BREAK. SIGKILL ends
 // the tree. Other signals are ignored.
-func (w *Worker) Signal(pid int, _ string, number int) {
+func (w *Worker) Signal(pid int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.running || w.tree == nil || int(w.tree.pid) != pid {
 		return
 	}
-	switch number {
+	switch signal {
 	case sigint, sigterm, sigbreak:
 		w.sys.interrupt(w.tree.pid)
 	case sigkill:
@@ -181,7 +181,7 @@ func (r *run) watch() {
 
 // wait returns how long to wait, in milliseconds: until the next deadline.
 func (r *run) wait() uint32 {
-	next := r.untilDue()
+	next := r.untilNextAction()
 	if r.tree.port != 0 && (next < 0 || next > time.Second) {
 		next = time.Second // messages of the job object must not accumulate
 	}

@@ -143,7 +143,7 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 	}
 }
 
-// A process that cannot be ended is given up after Patience, and Linger waits for it.
+// A process that cannot be ended is given up after Patience, and AwaitStuck waits for it.
 func TestStuckProcess(t *testing.T) {
 	for _, role := range []string{"sleep", "behind"} {
 		w := NewWorker(nil)
@@ -164,12 +164,12 @@ func TestStuckProcess(t *testing.T) {
 		}
 		stop := make(chan struct{})
 		close(stop)
-		if w.Linger(stop); w.stuck == nil {
+		if w.AwaitStuck(stop); w.stuck == nil {
 			t.Errorf("%s: not waited for", role)
 			continue
 		}
 		kernel.terminate(w.stuck.job)
-		if w.Linger(nil); w.stuck != nil {
+		if w.AwaitStuck(nil); w.stuck != nil {
 			t.Errorf("%s: still waited for", role)
 		}
 		if r, _, _ = doWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
@@ -183,9 +183,9 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys := kernel
-	var asked []uint32
+	var groups []uint32
 	sys.interrupt = func(group uint32) error {
-		asked = append(asked, group)
+		groups = append(groups, group)
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
 			defer windows.CloseHandle(h)
@@ -198,18 +198,18 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	c := command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	r, _, _ := doWith(t, w, c)
-	if !slices.Equal(asked, []uint32{uint32(r.PID)}) || r.ExitCode != 3221225786 || !r.TimedOut {
-		t.Errorf("%v, %+v", asked, r)
+	if !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.ExitCode != 3221225786 || !r.TimedOut {
+		t.Errorf("%v, %+v", groups, r)
 	}
 	c = command(t, "sleep")
-	asked = nil
+	groups = nil
 	c.Started = func(pid int, _ time.Time) {
 		w.Signal(pid+4, "", sigterm)
 		w.Signal(pid, "", 1)
 		go w.Signal(pid, "", sigterm)
 	}
-	if r, _, _ = doWith(t, w, c); !slices.Equal(asked, []uint32{uint32(r.PID)}) || r.TimedOut {
-		t.Errorf("signal: %v, %+v", asked, r)
+	if r, _, _ = doWith(t, w, c); !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.TimedOut {
+		t.Errorf("signal: %v, %+v", groups, r)
 	}
 	c = command(t, "sleep")
 	c.Started = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
@@ -243,14 +243,14 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		return errors.Join(err, os.WriteFile(filepath.Join(dir, gate), nil, 0o600))
 	}
 	w.sys = &sys
-	for _, hears := range []bool{true, false} {
+	for _, handlesBreak := range []bool{true, false} {
 		dir, gate = t.TempDir(), "end"
 		c := command(t, "parent", dir)
 		c.OutputGrace = time.Millisecond
 		c.Started = func(int, time.Time) {
 			processes := watchTree(t, dir, 1)
 			w.Kill(5, time.Hour)
-			if !hears {
+			if !handlesBreak {
 				gate = "none"
 				go func() {
 					livingTrees(processes, 300*time.Millisecond)
@@ -260,11 +260,11 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		}
 		r, stdout, _ := doWith(t, w, c)
 		want, left := "saved", 0
-		if !hears {
+		if !handlesBreak {
 			want, left = "", 1
 		}
 		if r.Cause != 5 || r.ExitCode != 3221225786 || stdout != want || r.Leftovers != left || r.EndedAt.Sub(r.StartedAt) < 300*time.Millisecond {
-			t.Errorf("it hears: %v: %+v, %q", hears, r, stdout)
+			t.Errorf("it hears: %v: %+v, %q", handlesBreak, r, stdout)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func maybeScript(head []byte) bool {
 // runByShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, it returns true, and the shell reports the error.
 func (r *run) runByShell() bool {
-	head, err := lookUp(r.c.As, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
+	head, err := lookUp(r.c.RunAs, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
 	return err != nil || maybeScript(head)
 }
 
@@ -84,7 +84,7 @@ func (r *run) findInterpreter(err error) error {
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, about) {
 		return err
 	}
-	found, lookErr := lookUp(r.c.As, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
+	found, lookErr := lookUp(r.c.RunAs, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
 	if found == nil || lookErr != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func notExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return Unusable("is a directory")
+		return UnusableError("is a directory")
 	case err == nil:
 		return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 	}

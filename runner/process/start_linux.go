@@ -61,7 +61,7 @@ func (r *run) start() bool {
 		attr.Files = []uintptr{tty, tty, tty}
 		attr.Sys.Setsid, attr.Sys.Setctty, attr.Sys.Setpgid = true, true, false
 	}
-	if id := r.c.As; id != nil {
+	if id := r.c.RunAs; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
 	err = r.execute(attr)
@@ -181,10 +181,10 @@ func (r *run) openPipes() error {
 
 // chown makes the command's account the owner of a file created for the command.
 func (r *run) chown(fd int) error {
-	if r.c.As == nil {
+	if r.c.RunAs == nil {
 		return nil
 	}
-	return accountError(unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID)))
+	return accountError(unix.Fchown(fd, int(r.c.RunAs.UID), int(r.c.RunAs.GID)))
 }
 
 // accountError classifies an error of switching to an account. Lack of kernel memory is a shortage; every
@@ -200,7 +200,7 @@ func accountError(err error) error {
 func (r *run) stdin() (fd int, err error) {
 	switch {
 	case r.c.StdinFile != "":
-		fd, err = lookUp(r.c.As, func() (int, error) { return openStdin(r.c.StdinFile) }, func(fd int) { unix.Close(fd) })
+		fd, err = lookUp(r.c.RunAs, func() (int, error) { return openStdin(r.c.StdinFile) }, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
 			return fd, nil
@@ -261,9 +261,9 @@ func openStdin(path string) (int, error) {
 	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &system)); {
 	case err != nil:
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = Unusable(path + " is not a regular file")
+		err = UnusableError(path + " is not a regular file")
 	case system.Type == unix.PROC_SUPER_MAGIC: // its content may be about this process, not about the job
-		err = Unusable(fmt.Sprintf("%s is a /proc file, not a regular file", path))
+		err = UnusableError(fmt.Sprintf("%s is a /proc file, not a regular file", path))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -328,7 +328,7 @@ func (r *run) startFailed(err error) {
 	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
-		r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
+		r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
 	if limit, ok := errors.AsType[*limitError](err); ok {
@@ -336,19 +336,19 @@ func (r *run) startFailed(err error) {
 		return
 	}
 	if secret, ok := errors.AsType[*secretError](err); ok {
-		r.r.CannotStart, r.r.Error = Lasting(err), secret.Error()
+		r.r.CannotStart, r.r.Error = IsLasting(err), secret.Error()
 		return
 	}
-	_, dirErr := lookUp(r.c.As, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
+	_, dirErr := lookUp(r.c.RunAs, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
 	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*shortageError)) {
 		r.r.HungStart = errors.Is(dirErr, errHung)
-		r.r.CannotStart, r.r.Error = Lasting(dirErr), fmt.Sprintf("cwd: %v", dirErr)
+		r.r.CannotStart, r.r.Error = IsLasting(dirErr), fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
-	r.r.CannotStart = Lasting(err)
+	r.r.CannotStart = IsLasting(err)
 	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitHint(err)
 }
 
@@ -375,7 +375,7 @@ func (r *run) program() (path string, err error) {
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // if it is wrong, execve returns the error
 	}
-	return lookUp(c.As, func() (string, error) {
+	return lookUp(c.RunAs, func() (string, error) {
 		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin))
 	}, nil)
 }

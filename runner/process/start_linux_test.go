@@ -123,7 +123,7 @@ func TestAccountProcessLimitIsNoShortage(t *testing.T) {
 	defer w.Close()
 	restrict(t, unix.RLIMIT_NPROC, 0)
 	c := command(t, "/bin/true")
-	c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
+	c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	if r := w.Run(c); r.ExitCode != 126 || r.Shortage || !strings.Contains(r.Error, "resource temporarily unavailable") {
 		t.Errorf("got %+v, want exit code 126", r)
 	}

@@ -62,7 +62,7 @@ func (r *run) start() bool {
 
 // prepare creates the handles that the command inherits, and its job object.
 func (r *run) prepare(std *[3]windows.Handle) (err error) {
-	if r.c.As != nil {
+	if r.c.RunAs != nil {
 		return errors.New("commands cannot run as another account on Windows")
 	}
 	switch {
@@ -161,7 +161,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
 	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
-		return r.memoryLimitError(WhoBlocks(path, err))
+		return r.memoryLimitError(ExplainBlocked(path, err))
 	}
 	windows.CloseHandle(started.Thread)
 	r.tree.process, r.tree.pid = started.Process, started.ProcessId
@@ -272,7 +272,7 @@ func openStdin(path string) (windows.Handle, error) {
 		err = windows.GetFileInformationByHandle(h, &info)
 	}
 	if err == nil && (kind != windows.FILE_TYPE_DISK || info.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0) {
-		err = Unusable(path + " is not a regular file")
+		err = UnusableError(path + " is not a regular file")
 	}
 	if err != nil {
 		windows.CloseHandle(h)
@@ -294,7 +294,7 @@ func (r *run) startFailed(err error) {
 	r.r.ExitCode = 126
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
-		r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
+		r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
 	var limit *limitError
@@ -304,21 +304,21 @@ func (r *run) startFailed(err error) {
 	}
 	var secret *secretError
 	if errors.As(err, &secret) {
-		r.r.CannotStart, r.r.Error = Lasting(err), secret.Error()
+		r.r.CannotStart, r.r.Error = IsLasting(err), secret.Error()
 		return
 	}
 	var cwd *cwdError
 	if errors.As(err, &cwd) {
-		r.r.CannotStart, r.r.Error = Lasting(cwd.error), fmt.Sprintf("cwd: %v", cwd.error)
+		r.r.CannotStart, r.r.Error = IsLasting(cwd.error), fmt.Sprintf("cwd: %v", cwd.error)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
-		err = Unusable("not a program that Windows can run")
+		err = UnusableError("not a program that Windows can run")
 	}
-	r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
+	r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
 }
 
 // shortages are the errors of Windows for a lack of processes, handles or kernel memory, and for

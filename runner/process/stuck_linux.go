@@ -58,9 +58,9 @@ func (r *run) abandonTraced() {
 	}()
 }
 
-// Linger waits until the processes that the last Run has given up are gone, or stop is closed. It must
+// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It must
 // be called by the goroutine that called Run.
-func (w *Worker) Linger(stop <-chan struct{}) {
+func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		w.stuck = slices.DeleteFunc(w.stuck, hasExited)
 		if len(w.stuck) == 0 {

@@ -55,13 +55,13 @@ func TestHungLookUpsAreBounded(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan int)
-		var asked sync.WaitGroup
+		var callers sync.WaitGroup
 		for i := range maxAbandonedTotal {
-			asked.Go(func() {
+			callers.Go(func() {
 				lookUp(&Identity{UID: uint32(i / maxAbandoned), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
 			})
 		}
-		asked.Wait()
+		callers.Wait()
 		_, err := lookUp(&Identity{UID: maxAbandonedTotal, GID: 1}, func() (int, error) { return 7, nil }, nil)
 		if !errors.As(err, new(*shortageError)) || !errors.Is(err, errHung) {
 			t.Errorf("got %v", err)

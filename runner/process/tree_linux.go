@@ -126,19 +126,19 @@ func members(procs []proc, belongs func(proc) bool, except int) []proc {
 // endAll sends SIGKILL to processes.
 func endAll(procs []proc) {
 	for _, p := range procs {
-		send(p, unix.SIGKILL, nil)
+		sendSignal(p, unix.SIGKILL, nil)
 	}
 }
 
-// send sends a signal to a process that was seen earlier, if may is nil or returns true. It never sends
+// sendSignal sends a signal to a process that was seen earlier, if may is nil or returns true. It never sends
 // it to another process that has got the same pid since.
-func send(p proc, number unix.Signal, allowed func() bool) {
+func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return // the process has ended
 	}
 	if now, ok := stat(p.pid); ok && now.ticks == p.ticks && (allowed == nil || allowed()) {
-		unix.PidfdSendSignal(fd, number, nil, 0)
+		unix.PidfdSendSignal(fd, signal, nil, 0)
 	}
 	unix.Close(fd)
 }
@@ -149,7 +149,7 @@ func send(p proc, number unix.Signal, allowed func() bool) {
 // main process belong to the tree if they contain the main process itself or a process with the tree's
 // cookie. EndTrees returns the processes that it found (met), and those that still live after patience
 // (stuck). It never ends the caller.
-func EndTrees(d Dead, patience time.Duration) (found, stuck []Left) {
+func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	known, numbers := map[string]bool{}, map[string]bool{}
 	for _, c := range d.Cookies {
 		known[c] = true
@@ -191,22 +191,22 @@ func EndTrees(d Dead, patience time.Duration) (found, stuck []Left) {
 			left = slices.DeleteFunc(left, func(p proc) bool { return !Owns(*d.Owner, p.pid) })
 		}
 		if first {
-			found = leftOf(left)
+			found = survivors(left)
 		}
 		if len(left) == 0 {
 			return found, nil
 		}
 		if time.Since(began) > patience {
-			return found, leftOf(left)
+			return found, survivors(left)
 		}
 		endAll(left)
 		time.Sleep(pause)
 	}
 }
 
-func leftOf(procs []proc) (list []Left) {
+func survivors(procs []proc) (list []Survivor) {
 	for _, p := range procs {
-		list = append(list, Left{p.pid, p.pgid, cookieOf(p.pid)})
+		list = append(list, Survivor{p.pid, p.pgid, cookieOf(p.pid)})
 	}
 	return list
 }

@@ -77,7 +77,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	defer w.Close()
 	w.session = false // a process of another account can then join the command's group
 	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
-	c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
+	c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
 	c.Forked = func(p int, _ time.Time) { pid <- p }
 	result := make(chan Result, 1)
@@ -168,7 +168,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 	own := trees()
 	if os.Geteuid() == 0 {
-		if r := run(func(c *Command) { c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.Spared {
+		if r := run(func(c *Command) { c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.Spared {
 			t.Errorf("another account's: %+v, want it spared", r)
 		}
 	}
@@ -261,7 +261,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	late := time.AfterFunc(10*time.Second, func() { close(stop) })
-	w.Linger(stop)
+	w.AwaitStuck(stop)
 	if !late.Stop() {
 		t.Error("it keeps the worker")
 	}
@@ -301,7 +301,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		{"a main process with its cookie", cookie("other.name.8.5"), unknown, Tree{PID: -1, Seq: 8, Fence: 5}, true},
 		{"a stranger", plain, unknown, Tree{}, false},
 	}
-	d := Dead{Cookies: []string{"dead.runner.1.2"}}
+	d := DeadRunner{Cookies: []string{"dead.runner.1.2"}}
 	var pids []int
 	for _, r := range rows {
 		pid := stranger(t, r.set)
@@ -332,7 +332,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		if lives(pids[i]) == r.ends {
 			t.Errorf("%s: it has ended: %v", r.name, r.ends)
 		}
-		if slices.ContainsFunc(met, func(p Left) bool { return p.PID == pids[i] }) != r.ends {
+		if slices.ContainsFunc(met, func(p Survivor) bool { return p.PID == pids[i] }) != r.ends {
 			t.Errorf("%s: it was met: %v", r.name, !r.ends)
 		}
 	}
@@ -352,7 +352,7 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	defer cmd.Wait() // returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	of := func(uid uint32) bool {
-		r := &run{c: &Command{As: &Identity{UID: uid}}}
+		r := &run{c: &Command{RunAs: &Identity{UID: uid}}}
 		return r.ownsAny([]int{cmd.Process.Pid})
 	}
 	if of(1) || !of(2) {

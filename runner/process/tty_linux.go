@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// maxTyped limits the input that waits for a command to read it from its terminal, in bytes. See
+// maxTerminalInput limits the input that waits for a command to read it from its terminal, in bytes. See
 // docs/decisions/0062.
-const maxTyped = 64 << 10
+const maxTerminalInput = 64 << 10
 
 // terminalRequests holds requests for the terminal of the running command that were not carried out yet. Only the
 // goroutine of Run has the terminal's descriptor, so only it carries them out.
@@ -75,7 +75,7 @@ func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 	if !w.running || w.pid != pid || !w.terminal.tty {
 		return t, false
 	}
-	t = Typed{min(len(data), maxTyped-len(w.terminal.input)), w.terminal.controls.Text()}
+	t = Typed{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.controls.Text()}
 	if t.Taken > 0 {
 		w.terminal.input = append(w.terminal.input, data[:t.Taken]...)
 		w.interrupt()

@@ -152,7 +152,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 			quiet = time.Now()
 		}
 	}
-	if taken < maxTyped || taken > 4*maxTyped {
+	if taken < maxTerminalInput || taken > 4*maxTerminalInput {
 		t.Errorf("%d bytes were taken", taken)
 	}
 	if !o.w.Kill(1, 0) {

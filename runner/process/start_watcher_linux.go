@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Starting watches the children that another process is starting: those that have not executed a
+// StartWatcher watches the children that another process is starting: those that have not executed a
 // program yet. Until then, a child shares the memory and therefore the command line of its parent. One
-// goroutine at a time may use a Starting.
-type Starting struct {
+// goroutine at a time may use a StartWatcher.
+type StartWatcher struct {
 	pid     int
 	cmdline string
 	seen    map[int]child // children seen by the last EndHung, by pid
@@ -27,19 +27,19 @@ type child struct {
 	seen  time.Time     // time when it was last seen
 }
 
-// StartingOf watches the children of a process from now on.
-func StartingOf(pid int) (*Starting, error) {
+// NewStartWatcher watches the children of a process from now on.
+func NewStartWatcher(pid int) (*StartWatcher, error) {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return nil, fmt.Errorf("cannot inspect process %d: %w", pid, err)
 	}
-	return &Starting{pid: pid, cmdline: string(cmdline)}, nil
+	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }
 
 // EndHung sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
 // program for the duration limit. Call it periodically. The time between two calls counts only up to
 // step, so a suspended machine does not make a child look hung.
-func (s *Starting) EndHung(limit, step time.Duration) {
+func (s *StartWatcher) EndHung(limit, step time.Duration) {
 	children := map[int]child{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
 	for _, thread := range threads {
@@ -54,7 +54,7 @@ func (s *Starting) EndHung(limit, step time.Duration) {
 }
 
 // checkChild ends a child if it hangs. Otherwise, it records a child that has no program yet.
-func (s *Starting) checkChild(pid int, limit, step time.Duration, children map[int]child) {
+func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]child) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return

@@ -24,10 +24,10 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	var s *Starting
+	var s *StartWatcher
 	until(t, "the process has its words", func() bool { // Start returns during the exec
 		var err error
-		s, err = StartingOf(cmd.Process.Pid)
+		s, err = NewStartWatcher(cmd.Process.Pid)
 		return err == nil && len(s.cmdline) > 0
 	})
 	const within = time.Hour
