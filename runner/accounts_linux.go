@@ -54,8 +54,8 @@ func (a *Accounts) Refuses(uid uint32) string {
 	return reason
 }
 
-// authorize adds the groups to an account that was looked up. It returns an error if the policy does not
-// allow jobs of the account.
+// authorize adds the groups to an account that was looked up. It returns an error if the policy does
+// not allow jobs of the account.
 func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, error) {
 	if err != nil {
 		return accounts.Account{}, err

@@ -62,8 +62,8 @@ func (s *server) work() {
 	}
 }
 
-// nextAttempt returns the first waiting attempt, and waits until there is one. It returns nil if the worker
-// must end.
+// nextAttempt returns the first waiting attempt, and waits until there is one. It returns nil if the
+// worker must end.
 func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +204,8 @@ func (s *server) prepare(c *process.Command, ws *workspace) *process.Result {
 	return nil
 }
 
-// setAccount makes a command run under the account with the given uid: with the account's groups and with
-// its variables, such as HOME. The account's home is the default working directory. A negative uid
+// setAccount makes a command run under the account with the given uid: with the account's groups and
+// with its variables, such as HOME. The account's home is the default working directory. A negative uid
 // means the runner's own account.
 func (s *server) setAccount(c *process.Command, uid int64) error {
 	if uid < 0 {
@@ -236,8 +236,8 @@ func cookieOf(name string, l wire.Lease) string {
 // WorkerID returns the name of the worker that uses a slot.
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
-// reportStarted reports a running attempt to the service, together with the next results. If the attempt ends
-// before these are sent, the service records start and end together.
+// reportStarted reports a running attempt to the service, together with the next results. If the
+// attempt ends before these are sent, the service records start and end together.
 func (s *server) reportStarted(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

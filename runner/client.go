@@ -74,7 +74,8 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	return c, nil
 }
 
-// listAttempts lists the attempts that a living runner has. It does not change which service the runner obeys.
+// listAttempts lists the attempts that a living runner has. It does not change which service the runner
+// obeys.
 func listAttempts(dir string) (list []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
@@ -220,8 +221,8 @@ func (c *Client) deliverReply(id int64, answer wire.Frame) {
 	}
 }
 
-// request sends a request, built with a new id, and waits for the answer. It returns nil without an error
-// if the connection ends, or until is closed, before the answer arrives.
+// request sends a request, built with a new id, and waits for the answer. It returns nil without an
+// error if the connection ends, or until is closed, before the answer arrives.
 func (c *Client) request(ctx context.Context, until <-chan struct{}, build func(id int64) wire.Frame) (wire.Frame, error) {
 	answer := make(chan wire.Frame, 1)
 	c.mu.Lock()

@@ -40,8 +40,8 @@ type Home struct {
 	Launcher int
 }
 
-// accountPrefix begins the name of the directory, below Dir, that contains the directories of runners that
-// have switched to an account. The rest of the name is the name of that account.
+// accountPrefix begins the name of the directory, below Dir, that contains the directories of runners
+// that have switched to an account. The rest of the name is the name of that account.
 const accountPrefix = "as-"
 
 // Foreign reports whether the runners' directory belongs to another account, so that the service cannot
@@ -130,8 +130,8 @@ func (h Home) Output(ref string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
 }
 
-// Words of a request for a runner. aloneArg asks for a runner that runs one isolated job. accountArg and
-// the name of an account ask for a runner that switches to that account. tmpdirArg comes last: the
+// Words of a request for a runner. aloneArg asks for a runner that runs one isolated job. accountArg
+// and the name of an account ask for a runner that switches to that account. tmpdirArg comes last: the
 // rest of the line is the job_tmpdir for a runner of the service's own account.
 const (
 	aloneArg   = "alone"
@@ -260,7 +260,8 @@ func readReady(from io.Reader) (name string, err error) {
 // lockTimeout is how long to wait for a lock whose holder may be about to end.
 const lockTimeout = 2 * time.Second
 
-// waitForLock calls try until it gets the lock. It returns nil if try does not get it within lockTimeout.
+// waitForLock calls try until it gets the lock. It returns nil if try does not get it within
+// lockTimeout.
 func waitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := try()

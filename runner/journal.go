@@ -57,8 +57,8 @@ type journal struct {
 	buf         []byte
 }
 
-// journalSize is how many bytes a complete journal has at least: in the current segment, and in all older
-// segments together.
+// journalSize is how many bytes a complete journal has at least: in the current segment, and in all
+// older segments together.
 type journalSize struct {
 	segment      int
 	bytes, older int64
@@ -129,8 +129,9 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	return j.n, nil
 }
 
-// copyToWindow copies a record into the window. It returns false if that fails, for example because another
-// process has truncated the file. The journal then uses no window any more. The caller holds mu.
+// copyToWindow copies a record into the window. It returns false if that fails, for example because
+// another process has truncated the file. The journal then uses no window any more. The caller holds
+// mu.
 func (j *journal) copyToWindow(record []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -144,9 +145,9 @@ func (j *journal) copyToWindow(record []byte) (ok bool) {
 	return true
 }
 
-// ensureWindow reports whether the window has room for a record of n bytes. If necessary, it moves the window
-// to the end of the segment. It first fills that part of the file with zeros, to reserve disk space:
-// writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
+// ensureWindow reports whether the window has room for a record of n bytes. If necessary, it moves the
+// window to the end of the segment. It first fills that part of the file with zeros, to reserve disk
+// space: writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
 func (j *journal) ensureWindow(n int) bool {
 	if j.size+int64(n) <= j.windowStart+int64(len(j.window)) {
 		return true
@@ -262,8 +263,8 @@ func (j *journal) close() error {
 const maxJournal = 1 << 30
 
 // readJournal reads a dead runner's journal and returns the results whose leases are wanted. A damaged
-// or incomplete record ends its segment. complete reports whether the journal contains at least the bytes
-// of minSize, which the runner has stored.
+// or incomplete record ends its segment. complete reports whether the journal contains at least the
+// bytes of minSize, which the runner has stored.
 func readJournal(dir string, minSize journalSize, wanted func(wire.Lease) bool) (results []*wire.Result, complete bool, err error) {
 	segments, err := listSegments(dir)
 	if err != nil {
@@ -310,8 +311,8 @@ func listSegments(dir string) (segments []int, err error) {
 	return segments, err
 }
 
-// parseJournal reads the records of a segment up to the first damaged or incomplete one. validBytes is the
-// size of these records in bytes.
+// parseJournal reads the records of a segment up to the first damaged or incomplete one. validBytes is
+// the size of these records in bytes.
 func parseJournal(raw []byte) (results []*wire.Result, validBytes int) {
 	for len(raw)-validBytes > 4 {
 		record := raw[validBytes:]

@@ -43,8 +43,8 @@ func (s *server) prolong(f *wire.Prolong) {
 // never is an instant that is never reached.
 const never = time.Duration(math.MaxInt64)
 
-// watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not ended its
-// jobs. It is less than half of the time between that end and the end of the shortest node lease.
+// watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not ended
+// its jobs. It is less than half of the time between that end and the end of the shortest node lease.
 const watchdogDelay = 150 * time.Millisecond
 
 // armWatchdog sets the time at which the watchdog kills this process if it hangs. The caller holds mu.
@@ -57,11 +57,13 @@ func (s *server) armWatchdog() {
 	s.leaseWatchdog.setDeadline(max(due, now) + watchdogDelay)
 }
 
-// leaseCheckInterval bounds the time between two checks of the leases' end. Timers do not count the time that a
-// machine sleeps, so only such a check detects soon after a sleep that the leases have expired.
+// leaseCheckInterval bounds the time between two checks of the leases' end. Timers do not count the
+// time that a machine sleeps, so only such a check detects soon after a sleep that the leases have
+// expired.
 const leaseCheckInterval = time.Second
 
-// untilLeaseCheck returns how long to wait before the next check of the leases' end. The caller holds mu.
+// untilLeaseCheck returns how long to wait before the next check of the leases' end. The caller holds
+// mu.
 func (s *server) untilLeaseCheck() time.Duration {
 	wait := time.Until(s.leasesEnd)
 	if s.leasesEndBoot != 0 {
@@ -91,8 +93,8 @@ func (s *server) warnNoWatchdog() {
 }
 
 // startLeaseWatchdog starts a watchdog once the service has leases that expire. If the runner dies, the
-// watchdog ends its jobs in time even if the service hangs or is dead. startLeaseWatchdog returns when the
-// runner ends.
+// watchdog ends its jobs in time even if the service hangs or is dead. startLeaseWatchdog returns when
+// the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
 	case <-s.leasesSeen:
@@ -112,8 +114,8 @@ func (s *server) startLeaseWatchdog() {
 	w.end()
 }
 
-// setLeaseWatchdog sets the watchdog for the leases, nil for none. From then on, the runner starts attempts whose
-// leases expire.
+// setLeaseWatchdog sets the watchdog for the leases, nil for none. From then on, the runner starts
+// attempts whose leases expire.
 func (s *server) setLeaseWatchdog(w *watchdog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overwritingSystems lists the file systems that overwrite existing data at its location on the disk. On other
-// file systems, such as XFS after a reflink, writing to a mapped page may need new disk space. The
-// writer would then be killed by SIGBUS if the disk is full.
+// overwritingSystems lists the file systems that overwrite existing data at its location on the disk.
+// On other file systems, such as XFS after a reflink, writing to a mapped page may need new disk space.
+// The writer would then be killed by SIGBUS if the disk is full.
 // See docs/decisions/0057.
 var overwritingSystems = []int64{unix.EXT4_SUPER_MAGIC, unix.TMPFS_MAGIC}
 

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mapFile maps a part of a file. Writes to the mapping change the file immediately, and they survive the
-// death of this process.
+// mapFile maps a part of a file. Writes to the mapping change the file immediately, and they survive
+// the death of this process.
 func mapFile(f *os.File, offset int64, size int) ([]byte, error) {
 	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, uint32((offset+int64(size))>>32), uint32(offset+int64(size)), nil)
 	if err != nil {

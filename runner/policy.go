@@ -104,8 +104,8 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line "accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
-// allowsCredential reports whether the jobs of an account may use a credential. The account must be listed for the
-// credential by its name or by a group.
+// allowsCredential reports whether the jobs of an account may use a credential. The account must be
+// listed for the credential by its name or by a group.
 func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
 	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
 		group, isGroup := strings.CutPrefix(listed, "@")

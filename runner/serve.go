@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// idleExit is how long a runner without a service and without jobs waits before it ends. disconnectSync is
-// how long after its service has disconnected a runner flushes its journal to the disk, so that the
+// idleExit is how long a runner without a service and without jobs waits before it ends. disconnectSync
+// is how long after its service has disconnected a runner flushes its journal to the disk, so that the
 // results survive a power cut.
 const (
 	idleExit          = 30 * time.Second
@@ -82,8 +82,8 @@ type server struct {
 	runningCount  int            // attempts that are running on a worker
 	targetWorkers int
 	settleDelay   time.Duration // how long results are gathered before they are sent; set by a SETUP frame
-	// stopTimeout is how long running attempts may continue when the operating system ends the runner while
-	// no service is connected. A SETUP frame sets it.
+	// stopTimeout is how long running attempts may continue when the operating system ends the runner
+	// while no service is connected. A SETUP frame sets it.
 	stopTimeout   time.Duration
 	closing       bool // the runner ends once no attempt is left to run
 	dismissed     bool // the service sent SHUTDOWN and does not need the runner's directory any more
@@ -96,8 +96,8 @@ type server struct {
 	leasesEnd     time.Time     // end of the service's leases; zero if they do not expire
 	leasesEndBoot time.Duration // the same, as time since boot; 0 if unknown
 	leaseTimer    *time.Timer   // runs checkLeases when the leases expire; nil before its first use
-	// leaseWatchdog is the watchdog that kills this process if it hangs when the leases expire. It is nil while
-	// no such watchdog runs.
+	// leaseWatchdog is the watchdog that kills this process if it hangs when the leases expire. It is
+	// nil while no such watchdog runs.
 	leaseWatchdog   *watchdog
 	watchdogSettled bool          // leaseWatchdog is running, or could not be started
 	leasesExpire    bool          // the leases are limited in time; also stored in the running table
@@ -270,8 +270,9 @@ func (s *server) socketMode() os.FileMode {
 	return 0o600
 }
 
-// removeIfDismissed removes the runner's directory if the service has dismissed the runner and has stored all its
-// results. Otherwise the directory stays, so that the next service can read the results from it.
+// removeIfDismissed removes the runner's directory if the service has dismissed the runner and has
+// stored all its results. Otherwise the directory stays, so that the next service can read the results
+// from it.
 func (s *server) removeIfDismissed(lock *os.File) error {
 	if unacknowledged, dismissed := s.unacknowledged(); unacknowledged || !dismissed {
 		return s.journal.sync()
@@ -279,8 +280,8 @@ func (s *server) removeIfDismissed(lock *os.File) error {
 	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
 }
 
-// unacknowledged reports whether the runner has results that the service has not acknowledged, and whether the
-// service has dismissed the runner.
+// unacknowledged reports whether the runner has results that the service has not acknowledged, and
+// whether the service has dismissed the runner.
 func (s *server) unacknowledged() (results, dismissed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,8 +303,8 @@ func remove(dir string, lock *os.File) error {
 	return errors.Join(err, removeLocked(dir, lock))
 }
 
-// unwantedInterval is the time between two calls of Unwanted. The runner ends after two successive calls
-// that return true.
+// unwantedInterval is the time between two calls of Unwanted. The runner ends after two successive
+// calls that return true.
 const unwantedInterval = 2 * time.Second
 
 // watchUnit ends the runner once the operating system has stopped the service for good. This matters if
@@ -348,7 +349,8 @@ func (s *server) isDisconnected() bool {
 	return s.conn == nil
 }
 
-// updateDisconnected updates disconnected after a service has connected or disconnected. The caller holds mu.
+// updateDisconnected updates disconnected after a service has connected or disconnected. The caller
+// holds mu.
 func (s *server) updateDisconnected() {
 	select {
 	case <-s.disconnected:
@@ -365,8 +367,8 @@ func (s *server) updateDisconnected() {
 // endingInterval is the time between two calls of Ending.
 const endingInterval = 10 * time.Second
 
-// reportEnding calls Ending repeatedly until the runner ends. Ending reports to the operating system that
-// the runner needs more time.
+// reportEnding calls Ending repeatedly until the runner ends. Ending reports to the operating system
+// that the runner needs more time.
 func (s *server) reportEnding() {
 	tick := time.NewTicker(endingInterval)
 	defer tick.Stop()
@@ -392,8 +394,9 @@ func (s *server) reap() (next <-chan time.Time) {
 	return nil
 }
 
-// housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a runner that
-// has been idle for idleExit. After an attempt that may have left orphans, it reaps them soon.
+// housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a
+// runner that has been idle for idleExit. After an attempt that may have left orphans, it reaps them
+// soon.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
@@ -464,9 +467,9 @@ func (s *server) endIfDone() {
 }
 
 // stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
-// system and no service is connected, running attempts first get the time stopTimeout to end by themselves.
-// Then stopAll ends the running attempts as stopped by the service. An attempt gets at most grace
-// between SIGTERM and SIGKILL.
+// system and no service is connected, running attempts first get the time stopTimeout to end by
+// themselves. Then stopAll ends the running attempts as stopped by the service. An attempt gets at most
+// grace between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	for _, a := range s.waiting {

@@ -136,9 +136,9 @@ func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 	}
 }
 
-// handleFrame executes one frame. It rejects frames from connections other than that of the newest epoch. It
-// checks the epoch under the mutex that also guards starts. So after a new service has read the
-// runner's state, no frame of its predecessor can take effect.
+// handleFrame executes one frame. It rejects frames from connections other than that of the newest
+// epoch. It checks the epoch under the mutex that also guards starts. So after a new service has read
+// the runner's state, no frame of its predecessor can take effect.
 func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,8 +250,8 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	return true
 }
 
-// helloReply returns the answer to a Hello, and the encoded results that no service has acknowledged. The
-// caller holds mu.
+// helloReply returns the answer to a Hello, and the encoded results that no service has acknowledged.
+// The caller holds mu.
 func (s *server) helloReply() (k *wire.HelloReply, results []byte) {
 	k = &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforcedLimits()}
 	if s.closing { // the service treats a runner of another version as one that accepts no new jobs
@@ -282,8 +282,8 @@ func (s *server) enforcedLimits() (list []wire.Limit) {
 // endingSuffix is appended to the reported version of a runner that is about to end.
 const endingSuffix = " (ending)"
 
-// maxStopTimeout bounds StopTimeout: how long running attempts may continue when the operating system ends
-// the runner.
+// maxStopTimeout bounds StopTimeout: how long running attempts may continue when the operating system
+// ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
 func (s *server) startAttempt(f *wire.Start) {
@@ -328,8 +328,8 @@ func (a *attempt) ranksBefore(other *attempt) bool {
 	return a.start.Place.Compare(other.start.Place) < 0
 }
 
-// typeInput writes to the terminal of a running attempt, as many bytes as the terminal has room for. ok is
-// false if the attempt does not run or has no terminal. The caller holds mu.
+// typeInput writes to the terminal of a running attempt, as many bytes as the terminal has room for. ok
+// is false if the attempt does not run or has no terminal. The caller holds mu.
 func (s *server) typeInput(f *wire.Type) (t process.Typed, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil || a.pid == 0 {
@@ -518,8 +518,8 @@ const maxDelays = 4
 
 // flushGathered sends the gathered frames. If mayExtend is true and the waiting attempts will keep the
 // workers busy for longer than a delay, flushGathered gathers for some more delays first: a commit in
-// the service costs as much as several short jobs, however many results it contains. The remaining time is estimated from
-// the rate at which results have come.
+// the service costs as much as several short jobs, however many results it contains. The remaining time
+// is estimated from the rate at which results have come.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

@@ -64,7 +64,8 @@ func writeNow(c net.Conn, b []byte) (n int) {
 // the start of the removal of the whole directory.
 const recreateDelay = 50 * time.Millisecond
 
-// minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the socket.
+// minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the
+// socket.
 const (
 	minCheckInterval = time.Second
 	maxCheckInterval = 30 * time.Second
@@ -73,15 +74,15 @@ const (
 // waitFunc waits for a change in a directory, as folder.Changed does.
 type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
-// maintain creates the socket again when its file is removed, until ctx ends or the runner's directory is
-// gone. It reports whether the directory is gone.
+// maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
+// is gone. It reports whether the directory is gone.
 func (s *socket) maintain(ctx context.Context, log *slog.Logger) (gone bool) {
 	return s.maintainWith(ctx, log, folder.Changed)
 }
 
-// maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval, because changed
-// is not reliable: the kernel may refuse to watch a directory, and it does not report that a parent
-// directory was renamed.
+// maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,
+// because changed is not reliable: the kernel may refuse to watch a directory, and it does not report
+// that a parent directory was renamed.
 func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (gone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {

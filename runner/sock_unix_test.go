@@ -24,8 +24,8 @@ func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	return ctx.Err()
 }
 
-// withSocket calls f while maintainWith maintains the socket root/1.a/run.sock. gone receives the result of
-// maintainWith.
+// withSocket calls f while maintainWith maintains the socket root/1.a/run.sock. gone receives the
+// result of maintainWith.
 func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")

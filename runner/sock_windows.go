@@ -41,8 +41,8 @@ func dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// checkServer returns an error unless the pipe's server belongs to the user who owns the objects that this
-// process creates, or to the system.
+// checkServer returns an error unless the pipe's server belongs to the user who owns the objects that
+// this process creates, or to the system.
 func checkServer(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {
@@ -61,6 +61,6 @@ func checkServer(c net.Conn) error {
 // writeNow returns 0: a pipe does not show how many bytes it would accept without blocking.
 func writeNow(net.Conn, []byte) int { return 0 }
 
-// maintain does nothing: other processes can remove neither the name of a pipe nor a directory with open
-// files.
+// maintain does nothing: other processes can remove neither the name of a pipe nor a directory with
+// open files.
 func (s *socket) maintain(context.Context, *slog.Logger) (gone bool) { return false }

@@ -22,9 +22,9 @@ import (
 // requestPrefix begins the line with which a service requests a runner of root.
 const requestPrefix = "queuectl wants a runner"
 
-// requestRunner sends a request to Socket and returns the name in the reply. The process that listens on the
-// socket is the launcher or systemd. It starts a process with the connection as its standard input, and
-// that process replies.
+// requestRunner sends a request to Socket and returns the name in the reply. The process that listens
+// on the socket is the launcher or systemd. It starts a process with the connection as its standard
+// input, and that process replies.
 func (h Home) requestRunner(args ...string) (name string, err error) {
 	if err := h.CheckLauncher(); err != nil {
 		return "", err
@@ -57,8 +57,8 @@ func (h Home) unreachableError(err error) error {
 	}
 }
 
-// noReplyError returns the error of a request that got no answer within startTimeout. pid is the process
-// that listens on Socket: the launcher, or systemd.
+// noReplyError returns the error of a request that got no answer within startTimeout. pid is the
+// process that listens on Socket: the launcher, or systemd.
 func (h Home) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncher(pid); stopped != nil {
 		return stopped
@@ -92,7 +92,8 @@ func peerClosed(c *net.UnixConn) bool {
 // maxRequest bounds a request for a runner, in bytes. A request may contain a path.
 const maxRequest = 16 << 10
 
-// SpawnRequest is a runner of root, or of a user's systemd, that a service requested through a connection.
+// SpawnRequest is a runner of root, or of a user's systemd, that a service requested through a
+// connection.
 type SpawnRequest struct {
 	Options
 	// Undivided is the reason why jobs get no control groups although the system delegated one; nil if

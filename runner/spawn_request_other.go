@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// SpawnRequest is a runner of root that a service requested through a connection. Only Linux has such runners.
+// SpawnRequest is a runner of root that a service requested through a connection. Only Linux has such
+// runners.
 type SpawnRequest struct {
 	Options
 	// Undivided is the reason why jobs get no control groups although the system delegated one.

@@ -38,8 +38,8 @@ func GraceOf(ended context.Context) time.Duration {
 	return StopGrace()
 }
 
-// awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or the
-// runner ends.
+// awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or
+// the runner ends.
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
 	w.AwaitStuck(s.done)
 	s.mu.Lock()

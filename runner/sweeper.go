@@ -21,8 +21,9 @@ const (
 	removeTimeout = 20 * time.Second
 )
 
-// makeWorkspaces creates the directory that holds the private directories of a runner's jobs, and returns
-// its path. With othersEnter, other accounts can enter it to reach what belongs to them, but cannot list it.
+// makeWorkspaces creates the directory that holds the private directories of a runner's jobs, and
+// returns its path. With othersEnter, other accounts can enter it to reach what belongs to them, but
+// cannot list it.
 func makeWorkspaces(o *Options, name string, othersEnter bool) (string, error) {
 	parent := o.Tmpdir
 	err := error(nil)
@@ -70,8 +71,8 @@ func removeRunner(dir string) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// removeWorkspaces removes the directory that holds the private directories of a runner's jobs, with its
-// contents. None of the jobs may be running. It stops at the time until.
+// removeWorkspaces removes the directory that holds the private directories of a runner's jobs, with
+// its contents. None of the jobs may be running. It stops at the time until.
 func removeWorkspaces(dir string, deadline time.Time) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

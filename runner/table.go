@@ -78,9 +78,9 @@ func (t *table) write(slot int64, fields ...int64) {
 	}
 }
 
-// setJournalSize stores the size of the journal, so that a service can detect that a part of the journal is
-// missing. While the journal changes to a new segment, the stored size is never larger than the real
-// one.
+// setJournalSize stores the size of the journal, so that a service can detect that a part of the
+// journal is missing. While the journal changes to a new segment, the stored size is never larger than
+// the real one.
 func (t *table) setJournalSize(w journalSize) {
 	header := t.mem[:slotBytes]
 	put := func(field int, n int64) { binary.LittleEndian.PutUint64(header[8*field:], uint64(n)) }
@@ -96,8 +96,8 @@ func (t *table) setJournalSize(w journalSize) {
 // and start time, and the device and inode number of the table's file.
 const journalField = 4
 
-// leasesExpireField is a header field. The lower half is 1 while the service's leases are limited in time,
-// and otherwise 0. The upper half is a checksum of the fields before journalField. A header whose
+// leasesExpireField is a header field. The lower half is 1 while the service's leases are limited in
+// time, and otherwise 0. The upper half is a checksum of the fields before journalField. A header whose
 // checksum is wrong is damaged; it names no runner and does not count as a copy either.
 const leasesExpireField = 7
 

@@ -28,8 +28,8 @@ import (
 // runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
 // node has taken over its leases.
 
-// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a start after at
-// most two checks. It kills a child that has not reached exec process.StartWithin after that.
+// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a start
+// after at most two checks. It kills a child that has not reached exec process.StartWithin after that.
 // See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
@@ -79,8 +79,8 @@ func startWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 	return g, nil
 }
 
-// supervise runs the watchdog process until end is called. It sends the error of the first start, or nil, to
-// started.
+// supervise runs the watchdog process until end is called. It sends the error of the first start, or
+// nil, to started.
 func (g *watchdog) supervise(program string, started chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
@@ -111,11 +111,12 @@ func (g *watchdog) supervise(program string, started chan<- error) {
 	}
 }
 
-// checkStarts makes the watchdog check for hanging starts until no attempt is running. It does not block.
+// checkStarts makes the watchdog check for hanging starts until no attempt is running. It does not
+// block.
 func (g *watchdog) checkStarts() { g.send(checkWord) }
 
-// setDeadline makes the watchdog kill the runner and end its jobs at the given time since boot, unless it is
-// called with another time before. It does not block.
+// setDeadline makes the watchdog kill the runner and end its jobs at the given time since boot, unless
+// it is called with another time before. It does not block.
 func (g *watchdog) setDeadline(at time.Duration) { g.send(at) }
 
 // checkWord is the word that makes the watchdog check for hanging starts. All other words are times
@@ -194,8 +195,8 @@ type watchState struct {
 	killAt         time.Duration    // time since boot at which to kill the runner
 }
 
-// readWords waits for words from the runner, or until a check is due. It returns false when standard input
-// ends.
+// readWords waits for words from the runner, or until a check is due. It returns false when standard
+// input ends.
 func (w *watchState) readWords() (more bool) {
 	began, wait := SinceBoot(), time.Duration(-1)
 	switch {

@@ -33,8 +33,8 @@ const progressInterval = 500 * time.Millisecond
 // resultName is the file in an attempt's private directory that the attempt writes its result to.
 const resultName = "result.json"
 
-// workspace is the workspace of one attempt: its private directory, and what the attempt reports through
-// it (a result and its progress).
+// workspace is the workspace of one attempt: its private directory, and what the attempt reports
+// through it (a result and its progress).
 type workspace struct {
 	s           *server
 	a           *attempt
@@ -46,8 +46,8 @@ type workspace struct {
 	masks       [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// SetMasks implements process.Notes. It also masks the JSON-escaped form of each text, since a result may
-// contain a secret with escapes.
+// SetMasks implements process.Notes. It also masks the JSON-escaped form of each text, since a result
+// may contain a secret with escapes.
 func (ws *workspace) SetMasks(texts [][]byte) {
 	ws.masks = texts
 	for _, t := range texts {
@@ -78,8 +78,8 @@ func (f *workDir) variables() []string {
 // A worker removes the private directory when its attempt ends. But creating and removing a directory
 // takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
 // attempt in two cases: the attempt started within reuseGap after the previous one ended, or other
-// attempts are waiting. A worker that finds no work removes the directory removeIdleAfter after its last
-// attempt ended.
+// attempts are waiting. A worker that finds no work removes the directory removeIdleAfter after its
+// last attempt ended.
 const (
 	reuseGap        = time.Millisecond
 	removeIdleAfter = 50 * time.Millisecond
@@ -94,9 +94,9 @@ func (s *server) newWorkDir() *workDir {
 	return &workDir{PrivateDir: process.NewPrivateDir(filepath.Join(s.workspaces, strconv.Itoa(s.dirNames)))}
 }
 
-// removeIdleDir removes the private directory of an idle worker, if removeIdleAfter has passed since the
-// worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports whether
-// it removed the directory. The caller holds mu; removeIdleDir releases mu during the removal.
+// removeIdleDir removes the private directory of an idle worker, if removeIdleAfter has passed since
+// the worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports
+// whether it removed the directory. The caller holds mu; removeIdleDir releases mu during the removal.
 func (s *server) removeIdleDir(f *workDir) bool {
 	if time.Since(f.lastEnd) < removeIdleAfter {
 		if s.idleDirTimer == nil {
@@ -146,9 +146,9 @@ func (ws *workspace) open(c *process.Command) error {
 	return nil
 }
 
-// collect reads the result and the progress that the command left. It moves a used directory aside and lets
-// the sweeper remove it. It removes an unused directory immediately, or keeps it for the worker's next
-// attempt (see reuseGap).
+// collect reads the result and the progress that the command left. It moves a used directory aside and
+// lets the sweeper remove it. It removes an unused directory immediately, or keeps it for the worker's
+// next attempt (see reuseGap).
 func (ws *workspace) collect(r *process.Result) {
 	f := ws.dir
 	if ws.noDir {
@@ -268,7 +268,8 @@ func (p *progress) flush() (valid bool) {
 	return ok
 }
 
-// parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to maxProgressText bytes.
+// parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to
+// maxProgressText bytes.
 func parseProgress(line string) (percent int64, text string, ok bool) {
 	number, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 	percent, err := strconv.ParseInt(strings.TrimSuffix(number, "%"), 10, 64)
@@ -287,9 +288,9 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	return percent, strings.ToValidUTF8(text, "?"), true
 }
 
-// OnNotes implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends the
-// progress to the service at most once every progressInterval. It returns true if it must be called again
-// later, because progress is unsent or a line has not ended.
+// OnNotes implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends
+// the progress to the service at most once every progressInterval. It returns true if it must be called
+// again later, because progress is unsent or a line has not ended.
 func (ws *workspace) OnNotes(data []byte) (again bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {

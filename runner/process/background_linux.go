@@ -47,7 +47,8 @@ func (b *sparedTrees) tryAdd(uid uint32, s *sparedTree) bool {
 	return true
 }
 
-// forgetEnded drops the records of trees that have ended. It checks the processes without holding the lock.
+// forgetEnded drops the records of trees that have ended. It checks the processes without holding the
+// lock.
 func (b *sparedTrees) forgetEnded() {
 	b.mu.Lock()
 	all := map[uint32][]*sparedTree{}
@@ -69,8 +70,8 @@ func (b *sparedTrees) forgetEnded() {
 	}
 }
 
-// livingTrees returns which of an account's trees have a living process. The function seen returns a scan
-// that began after the call of living.
+// livingTrees returns which of an account's trees have a living process. The function seen returns a
+// scan that began after the call of living.
 func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*sparedTree]bool {
 	lives, byCookie := map[*sparedTree]bool{}, map[string]*sparedTree{}
 	for _, s := range list {

@@ -19,7 +19,8 @@ var blockers = []struct {
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender > Operational"},
 }
 
-// ExplainBlocked adds to an error of starting a program what blocks the program, if the error is about that.
+// ExplainBlocked adds to an error of starting a program what blocks the program, if the error is about
+// that.
 func ExplainBlocked(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {

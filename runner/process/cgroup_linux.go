@@ -118,8 +118,8 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	return errors.Join(err, os.Chown(own, uid, gid), os.Chown(filepath.Join(own, "cgroup.procs"), uid, gid))
 }
 
-// LimitOwnMemory limits the memory of this process, in bytes. Commands are in other groups and do not count.
-// If it returns an error, no limit is set.
+// LimitOwnMemory limits the memory of this process, in bytes. Commands are in other groups and do not
+// count. If it returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {

@@ -133,8 +133,8 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(signal)))
 }
 
-// noneRemain reports whether no process of the tree is left except the main process, which has ended. With
-// control groups, it also reaps orphans that have ended.
+// noneRemain reports whether no process of the tree is left except the main process, which has ended.
+// With control groups, it also reaps orphans that have ended.
 func (r *run) noneRemain() bool {
 	none := noOrphans()
 	if r.w.cgroup == nil {
@@ -163,8 +163,9 @@ func (r *run) kill(left []proc) {
 	}
 }
 
-// readRemaining reads what the pipes hold. A process outside the tree may have one of the pipes open and print
-// without end. After the output grace period, readRemaining reads only what the pipes hold at that time.
+// readRemaining reads what the pipes hold. A process outside the tree may have one of the pipes open
+// and print without end. After the output grace period, readRemaining reads only what the pipes hold at
+// that time.
 func (r *run) readRemaining() {
 	unread, counted := [2]int{}, false
 	for !r.pipesClosed() {
@@ -192,8 +193,8 @@ func (r *run) readRemaining() {
 	}
 }
 
-// maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4 KiB
-// in the line discipline, and 8 KiB and one write before it.
+// maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4
+// KiB in the line discipline, and 8 KiB and one write before it.
 const maxTerminalBytes = 32 << 10
 
 // pendingBytes returns an upper bound for the number of bytes in each pipe.
@@ -209,8 +210,8 @@ func (r *run) pendingBytes() (n [2]int) {
 	return n
 }
 
-// endRemaining ends the rest of a tree that may have leftover processes. An open pipe or an orphan is a sign
-// of them. After a kill, it always searches for them.
+// endRemaining ends the rest of a tree that may have leftover processes. An open pipe or an orphan is a
+// sign of them. After a kill, it always searches for them.
 func (r *run) endRemaining(forced bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drain(0)

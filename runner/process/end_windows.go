@@ -224,8 +224,8 @@ func Prepare() error {
 	return nil
 }
 
-// ignoreConsoleEvent handles the console events that are not for this process, so that Go's runtime does not see
-// them.
+// ignoreConsoleEvent handles the console events that are not for this process, so that Go's runtime
+// does not see them.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
@@ -234,9 +234,9 @@ var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	return 0
 })
 
-// isForRunner reports whether a console event is for a process that runs commands. CTRL_C and CTRL_BREAK
-// are for commands. The log-off of a user is for this process, unless it is a service (session 0),
-// which gets that event for every user.
+// isForRunner reports whether a console event is for a process that runs commands. CTRL_C and
+// CTRL_BREAK are for commands. The log-off of a user is for this process, unless it is a service
+// (session 0), which gets that event for every user.
 func isForRunner(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }

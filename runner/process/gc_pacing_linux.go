@@ -31,7 +31,8 @@ var collector struct {
 	ends atomic.Int64 // number of commands that have ended
 }
 
-// paceCollections lets collectGarbage do the garbage collections, and raises the thresholds of the runtime.
+// paceCollections lets collectGarbage do the garbage collections, and raises the thresholds of the
+// runtime.
 func paceCollections() {
 	collector.on = true
 	debug.SetGCPercent(runtimeGCPercent)
@@ -52,16 +53,16 @@ func collectGarbage() {
 	debug.SetMemoryLimit(int64(max(minMemoryLimit, 2*live)))
 }
 
-// heapSizes returns the size of all objects on the heap, and of those that survived the last collection, in
-// bytes.
+// heapSizes returns the size of all objects on the heap, and of those that survived the last
+// collection, in bytes.
 func heapSizes() (objects, live uint64) {
 	samples := [...]metrics.Sample{{Name: heapObjects}, {Name: heapLive}}
 	metrics.Read(samples[:])
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// pauseForks makes new forks wait until resumeForks, and waits until no fork is under way. It returns false,
-// without pausing, if a fork takes longer than longFork.
+// pauseForks makes new forks wait until resumeForks, and waits until no fork is under way. It returns
+// false, without pausing, if a fork takes longer than longFork.
 func (o *orphanTable) pauseForks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// systemCalls are the system calls that tests replace, because some systems, such as Wine, do not support all
-// of them. See docs/decisions/0089.
+// systemCalls are the system calls that tests replace, because some systems, such as Wine, do not
+// support all of them. See docs/decisions/0089.
 type systemCalls struct {
 	create        func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
 	interrupt     func(group uint32) error
@@ -234,8 +234,8 @@ func (t *tree) watchMemoryLimit() (err error) {
 	return t.sys.setJob(t.job, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to), unsafe.Sizeof(to))
 }
 
-// readMessages processes the messages of the kernel. The kernel also sends one for the start and the end of
-// every process, so readMessages must be called from time to time.
+// readMessages processes the messages of the kernel. The kernel also sends one for the start and the
+// end of every process, so readMessages must be called from time to time.
 func (t *tree) readMessages() {
 	if t.port == 0 {
 		return

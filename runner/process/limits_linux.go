@@ -60,8 +60,8 @@ func limitHint(err error) string {
 	return ""
 }
 
-// limitSignals lists the signals that the kernel sends to a command that has reached a soft or hard limit
-// (getrlimit(2)).
+// limitSignals lists the signals that the kernel sends to a command that has reached a soft or hard
+// limit (getrlimit(2)).
 var limitSignals = [...]struct {
 	unix.Signal
 	hard bool
@@ -72,9 +72,9 @@ var limitSignals = [...]struct {
 	{unix.SIGXFSZ, false, limit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
 }
 
-// limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a command.
-// The command must have inherited the limit from this process unchanged, and must have used up a limit
-// of CPU time. The command must not be reaped yet.
+// limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a
+// command. The command must have inherited the limit from this process unchanged, and must have used up
+// a limit of CPU time. The command must not be reaped yet.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for i := range limitSignals {
 		s := &limitSignals[i]

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PreferOOMKillOfCommands makes the kernel end commands first when memory runs out, before this process and before
-// more important processes. A command must have its score from its first moment, so that processes that
-// it starts immediately inherit the score. This process therefore raises its own score while it starts
-// a command.
+// PreferOOMKillOfCommands makes the kernel end commands first when memory runs out, before this process
+// and before more important processes. A command must have its score from its first moment, so that
+// processes that it starts immediately inherit the score. This process therefore raises its own score
+// while it starts a command.
 func PreferOOMKillOfCommands() error {
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -39,8 +39,8 @@ var scores struct {
 	forks int // starts under way; guarded by mu
 }
 
-// raiseOOMScore raises this process's score while a command is started. The caller must call the result after the
-// start.
+// raiseOOMScore raises this process's score while a command is started. The caller must call the result
+// after the start.
 func raiseOOMScore() (end func()) {
 	if !scores.on {
 		return func() {}

@@ -91,8 +91,8 @@ func (o *orphanTable) endFork(fork, pid int) {
 	}
 }
 
-// oldestFork returns the number of the oldest fork under way, or of the next fork if none is under way. The
-// caller holds mu.
+// oldestFork returns the number of the oldest fork under way, or of the next fork if none is under way.
+// The caller holds mu.
 func (o *orphanTable) oldestFork() int {
 	oldest := o.nextFork
 	for _, f := range o.forks {
@@ -192,8 +192,8 @@ const (
 	maxListed   = 32 << 20 // enough for all 4,194,304 processes that Linux can have
 )
 
-// predatesForks reports whether an ended process is older than the oldest fork under way. If not, it records
-// the process for the next scan. The caller holds mu.
+// predatesForks reports whether an ended process is older than the oldest fork under way. If not, it
+// records the process for the next scan. The caller holds mu.
 func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
 	p, ok := stat(pid)
 	z, known := before[pid]
@@ -216,8 +216,8 @@ func (o *orphanTable) spare(left []proc) {
 	}
 }
 
-// forgetEnded removes processes that have ended from those that may live on. Their own parents have reaped
-// some of them.
+// forgetEnded removes processes that have ended from those that may live on. Their own parents have
+// reaped some of them.
 func (o *orphanTable) forgetEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -280,9 +280,9 @@ func reapOrphans() (living []int) {
 // has no environment for a moment.
 const execTime = 20 * time.Millisecond
 
-// unidentifiedOrphans lists living orphans of an account that show no cookie and are not in the session or group
-// of any main process. They are in the middle of an exec, or it is impossible to find out to which tree
-// they belong.
+// unidentifiedOrphans lists living orphans of an account that show no cookie and are not in the session
+// or group of any main process. They are in the middle of an exec, or it is impossible to find out to
+// which tree they belong.
 func unidentifiedOrphans(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)

@@ -4,8 +4,8 @@ package process
 
 import "time"
 
-// If a tree has not fully frozen or resumed within freezeWithin, it is tried again after firstRetryDelay.
-// The delay doubles up to maxRetryDelay.
+// If a tree has not fully frozen or resumed within freezeWithin, it is tried again after
+// firstRetryDelay. The delay doubles up to maxRetryDelay.
 const (
 	freezeWithin    = 2 * time.Second
 	firstRetryDelay = time.Second
@@ -20,9 +20,9 @@ type pauseRequest struct {
 }
 
 // Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It calls
-// callback, which must not block, with the number of processes that still run after a freeze, or are still
-// stopped after a resume. Processes that still run are frozen again until none is left. ok is false if
-// the command has ended or is being ended, because an ending tree is resumed.
+// callback, which must not block, with the number of processes that still run after a freeze, or are
+// still stopped after a resume. Processes that still run are frozen again until none is left. ok is
+// false if the command has ended or is being ended, because an ending tree is resumed.
 func (w *Worker) Pause(on bool, callback func(left int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,8 +52,8 @@ func (r *run) runTime() time.Duration {
 	return r.elapsed() - r.pause.pausedBefore
 }
 
-// applyPause freezes or resumes the tree, as the latest Pause asked, and calls the waiting callbacks. It
-// leaves a tree that is being ended alone.
+// applyPause freezes or resumes the tree, as the latest Pause asked, and calls the waiting callbacks.
+// It leaves a tree that is being ended alone.
 func (r *run) applyPause(p pauseRequest) {
 	ending, left := r.exited || !r.termAt.IsZero(), 0
 	switch {

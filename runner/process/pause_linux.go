@@ -109,8 +109,8 @@ func (r *run) scanTree() (seen, tree []proc) {
 }
 
 // running returns the processes that run. A process that was sent SIGSTOP but waits in the kernel stops
-// before it runs again, but it may be in the middle of a fork; waiting reports whether there is one. The
-// caller of a vfork waits in this way while its child is stopped.
+// before it runs again, but it may be in the middle of a fork; waiting reports whether there is one.
+// The caller of a vfork waits in this way while its child is stopped.
 func running(procs []proc, stopSent map[proc]bool) (list []proc, waiting bool) {
 	for _, p := range procs {
 		switch {

@@ -9,16 +9,16 @@ import (
 // A process may lock a pipe indefinitely: splice(2) does that while it waits for a socket. A read or
 // close of the pipe then blocks, and cannot be interrupted. So Run's goroutine releases the baton, a
 // mutex that guards the run, before each call that may block. If the call takes longer than
-// blockedAfter, the goroutine of enforceWhileBlocked takes the baton and enforces the run's deadlines every
-// blockedInterval.
+// blockedAfter, the goroutine of enforceWhileBlocked takes the baton and enforces the run's deadlines
+// every blockedInterval.
 
 const (
 	blockedAfter    = 100 * time.Millisecond
 	blockedInterval = 50 * time.Millisecond
 )
 
-// callBlocking runs a call that reads or closes a pipe, without the baton. The caller holds the baton before
-// and after. See docs/decisions/0054.
+// callBlocking runs a call that reads or closes a pipe, without the baton. The caller holds the baton
+// before and after. See docs/decisions/0054.
 func (r *run) callBlocking(call func()) {
 	if r.blockTimer == nil {
 		r.blockTimer = time.AfterFunc(blockedAfter, r.enforceWhileBlocked)

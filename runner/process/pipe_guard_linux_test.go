@@ -124,8 +124,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	}
 }
 
-// The output of an orphan is read even if the control group is already empty and the orphan is not reaped
-// yet.
+// The output of an orphan is read even if the control group is already empty and the orphan is not
+// reaped yet.
 func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PrivateDir creates private directories and FIFOs, for one command after another. A directory and a FIFO
-// next to it belong to the account that the command runs as. The command writes its notes to the FIFO.
-// If a command leaves the directory unused, the next command of the same account gets the same
+// PrivateDir creates private directories and FIFOs, for one command after another. A directory and a
+// FIFO next to it belong to the account that the command runs as. The command writes its notes to the
+// FIFO. If a command leaves the directory unused, the next command of the same account gets the same
 // directory. One system call checks that: use changes the directory's times. The parent directory must
 // be one in which only the account of this process can create, rename or remove files. One goroutine at
 // a time may use a PrivateDir. See docs/decisions/0058.
@@ -32,8 +32,8 @@ type PrivateDir struct {
 	gotNotes   bool // something was read from the FIFO since the directory was opened
 }
 
-// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and FIFOs begin with
-// base.
+// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and FIFOs
+// begin with base.
 func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base, fd: -1, pipe: -1} }
 
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
@@ -57,13 +57,14 @@ func (f *PrivateDir) Open(as *Identity) (err error) {
 	return nil
 }
 
-// sameFileRights reports whether two identities have the same rights on files that only their owner may use.
+// sameFileRights reports whether two identities have the same rights on files that only their owner may
+// use.
 func sameFileRights(a, b *Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
-// create creates the FIFO and the directory if they do not exist. Only this process can change them until
-// it gives them to the account.
+// create creates the FIFO and the directory if they do not exist. Only this process can change them
+// until it gives them to the account.
 func (f *PrivateDir) create() (err error) {
 	if f.pipe < 0 {
 		f.Notes = f.name(".progress")
@@ -119,9 +120,9 @@ func (f *PrivateDir) Used() bool {
 	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim || now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
 }
 
-// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
-// Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of the
-// command may still use the FIFO, so MoveAside gives up the FIFO as well.
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
+// for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
+// the command may still use the FIFO, so MoveAside gives up the FIFO as well.
 func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	path = f.Path
 	for try := range maxNames {
@@ -291,8 +292,8 @@ func (r *run) notesFD() int32 {
 	return int32(r.c.PrivateDir.pipe)
 }
 
-// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if none is
-// due.
+// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if
+// none is due.
 func (r *run) untilNoteRead() time.Duration {
 	if r.nextNoteRead.IsZero() {
 		return -1
@@ -300,8 +301,8 @@ func (r *run) untilNoteRead() time.Duration {
 	return max(0, time.Until(r.nextNoteRead))
 }
 
-// readNotes reads the notes if that is due. The next read is due NotesEvery later, so a command that writes
-// notes all the time uses little of this process's time.
+// readNotes reads the notes if that is due. The next read is due NotesEvery later, so a command that
+// writes notes all the time uses little of this process's time.
 func (r *run) readNotes(now time.Time) {
 	if r.blocked || r.nextNoteRead.IsZero() || now.Before(r.nextNoteRead) {
 		return

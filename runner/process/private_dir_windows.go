@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// PrivateDir creates private directories, for one command after another. A directory and a file next to it
-// belong to the account of this process. The command writes its notes to the file. One goroutine at a
-// time may use a PrivateDir.
+// PrivateDir creates private directories, for one command after another. A directory and a file next to
+// it belong to the account of this process. The command writes its notes to the file. One goroutine at
+// a time may use a PrivateDir.
 type PrivateDir struct {
 	Path  string // of the directory, while it is open
 	Notes string // path of the file for notes
@@ -28,8 +28,8 @@ type noteFileState struct {
 	modTime time.Time
 }
 
-// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and files begin with
-// base.
+// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and files
+// begin with base.
 func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
@@ -66,8 +66,8 @@ func (f *PrivateDir) Used() bool {
 	return err != nil || len(list) > 0
 }
 
-// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
-// Remove. If the directory cannot be renamed, it keeps its name.
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
+// for Remove. If the directory cannot be renamed, it keeps its name.
 func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	path = f.Path
 	for try := range maxNames {
@@ -167,8 +167,8 @@ func (f *PrivateDir) Drain() []byte {
 // notesEvery is the time between two reads of the notes, which are polled.
 const notesEvery = 500 * time.Millisecond
 
-// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if none is
-// due.
+// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if
+// none is due.
 func (r *run) untilNoteRead() time.Duration {
 	if r.c.PrivateDir == nil {
 		return -1

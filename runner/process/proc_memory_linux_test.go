@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A read of a process's memory that hangs is given up after memoryReadTimeout. While it hangs, no process of
-// the same account is read.
+// A read of a process's memory that hangs is given up after memoryReadTimeout. While it hangs, no
+// process of the same account is read.
 func TestHungMemoryReadIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memoryReaders{hung: map[uint32]int{}}

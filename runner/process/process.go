@@ -61,12 +61,12 @@ type Command struct {
 	Forked func(pid int, at time.Time)
 }
 
-// Notes receives what a command writes to the Notes FIFO of its PrivateDir. While OnNotes returns true, it is
-// called again, with new data or with none. At least NotesEvery passes between two calls.
+// Notes receives what a command writes to the Notes FIFO of its PrivateDir. While OnNotes returns true,
+// it is called again, with new data or with none. At least NotesEvery passes between two calls.
 type Notes interface {
 	OnNotes(data []byte) (again bool)
-	// SetMasks is called before the start. It gets the texts that must be masked in everything the command
-	// reports.
+	// SetMasks is called before the start. It gets the texts that must be masked in everything the
+	// command reports.
 	SetMasks(texts [][]byte)
 }
 
@@ -166,8 +166,8 @@ type DeadRunner struct {
 	Trees   []Tree
 	// Spared reports whether the process group pgid may live on; nil means that no group may.
 	Spared func(pgid int) bool
-	// Owner, if not nil, restricts the search to processes of this account. It is set if the facts about
-	// the trees come from that account and could be forged.
+	// Owner, if not nil, restricts the search to processes of this account. It is set if the facts
+	// about the trees come from that account and could be forged.
 	Owner *uint32
 }
 
@@ -189,7 +189,8 @@ type Survivor struct {
 // ErrUnsupported means that commands cannot run on this operating system.
 var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
-// UnusableError is the reason why a command cannot use a thing that it names, although the thing exists.
+// UnusableError is the reason why a command cannot use a thing that it names, although the thing
+// exists.
 type UnusableError string
 
 // Error returns the reason.

@@ -7,12 +7,12 @@ import (
 
 // Limits of scans of all processes. A scan takes about 10 µs for each process. See docs/decisions/0040.
 const (
-	// scanPauseFactor sets the pause after a scan, as a multiple of the duration of the scan. Scans therefore
-	// use at most a fifth of one processor, however many processes the commands leave behind, unless
-	// maxScanPause shortens the pause.
+	// scanPauseFactor sets the pause after a scan, as a multiple of the duration of the scan. Scans
+	// therefore use at most a fifth of one processor, however many processes the commands leave behind,
+	// unless maxScanPause shortens the pause.
 	scanPauseFactor = 4
-	// maxScanPause is the longest pause. A scan is slow with thousands of processes or on a busy machine,
-	// and commands that are ending must not wait much longer.
+	// maxScanPause is the longest pause. A scan is slow with thousands of processes or on a busy
+	// machine, and commands that are ending must not wait much longer.
 	maxScanPause = 100 * time.Millisecond
 )
 

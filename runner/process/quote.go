@@ -78,8 +78,8 @@ func shellText(argv []string) (at, kind int) {
 	return 0, noText
 }
 
-// abbreviates reports whether PowerShell accepts a as an abbreviation of a parameter; minLength is the length of
-// the shortest unique one.
+// abbreviates reports whether PowerShell accepts a as an abbreviation of a parameter; minLength is the
+// length of the shortest unique one.
 func abbreviates(a, parameter string, minLength int) bool {
 	return len(a) >= minLength && strings.HasPrefix(parameter, a)
 }

@@ -53,8 +53,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// untilNextAction returns the time until the next action for a command that does nothing by itself. It returns
-// a negative duration if no action is due.
+// untilNextAction returns the time until the next action for a command that does nothing by itself. It
+// returns a negative duration if no action is due.
 func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
 	in := func(d time.Duration) {

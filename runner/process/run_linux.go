@@ -248,8 +248,8 @@ func closePipes(pipes [2]int) {
 	}
 }
 
-// closeWriteEnds closes this process's write ends of the pipes. The pipes then end when the tree has closed its
-// own. See docs/decisions/0039.
+// closeWriteEnds closes this process's write ends of the pipes. The pipes then end when the tree has
+// closed its own. See docs/decisions/0039.
 func (r *run) closeWriteEnds() {
 	for i, fd := range r.writeEnds {
 		if fd >= 0 {

@@ -93,7 +93,8 @@ func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
 // Resize does nothing: commands have no terminal on Windows.
 func (w *Worker) Resize(int, int, int) {}
 
-// limiterStarting returns false: the limits of a job object apply from the start, so commands need no limiter.
+// limiterStarting returns false: the limits of a job object apply from the start, so commands need no
+// limiter.
 func (*run) limiterStarting() bool { return false }
 
 // run is the state of one command that is running.

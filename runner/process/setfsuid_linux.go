@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withIdentity calls f with only the rights of an account on files: files are looked up, opened, created and
-// owned as by that account (setfsuid(2)). While f runs, the thread has no capabilities: with those of
-// root, links in /proc would open the directories of any process. If id is nil, f runs with the rights
-// of this process. f must stay in its goroutine. See docs/decisions/0053.
+// withIdentity calls f with only the rights of an account on files: files are looked up, opened,
+// created and owned as by that account (setfsuid(2)). While f runs, the thread has no capabilities:
+// with those of root, links in /proc would open the directories of any process. If id is nil, f runs
+// with the rights of this process. f must stay in its goroutine. See docs/decisions/0053.
 func withIdentity(id *Identity, f func() error) error {
 	if id == nil {
 		return f()
@@ -31,9 +31,9 @@ func withIdentity(id *Identity, f func() error) error {
 	return f()
 }
 
-// restoreIdentity restores this thread's own rights. It retries if it fails, which only a lack of kernel
-// memory can cause. A thread with the rights of another account would be useless, so restoreIdentity finally
-// panics.
+// restoreIdentity restores this thread's own rights. It retries if it fails, which only a lack of
+// kernel memory can cause. A thread with the rights of another account would be useless, so
+// restoreIdentity finally panics.
 func restoreIdentity() {
 	for tries := 0; ; tries++ {
 		err := errors.Join(setCapable(true), setFileIdentity(ownIdentity()))
@@ -60,8 +60,8 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// setFileIdentity changes this thread's rights on files. The thread must have the capabilities for that. If
-// setFileIdentity fails, the groups may have changed already.
+// setFileIdentity changes this thread's rights on files. The thread must have the capabilities for
+// that. If setFileIdentity fails, the groups may have changed already.
 func setFileIdentity(id *Identity) error {
 	var first *uint32
 	if len(id.Groups) > 0 {

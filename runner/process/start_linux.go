@@ -187,8 +187,8 @@ func (r *run) chown(fd int) error {
 	return accountError(unix.Fchown(fd, int(r.c.RunAs.UID), int(r.c.RunAs.GID)))
 }
 
-// accountError classifies an error of switching to an account. Lack of kernel memory is a shortage; every
-// other error is the account's own.
+// accountError classifies an error of switching to an account. Lack of kernel memory is a shortage;
+// every other error is the account's own.
 func accountError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &shortageError{err}
@@ -380,8 +380,8 @@ func (r *run) program() (path string, err error) {
 	}, nil)
 }
 
-// findInPath finds a program in the command's PATH, as execvp does. It stops at the time until, because a
-// PATH may contain a hundred thousand directories.
+// findInPath finds a program in the command's PATH, as execvp does. It stops at the time until, because
+// a PATH may contain a hundred thousand directories.
 func findInPath(name string, env []string, dir string, deadline time.Time) (string, error) {
 	path := "/usr/local/bin:/usr/bin:/bin"
 	for _, e := range env {

@@ -168,8 +168,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	return nil
 }
 
-// memoryLimitError classifies an error of starting a program. Lack of memory is caused by the command's own limit
-// if the machine has as much free memory as the limit allows.
+// memoryLimitError classifies an error of starting a program. Lack of memory is caused by the command's
+// own limit if the machine has as much free memory as the limit allows.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isAny(err, memoryErrors) && r.w.sys.freeMemory() >= uint64(l) {
 		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
@@ -322,8 +322,8 @@ func (r *run) startFailed(err error) {
 }
 
 // shortages are the errors of Windows for a lack of processes, handles or kernel memory, and for
-// internal errors of Windows. None of them is the command's fault. memoryErrors are the errors for a lack
-// of memory for a program.
+// internal errors of Windows. None of them is the command's fault. memoryErrors are the errors for a
+// lack of memory for a program.
 var (
 	shortages = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES,
@@ -465,8 +465,8 @@ func resolveIn(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// findRunnable returns the path of a file with the extension that makes it a program; "" if no such file
-// exists.
+// findRunnable returns the path of a file with the extension that makes it a program; "" if no such
+// file exists.
 func findRunnable(path string, endings []string) string {
 	if filepath.Ext(path) != "" {
 		endings = append([]string{""}, endings...)

@@ -42,8 +42,8 @@ func (r *run) giveUpMain(left []proc) {
 	r.w.running = false
 }
 
-// abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such a
-// process uses only a pid, so no worker waits for it.
+// abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such
+// a process uses only a pid, so no worker waits for it.
 func (r *run) abandonTraced() {
 	r.r.Traced, r.exited = true, true
 	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status", r.pid)
@@ -58,8 +58,8 @@ func (r *run) abandonTraced() {
 	}()
 }
 
-// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It must
-// be called by the goroutine that called Run.
+// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It
+// must be called by the goroutine that called Run.
 func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		w.stuck = slices.DeleteFunc(w.stuck, hasExited)

@@ -17,8 +17,8 @@ func (hungError) Error() string {
 		StartWithin)
 }
 
-// maxAbandoned limits the look-ups of one account that were given up but have not returned. Each of them
-// occupies a thread. maxAbandonedTotal limits those of all accounts together.
+// maxAbandoned limits the look-ups of one account that were given up but have not returned. Each of
+// them occupies a thread. maxAbandonedTotal limits those of all accounts together.
 const (
 	maxAbandoned      = 32
 	maxAbandonedTotal = 512

@@ -72,9 +72,9 @@ func restart() error {
 	return timerslack.Exec(append(os.Environ(), preparedName+"=1"))
 }
 
-// defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child
-// stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go runtime's
-// handler would only interrupt them once for each command. See docs/decisions/0039.
+// defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended
+// child stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go
+// runtime's handler would only interrupt them once for each command. See docs/decisions/0039.
 func defaultSIGCHLD() error {
 	var none [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
@@ -130,8 +130,8 @@ func endAll(procs []proc) {
 	}
 }
 
-// sendSignal sends a signal to a process that was seen earlier, if may is nil or returns true. It never sends
-// it to another process that has got the same pid since.
+// sendSignal sends a signal to a process that was seen earlier, if may is nil or returns true. It never
+// sends it to another process that has got the same pid since.
 func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -229,8 +229,8 @@ const (
 	startAfter  = 30 * time.Millisecond
 )
 
-// startedAs reports whether p, which has the pid of the main process, started at the same time as the main
-// process.
+// startedAs reports whether p, which has the pid of the main process, started at the same time as the
+// main process.
 func (t Tree) startedAs(p proc) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {

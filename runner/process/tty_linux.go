@@ -9,12 +9,12 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// maxTerminalInput limits the input that waits for a command to read it from its terminal, in bytes. See
-// docs/decisions/0062.
+// maxTerminalInput limits the input that waits for a command to read it from its terminal, in bytes.
+// See docs/decisions/0062.
 const maxTerminalInput = 64 << 10
 
-// terminalRequests holds requests for the terminal of the running command that were not carried out yet. Only the
-// goroutine of Run has the terminal's descriptor, so only it carries them out.
+// terminalRequests holds requests for the terminal of the running command that were not carried out
+// yet. Only the goroutine of Run has the terminal's descriptor, so only it carries them out.
 type terminalRequests struct {
 	tty      bool              // the command has a terminal
 	controls termtext.Controls // control sequences that the command has printed to change terminal modes
@@ -102,8 +102,8 @@ func (w *Worker) Resize(pid, rows, cols int) {
 	w.interrupt()
 }
 
-// serveTerminal carries out the requests for the terminal. It reports whether some input is left, because the
-// terminal accepts no more.
+// serveTerminal carries out the requests for the terminal. It reports whether some input is left,
+// because the terminal accepts no more.
 func (r *run) serveTerminal() bool {
 	t := &r.w.terminal
 	r.w.mu.Lock()

@@ -49,8 +49,8 @@ func (c *codec) nums(list ...*int64) {
 	}
 }
 
-// optionalNum codes an optional number at the end of a frame. It is written only if it is not 0, or if another
-// optional field follows. Frames of older versions do not contain it.
+// optionalNum codes an optional number at the end of a frame. It is written only if it is not 0, or if
+// another optional field follows. Frames of older versions do not contain it.
 func (c *codec) optionalNum(n *int64, followed bool) {
 	if c.decoding && (c.damaged || c.input == "") || !c.decoding && *n == 0 && !followed {
 		return
