@@ -222,8 +222,10 @@ func (c *Client) deliverReply(id int64, answer wire.Frame) {
 }
 
 // request sends a request, built with a new id, and waits for the answer. It returns nil without an
-// error if the connection ends, or until is closed, before the answer arrives.
-func (c *Client) request(ctx context.Context, until <-chan struct{}, build func(id int64) wire.Frame) (wire.Frame, error) {
+// error if the connection ends, or stop is closed, before the answer arrives.
+func (c *Client) request(
+	ctx context.Context, stop <-chan struct{}, build func(id int64) wire.Frame,
+) (wire.Frame, error) {
 	answer := make(chan wire.Frame, 1)
 	c.mu.Lock()
 	if c.pending == nil {
@@ -243,19 +245,19 @@ func (c *Client) request(ctx context.Context, until <-chan struct{}, build func(
 	select {
 	case f := <-answer:
 		return f, nil
-	case <-until:
+	case <-stop:
 		return nil, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// Read reads output of an attempt after a cursor. If until is not nil, it waits for output until that
+// Read reads output of an attempt after a cursor. If stop is not nil, it waits for output until that
 // channel is closed. The field Gone of the Chunk means that the runner does not have the attempt (any
-// more). Read returns ErrGone if the connection ends or until is closed.
-func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until <-chan struct{}) (*wire.Chunk, error) {
-	f, err := c.request(ctx, until, func(id int64) wire.Frame {
-		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: until != nil}
+// more). Read returns ErrGone if the connection ends or stop is closed.
+func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <-chan struct{}) (*wire.Chunk, error) {
+	f, err := c.request(ctx, stop, func(id int64) wire.Frame {
+		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: stop != nil}
 	})
 	if err != nil {
 		return nil, err
@@ -284,7 +286,7 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wir
 // Pause freezes a running attempt, or lets it continue. It returns how many of the attempt's processes
 // have not changed yet. It returns ErrEnds if the attempt does not run in that runner or is being
 // ended, and ErrGone if the connection ends.
-func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, err error) {
+func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
 	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
 	if err != nil {
 		return 0, err

@@ -98,14 +98,14 @@ func (h Home) Find() (dirs []string, err error) {
 }
 
 // Living lists the directories of the living runners, and of those that cannot be checked.
-func (h Home) Living() (live []string, err error) {
+func (h Home) Living() (living []string, err error) {
 	dirs, err := h.Find()
 	for _, dir := range dirs {
-		if lives, failed := Lives(dir); lives || failed != nil {
-			live = append(live, dir)
+		if alive, failed := Lives(dir); alive || failed != nil {
+			living = append(living, dir)
 		}
 	}
-	return live, err
+	return living, err
 }
 
 // Outputs lists the directories that may contain output files.
@@ -201,12 +201,12 @@ func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 	}
 	deadline := time.Now().Add(timeout)
 	for _, dir := range live {
-		for lives := true; lives && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if lives, _ = Lives(dir); !lives {
+		for alive := true; alive && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if alive, _ = Lives(dir); !alive {
 				ended++
 			}
 		}
-		if lives, _ := Lives(dir); !lives {
+		if alive, _ := Lives(dir); !alive {
 			continue // ended; an error from asking it to end does not matter
 		}
 		err = errors.Join(err, signalErrs[dir])
@@ -241,8 +241,8 @@ func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) err
 }
 
 // readReady reads the reply of a new runner and returns the name of its directory.
-func readReady(from io.Reader) (name string, err error) {
-	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
+func readReady(r io.Reader) (name string, err error) {
+	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")
 	if reason, refused := strings.CutPrefix(line, refusedPrefix); refused {
 		return "", errors.New(reason)

@@ -81,8 +81,8 @@ func openPlain(path string) (*os.File, error) {
 
 // takeLock locks a file with the given mode of flock(2). If it does not get the lock, it closes the
 // file.
-func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
-	switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err {
+func takeLock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
+	switch err := unix.Flock(int(f.Fd()), flockMode|unix.LOCK_NB); err {
 	case nil:
 		return f, true, nil
 	case unix.EWOULDBLOCK:

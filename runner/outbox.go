@@ -74,9 +74,9 @@ func (o *outbox) run() {
 			}
 			return len(b)
 		})
-		gone := o.closed
+		closed := o.closed
 		o.mu.Unlock()
-		if gone {
+		if closed {
 			return
 		}
 	}

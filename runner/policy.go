@@ -121,7 +121,7 @@ func (p *policy) allowsCredential(credential string, a *accounts.Account, groupN
 func accountEnv(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
-		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
+		if !slices.ContainsFunc(env, func(existing string) bool { return strings.HasPrefix(existing, name+"=") }) {
 			env = append(env, e)
 		}
 	}

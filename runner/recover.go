@@ -71,12 +71,12 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 // Kept lists the attempts that the runner in dir is running, and those that have ended and whose
 // results no service has acknowledged. It changes nothing. For a dead runner, the list may also contain
 // attempts whose results were acknowledged. lives reports whether the runner is alive.
-func Kept(dir string) (list []wire.Lease, lives bool, err error) {
-	if lives, err = Lives(dir); err != nil || lives {
+func Kept(dir string) (list []wire.Lease, alive bool, err error) {
+	if alive, err = Lives(dir); err != nil || alive {
 		if err == nil {
 			list, err = listAttempts(dir)
 		}
-		return list, lives, err
+		return list, alive, err
 	}
 	t, err := readTable(dir)
 	if err != nil {
@@ -150,7 +150,8 @@ func bootOf(dir string) (string, error) {
 	return boot, nil
 }
 
-// readNote returns the text of a note of at most most bytes, or "" if the note is missing or damaged.
+// readNote returns the text of a note of at most maxBytes bytes, or "" if the note is missing or
+// damaged.
 func readNote(path string, maxBytes int64) (string, error) {
 	raw, err := readPlain(path, maxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -171,7 +172,7 @@ func NoteOf(text string) string {
 	return fmt.Sprintf("%s%0*x", text, noteSumDigits, crc32.ChecksumIEEE([]byte(text)))
 }
 
-// readPlain reads at most most bytes of a regular file in a runner's directory.
+// readPlain reads at most maxBytes bytes of a regular file in a runner's directory.
 func readPlain(path string, maxBytes int64) ([]byte, error) {
 	f, err := openPlain(path)
 	if err != nil {
@@ -228,14 +229,14 @@ func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
 		}
 		d.Trees = append(d.Trees, tree)
 	}
-	found, left := process.EndTrees(d, patience())
+	found, stuck := process.EndTrees(d, patience())
 	e.sameBoot = true
 	for _, a := range leased {
 		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
 			e.alive = append(e.alive, a.Lease)
 		}
 	}
-	for _, p := range left {
+	for _, p := range stuck {
 		e.stuck = append(e.stuck, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
@@ -317,11 +318,11 @@ func (s *server) deadDir(name string) (string, error) {
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !isRunner(name) {
 		return "", fmt.Errorf("%q is not a runner name", name)
 	}
-	lives, err := Lives(dir)
+	alive, err := Lives(dir)
 	if err != nil {
 		return "", err
 	}
-	if lives {
+	if alive {
 		return "", fmt.Errorf("the runner %s is still running", name)
 	}
 	return dir, nil

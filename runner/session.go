@@ -112,21 +112,21 @@ func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		taken := 0
+		parsed := 0
 		for {
-			f, size, err := wire.Parse(buf[taken:])
+			f, size, err := wire.Parse(buf[parsed:])
 			if err == wire.ErrPartial {
 				break
 			}
 			if err != nil {
 				return err
 			}
-			taken += size
+			parsed += size
 			if !each(f) {
 				return io.EOF
 			}
 		}
-		buf = append(buf[:0], buf[taken:]...)
+		buf = append(buf[:0], buf[parsed:]...)
 		if len(buf) == 0 && cap(buf) > 16*bufferSize {
 			buf = make([]byte, 0, bufferSize)
 		}
@@ -375,8 +375,8 @@ func (a *attempt) kill(cause int, grace time.Duration) {
 // pause freezes an attempt or lets it continue. An attempt that has not started yet is frozen when it
 // starts. The caller holds mu.
 func (s *server) pause(c *conn, f *wire.Pause) {
-	answer := func(left int, ok bool) {
-		c.send(wire.Append(nil, &wire.Paused{ID: f.ID, Left: int64(left), Gone: !ok}))
+	answer := func(unchanged int, ok bool) {
+		c.send(wire.Append(nil, &wire.Paused{ID: f.ID, Left: int64(unchanged), Gone: !ok}))
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.result != nil {

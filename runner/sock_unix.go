@@ -19,12 +19,12 @@ import (
 // listen creates a socket with a mode. Accounts that the mode does not allow to connect cannot enter
 // the socket's directory either.
 func listen(path string, mode os.FileMode) (net.Listener, error) {
-	short, done, err := sockpath.Short(path)
+	shortPath, done, err := sockpath.Short(path)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: shortPath, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +34,12 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 
 // dial connects to a runner's socket.
 func dial(path string) (net.Conn, error) {
-	short, done, err := sockpath.Short(path)
+	shortPath, done, err := sockpath.Short(path)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return sockpath.DialWithin(short, 5*time.Second)
+	return sockpath.DialWithin(shortPath, 5*time.Second)
 }
 
 // writeNow writes the bytes that a connection accepts without blocking, and returns their number. On a
@@ -76,14 +76,14 @@ type waitFunc func(ctx context.Context, dir string, names []string, watching fun
 
 // maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
 // is gone. It reports whether the directory is gone.
-func (s *socket) maintain(ctx context.Context, log *slog.Logger) (gone bool) {
+func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) {
 	return s.maintainWith(ctx, log, folder.Changed)
 }
 
 // maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,
 // because changed is not reliable: the kernel may refuse to watch a directory, and it does not report
 // that a parent directory was renamed.
-func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (gone bool) {
+func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {
 		info, err := os.Lstat(s.path)

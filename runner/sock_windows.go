@@ -63,4 +63,4 @@ func writeNow(net.Conn, []byte) int { return 0 }
 
 // maintain does nothing: other processes can remove neither the name of a pipe nor a directory with
 // open files.
-func (s *socket) maintain(context.Context, *slog.Logger) (gone bool) { return false }
+func (s *socket) maintain(context.Context, *slog.Logger) (dirGone bool) { return false }

@@ -243,8 +243,8 @@ func (a *SpawnRequest) switchAccount(name, policy string, gid int) error {
 	for i, g := range account.Groups {
 		groups[i] = int(g)
 	}
-	uid, own := int(account.UID), int(account.GID)
-	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(own, own, own), syscall.Setresuid(uid, uid, uid)); err != nil {
+	uid, accountGID := int(account.UID), int(account.GID)
+	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(accountGID, accountGID, accountGID), syscall.Setresuid(uid, uid, uid)); err != nil {
 		return fmt.Errorf("cannot switch to account %s: %w", account.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
@@ -260,8 +260,8 @@ func (a *SpawnRequest) Tell(dir string) {
 }
 
 // Refuse replies to the service with the reason why no runner was started. After Tell it does nothing.
-func (a *SpawnRequest) Refuse(why error) {
-	fmt.Fprintln(a.conn, refusedPrefix+strings.ReplaceAll(why.Error(), "\n", "; "))
+func (a *SpawnRequest) Refuse(reason error) {
+	fmt.Fprintln(a.conn, refusedPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
 	a.conn.Close()
 }
 

@@ -114,13 +114,13 @@ func (t *table) setLeasesExpire(on bool) {
 func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
 // setStarting stores an attempt in its slot before the fork. setForked adds the process after the fork.
-func (t *table) setStarting(slot int64, l wire.Lease, at int64) {
-	t.write(slot, 0, l.Fence, 0, at)
+func (t *table) setStarting(slot int64, l wire.Lease, startedAt int64) {
+	t.write(slot, 0, l.Fence, 0, startedAt)
 	t.write(slot, l.Seq)
 }
 
-func (t *table) setForked(slot int64, pid int, at int64) {
-	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+24:], uint64(at))
+func (t *table) setForked(slot int64, pid int, startedAt int64) {
+	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+24:], uint64(startedAt))
 	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
 }
 

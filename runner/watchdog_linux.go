@@ -117,7 +117,7 @@ func (g *watchdog) checkStarts() { g.send(checkWord) }
 
 // setDeadline makes the watchdog kill the runner and end its jobs at the given time since boot, unless
 // it is called with another time before. It does not block.
-func (g *watchdog) setDeadline(at time.Duration) { g.send(at) }
+func (g *watchdog) setDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
 
 // checkWord is the word that makes the watchdog check for hanging starts. All other words are times
 // since boot.
@@ -176,7 +176,7 @@ func RunWatchdog(dir string) error {
 	}
 	// The runner's lock may be released a moment after its end of the pipe is closed.
 	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
-		if lives, err := Lives(dir); err != nil || !lives {
+		if alive, err := Lives(dir); err != nil || !alive {
 			_, ended := endTrees(dir, nil)
 			return errors.Join(err, ended)
 		}
@@ -198,13 +198,13 @@ type watchState struct {
 // readWords waits for words from the runner, or until a check is due. It returns false when standard
 // input ends.
 func (w *watchState) readWords() (more bool) {
-	began, wait := SinceBoot(), time.Duration(-1)
+	start, wait := SinceBoot(), time.Duration(-1)
 	switch {
 	case w.checkingStarts:
 		time.Sleep(startCheckInterval) // words that arrive in the meantime stay in the pipe
 		wait = 0
 	case w.killAt != never:
-		wait = milliseconds(max(0, min(w.killAt-began, leaseCheckInterval)))
+		wait = milliseconds(max(0, min(w.killAt-start, leaseCheckInterval)))
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
 	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
@@ -222,7 +222,7 @@ func (w *watchState) readWords() (more bool) {
 			}
 		}
 	}
-	if wait >= 0 && SinceBoot()-began > 2*leaseCheckInterval {
+	if wait >= 0 && SinceBoot()-start > 2*leaseCheckInterval {
 		w.killAt = never // this process, and perhaps the machine, was stopped, so the time is outdated
 	}
 	return true

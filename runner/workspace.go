@@ -291,7 +291,7 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 // OnNotes implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends
 // the progress to the service at most once every progressInterval. It returns true if it must be called
 // again later, because progress is unsent or a line has not ended.
-func (ws *workspace) OnNotes(data []byte) (again bool) {
+func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so the line counts although it has no newline

@@ -51,17 +51,17 @@ func (b *sparedTrees) tryAdd(uid uint32, s *sparedTree) bool {
 // lock.
 func (b *sparedTrees) forgetEnded() {
 	b.mu.Lock()
-	all := map[uint32][]*sparedTree{}
+	copied := map[uint32][]*sparedTree{}
 	for uid, list := range b.byUID {
-		all[uid] = slices.Clone(list)
+		copied[uid] = slices.Clone(list)
 	}
 	b.mu.Unlock()
 	takeScan := sync.OnceValue(processes.fresh)
-	for uid, list := range all {
-		lives := livingTrees(uid, list, takeScan)
+	for uid, list := range copied {
+		alive := livingTrees(uid, list, takeScan)
 		b.mu.Lock()
 		b.byUID[uid] = slices.DeleteFunc(b.byUID[uid], func(s *sparedTree) bool {
-			return !lives[s] && slices.Contains(list, s)
+			return !alive[s] && slices.Contains(list, s)
 		})
 		if len(b.byUID[uid]) == 0 {
 			delete(b.byUID, uid)
@@ -70,31 +70,31 @@ func (b *sparedTrees) forgetEnded() {
 	}
 }
 
-// livingTrees returns which of an account's trees have a living process. The function seen returns a
-// scan that began after the call of living.
+// livingTrees returns which of an account's trees have a living process. The function takeScan returns
+// a scan that began after the call of livingTrees.
 func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*sparedTree]bool {
-	lives, byCookie := map[*sparedTree]bool{}, map[string]*sparedTree{}
+	alive, byCookie := map[*sparedTree]bool{}, map[string]*sparedTree{}
 	for _, s := range list {
 		switch {
 		case s.group != "":
 			raw, err := os.ReadFile(s.group + "/cgroup.events")
-			lives[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
+			alive[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
 		case slices.ContainsFunc(s.procs, proc.stillAlive):
-			lives[s] = true
+			alive[s] = true
 		default:
 			byCookie[s.cookie] = s
 		}
 	}
 	if len(byCookie) == 0 {
-		return lives
+		return alive
 	}
 	l := takeScan()
 	for _, p := range l.procs {
 		if p.alive() && l.owns(uid, p.pid) {
 			if s := byCookie[l.cookie(p.pid)]; s != nil {
-				lives[s] = true
+				alive[s] = true
 			}
 		}
 	}
-	return lives
+	return alive
 }

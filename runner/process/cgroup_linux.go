@@ -46,11 +46,11 @@ func Divide() (*Cgroups, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := filepath.Join(path, supervisorName)
-	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	supervisor := filepath.Join(path, supervisorName)
+	if err := os.Mkdir(supervisor, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("cannot set up control groups: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 		return nil, fmt.Errorf("cannot set up control groups: %w", err)
 	}
 	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
@@ -111,11 +111,11 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	for _, name := range []string{"cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
 		err = errors.Join(err, os.Chown(filepath.Join(c.path, name), uid, gid))
 	}
-	own := filepath.Join(c.path, supervisorName)
-	if bound := os.Chown(filepath.Join(own, "memory.max"), uid, gid); !errors.Is(bound, fs.ErrNotExist) {
+	supervisor := filepath.Join(c.path, supervisorName)
+	if bound := os.Chown(filepath.Join(supervisor, "memory.max"), uid, gid); !errors.Is(bound, fs.ErrNotExist) {
 		err = errors.Join(err, bound)
 	}
-	return errors.Join(err, os.Chown(own, uid, gid), os.Chown(filepath.Join(own, "cgroup.procs"), uid, gid))
+	return errors.Join(err, os.Chown(supervisor, uid, gid), os.Chown(filepath.Join(supervisor, "cgroup.procs"), uid, gid))
 }
 
 // LimitOwnMemory limits the memory of this process, in bytes. Commands are in other groups and do not
@@ -188,26 +188,26 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	if l == b.limits {
 		return b.missing, nil
 	}
-	set := func(what, file, value string) {
+	set := func(name, file, value string) {
 		failed := os.WriteFile(filepath.Join(b.path, file), []byte(value), 0)
 		switch {
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // no controller
-			missing = append(missing, what)
+			missing = append(missing, name)
 		case failed != nil:
-			err = errors.Join(err, fmt.Errorf("cannot set the job's %s limit: %w", what, failed))
+			err = errors.Join(err, fmt.Errorf("cannot set the job's %s limit: %w", name, failed))
 		}
 	}
-	most := func(n int64) string {
+	limitText := func(n int64) string {
 		if n == 0 {
 			return "max"
 		}
 		return strconv.FormatInt(n, 10)
 	}
 	if l.Memory != 0 || b.limits.Memory != 0 {
-		set("memory", "memory.max", most(l.Memory))
+		set("memory", "memory.max", limitText(l.Memory))
 	}
 	if l.CPUs != 0 || b.limits.CPUs != 0 {
-		set("cpus", "cpu.max", fmt.Sprintf("%s %d", most(int64(l.CPUs*cpuPeriod)), cpuPeriod))
+		set("cpus", "cpu.max", fmt.Sprintf("%s %d", limitText(int64(l.CPUs*cpuPeriod)), cpuPeriod))
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
@@ -324,24 +324,24 @@ type oomKills struct {
 
 // oomKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
 // killed process may be any process of the runner.
-func (b *cgroup) oomKills() (seen oomKills) {
+func (b *cgroup) oomKills() (result oomKills) {
 	if b.memory < 0 {
-		return seen
+		return result
 	}
 	var buf [256]byte
 	n, _ := unix.Pread(b.memory, buf[:], 0)
 	events := buf[:max(n, 0)]
 	if kills := count(events, "oom_kill "); kills > b.kills {
-		seen.killed, b.kills = true, kills
+		result.killed, b.kills = true, kills
 	}
 	if reached := count(events, "oom "); reached > b.reached && !b.shared {
 		b.reached = reached // in the group, or in a subgroup that the command has created
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
-		if own := count(raw, "oom "); own > b.ownReached {
-			seen.atLimit, b.ownReached = seen.killed, own
+		if localReached := count(raw, "oom "); localReached > b.ownReached {
+			result.atLimit, b.ownReached = result.killed, localReached
 		}
 	}
-	return seen
+	return result
 }
 
 // count returns the number after a name in a file of the kernel; 0 if the name is missing.

@@ -60,10 +60,10 @@ func aboveOwnPeak(peak int64) bool {
 	if peak <= ownPeak.Load() {
 		return false // most commands return here, without a system call
 	}
-	var own unix.Rusage
-	unix.Getrusage(unix.RUSAGE_SELF, &own) // cannot fail
-	ownPeak.Store(own.Maxrss)
-	return peak > own.Maxrss
+	var self unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &self) // cannot fail
+	ownPeak.Store(self.Maxrss)
+	return peak > self.Maxrss
 }
 
 // reap collects the exit status of the main process, which has ended. It returns ok=false if a tracer
@@ -73,7 +73,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 	if signal, _ := exitState(r.pid); signal != 0 { // most commands end with an exit code and need one system call here
 		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
 	}
-	began := time.Now()
+	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		status, usage, ok, err := orphans.reap(r.pid)
 		switch {
@@ -90,7 +90,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 			if limit != "" {
 				r.r.Error = "ended by " + queue.SignalText(r.r.Signal) + limit
 			}
-		case time.Since(began) > r.c.Patience:
+		case time.Since(start) > r.c.Patience:
 			r.abandonTraced()
 			return usage, false
 		default:
@@ -110,9 +110,9 @@ func endedBeforeExec(pid int) bool {
 
 // outOfMemory records the kernel's out-of-memory kills: whether the kernel killed the main process,
 // perhaps before its program began, and whether the command had reached its own limit.
-func (r *run) outOfMemory(seen oomKills) {
-	r.r.MemoryLimit = seen.atLimit
-	if !seen.killed || r.r.Signal != int(unix.SIGKILL) && !r.r.HungStart {
+func (r *run) outOfMemory(kills oomKills) {
+	r.r.MemoryLimit = kills.atLimit
+	if !kills.killed || r.r.Signal != int(unix.SIGKILL) && !r.r.HungStart {
 		return
 	}
 	r.r.OutOfMemory = true
@@ -157,9 +157,9 @@ func (r *run) mayHaveOrphans() bool {
 
 // kill ends the rest of the tree. With a control group, it also reaches processes that are being
 // forked.
-func (r *run) kill(left []proc) {
+func (r *run) kill(remaining []proc) {
 	if b := r.w.cgroup; b == nil || !b.kill() {
-		endAll(left)
+		endAll(remaining)
 	}
 }
 
@@ -253,8 +253,8 @@ func (r *run) drain(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
 		fds := r.pollFds()
-		left := max(0, time.Until(deadline))
-		n, err := unix.Poll(fds[:], int((left+time.Millisecond-1)/time.Millisecond))
+		timeLeft := max(0, time.Until(deadline))
+		n, err := unix.Poll(fds[:], int((timeLeft+time.Millisecond-1)/time.Millisecond))
 		if err == unix.EINTR {
 			continue
 		}
@@ -286,28 +286,28 @@ func (r *run) endLeftovers(forced bool) {
 	} else {
 		r.waitTree(time.Until(r.graceEnd), func() bool { return false })
 	}
-	began, firstScan := time.Now(), time.Time{}
+	start, firstScan := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		left := r.remaining()
+		remaining := r.remaining()
 		if firstScan.IsZero() {
 			firstScan = time.Now()
 		}
-		if len(left) == 0 && time.Since(firstScan) < execTime && r.mayHaveOrphans() {
+		if len(remaining) == 0 && time.Since(firstScan) < execTime && r.mayHaveOrphans() {
 			time.Sleep(pause)
 			continue
 		}
-		if len(left) == 0 {
+		if len(remaining) == 0 {
 			if r.w.cgroup == nil {
 				orphans.ignore(unidentifiedOrphans(r.c.uid()))
 			}
 			break
 		}
-		if time.Since(began) > r.c.Patience {
-			r.giveUp(left)
+		if time.Since(start) > r.c.Patience {
+			r.giveUp(remaining)
 			break
 		}
-		r.r.Leftovers = max(r.r.Leftovers, len(left))
-		r.kill(left)
+		r.r.Leftovers = max(r.r.Leftovers, len(remaining))
+		r.kill(remaining)
 		time.Sleep(pause)
 		reapOrphans()
 	}
@@ -319,21 +319,21 @@ func (r *run) endLeftovers(forced bool) {
 // spare lets the rest of the tree live on. It reports false if too many trees of the account already
 // do.
 func (r *run) spare() bool {
-	left := r.remaining()
-	if len(left) == 0 {
+	remaining := r.remaining()
+	if len(remaining) == 0 {
 		return true
 	}
 	s := &sparedTree{cookie: r.c.Cookie}
 	if b := r.w.cgroup; b != nil {
 		s.group = b.path
 	} else {
-		s.procs = left[:min(len(left), maxRecorded)]
+		s.procs = remaining[:min(len(remaining), maxRecorded)]
 	}
 	if !sparedByUser.add(r.c.uid(), s) {
 		r.r.Error = fmt.Sprintf("allow_background: the job's background processes were ended, because %d earlier jobs of this account still have background processes, which is the limit", maxBackground)
 		return false
 	}
-	orphans.spare(left)
+	orphans.spare(remaining)
 	r.r.Spared = true
 	return true
 }
@@ -370,11 +370,11 @@ func (r *run) waitGrace() {
 	var unsureSince time.Time // since when only processes are left that may belong to another tree
 	for time.Now().Before(r.killDue()) {
 		reapOrphans()
-		left := r.remaining()
-		for _, p := range left {
+		remaining := r.remaining()
+		for _, p := range remaining {
 			r.awaitEnd(p)
 		}
-		if len(left) > 0 {
+		if len(remaining) > 0 {
 			unsureSince = time.Time{}
 			continue
 		}
@@ -427,8 +427,8 @@ func (r *run) awaitEnd(p proc) {
 
 // killTree sends SIGKILL to the whole tree, including the main process. It returns the other processes.
 func (r *run) killTree() []proc {
-	left := r.remaining()
+	remaining := r.remaining()
 	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so its group id is not reused
-	r.kill(left)
-	return left
+	r.kill(remaining)
+	return remaining
 }

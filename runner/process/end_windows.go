@@ -119,13 +119,13 @@ func (r *run) waitGrace() {
 // endLeftovers ends leftover processes. Processes that have got CTRL_BREAK have already had their grace
 // period.
 func (r *run) endLeftovers(forced bool) {
-	began := time.Now()
+	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		count, first := r.tree.countOthers()
 		if count == 0 {
 			break
 		}
-		if time.Since(began) > r.c.Patience {
+		if time.Since(start) > r.c.Patience {
 			r.giveUp(count, first)
 			break
 		}

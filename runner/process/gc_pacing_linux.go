@@ -69,16 +69,16 @@ func (o *orphanTable) pauseForks() bool {
 	if o.forksPaused {
 		return false
 	}
-	begun := time.Now()
+	start := time.Now()
 	for _, f := range o.forks {
-		if begun.Sub(f.began) > longFork {
+		if start.Sub(f.startedAt) > longFork {
 			return false
 		}
 	}
 	o.forksPaused = true
 	timer := time.AfterFunc(longFork, o.changed.Broadcast)
 	defer timer.Stop()
-	for len(o.forks) > 0 && time.Since(begun) < longFork {
+	for len(o.forks) > 0 && time.Since(start) < longFork {
 		o.changed.Wait()
 	}
 	if len(o.forks) > 0 {

@@ -192,8 +192,8 @@ func (t *tree) limit(l Limits) error {
 		}
 	}
 	if l.CPUs > 0 {
-		all := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
-		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap, uint32(min(max(l.CPUs/all*wholeCPU, 1), wholeCPU))}
+		cpus := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
+		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap, uint32(min(max(l.CPUs/cpus*wholeCPU, 1), wholeCPU))}
 		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate), unsafe.Sizeof(rate)); err != nil {
 			return &limitError{"cpus", err}
 		}

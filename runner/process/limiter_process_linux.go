@@ -59,11 +59,11 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 	if l.order, err = memoryFile("order", o.encode()); err != nil {
 		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the limiter's socket: %w", err)
 	}
-	l.fd, l.limiterEnd = ends[0], ends[1]
+	l.fd, l.limiterEnd = sockets[0], sockets[1]
 	unix.SetNonblock(l.fd, true) // affects only this end
 	if b := r.w.cgroup; b != nil {
 		_, err = b.limit(Limits{})

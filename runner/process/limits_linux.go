@@ -26,11 +26,11 @@ func hardLimit(resource int) uint64 {
 // limit is a resource limit of this process. Its commands inherit it.
 type limit struct {
 	resource   int
-	what, name string
+	unit, name string
 }
 
 func (l *limit) hint(value uint64) string {
-	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.what, l.name)
+	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.unit, l.name)
 }
 
 // startLimits lists the limits that may cause an error at the start of a command.
@@ -83,14 +83,14 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 			unix.Prlimit(pid, s.resource, nil, &command) != nil {
 			continue
 		}
-		value, same := own.Cur, own.Cur == command.Cur
+		value, inherited := own.Cur, own.Cur == command.Cur
 		switch {
 		case s.hard:
-			value, same = own.Max, own.Max == command.Max
+			value, inherited = own.Max, own.Max == command.Max
 		case s.resource == unix.RLIMIT_CPU: // with SIGXCPU, the kernel raises the soft limit by one second
-			same = own.Cur+1 == command.Cur
+			inherited = own.Cur+1 == command.Cur
 		}
-		if same && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
+		if inherited && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
 			return s.hint(value)
 		}
 	}

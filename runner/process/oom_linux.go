@@ -14,7 +14,7 @@ import (
 // processes that it starts immediately inherit the score. This process therefore raises its own score
 // while it starts a command.
 func PreferOOMKillOfCommands() error {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	score, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return fmt.Errorf("cannot read oom_score_adj: %w", err)
 	}
@@ -22,7 +22,7 @@ func PreferOOMKillOfCommands() error {
 	if err != nil {
 		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
-	scores.own, scores.fd, scores.on = []byte(strings.TrimSpace(string(own))), fd, true
+	scores.own, scores.fd, scores.on = []byte(strings.TrimSpace(string(score))), fd, true
 	return nil
 }
 

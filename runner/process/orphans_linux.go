@@ -54,8 +54,8 @@ type orphanTable struct {
 
 // activeFork is a fork under way.
 type activeFork struct {
-	number int
-	began  time.Time
+	number    int
+	startedAt time.Time
 }
 
 // zombie is a process that has ended and may be the child of a fork under way.
@@ -208,10 +208,10 @@ func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool
 }
 
 // spare records processes that may live on after their command.
-func (o *orphanTable) spare(left []proc) {
+func (o *orphanTable) spare(procs []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, p := range left {
+	for _, p := range procs {
 		o.spared[p.pid] = p.ticks
 	}
 }

@@ -16,14 +16,14 @@ const (
 type pauseRequest struct {
 	requested bool // Pause was called
 	on        bool
-	callbacks []func(left int, ok bool) // callbacks that have not been called yet
+	callbacks []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
 // Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It calls
 // callback, which must not block, with the number of processes that still run after a freeze, or are
 // still stopped after a resume. Processes that still run are frozen again until none is left. ok is
 // false if the command has ended or is being ended, because an ending tree is resumed.
-func (w *Worker) Pause(on bool, callback func(left int, ok bool)) {
+func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.running || w.kill.requested {
@@ -55,7 +55,7 @@ func (r *run) runTime() time.Duration {
 // applyPause freezes or resumes the tree, as the latest Pause asked, and calls the waiting callbacks.
 // It leaves a tree that is being ended alone.
 func (r *run) applyPause(p pauseRequest) {
-	ending, left := r.exited || !r.termAt.IsZero(), 0
+	ending, unchanged := r.exited || !r.termAt.IsZero(), 0
 	switch {
 	case ending || !p.requested:
 	case p.on:
@@ -63,12 +63,12 @@ func (r *run) applyPause(p pauseRequest) {
 			!retryAt.IsZero() && (len(p.callbacks) > 0 || !time.Now().Before(retryAt)) {
 			r.pauseTree()
 		}
-		left = r.pause.stillRunning
+		unchanged = r.pause.stillRunning
 	case r.pause.on:
-		left = r.resumeTree()
+		unchanged = r.resumeTree()
 	}
 	for _, callback := range p.callbacks {
-		callback(left, !ending)
+		callback(unchanged, !ending)
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 )
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
-func (r *run) freezeTree(deadline time.Time) (left int) {
+func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	if b := r.w.cgroup; b != nil && b.freeze(true) {
 		r.frozen = true
 		for pause := time.Millisecond / 10; !b.isFrozen(true); pause = min(2*pause, 10*time.Millisecond) {
@@ -64,7 +64,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 }
 
 // thawTree resumes the tree. It returns how many processes are still stopped at the deadline.
-func (r *run) thawTree(deadline time.Time) (left int) {
+func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 	if b := r.w.cgroup; r.frozen && b != nil {
 		r.frozen = false
 		b.freeze(false)
@@ -76,18 +76,18 @@ func (r *run) thawTree(deadline time.Time) (left int) {
 	for calm := 0; calm < calmScans; calm++ {
 		unix.Kill(-r.pid, unix.SIGCONT)
 		_, tree := r.scanTree()
-		left = 0
+		stillStopped = 0
 		for _, p := range tree {
 			if p.state == 'T' {
 				sendSignal(p, unix.SIGCONT, nil)
-				left++
+				stillStopped++
 			}
 		}
-		if left > 0 {
+		if stillStopped > 0 {
 			calm = -1
 		}
 		if time.Now().After(deadline) {
-			return left // processes that stop themselves again
+			return stillStopped // processes that stop themselves again
 		}
 	}
 	return 0
@@ -126,19 +126,19 @@ func running(procs []proc, stopSent map[proc]bool) (list []proc, waiting bool) {
 
 // groupsOf returns the process groups of running processes that have no member outside of the tree.
 func groupsOf(active, tree, procs []proc) (list []int) {
-	ours, mixed := map[int]bool{}, map[int]bool{}
+	ours, foreign := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
 		ours[p.pid] = true
 	}
 	for _, p := range procs {
 		if p.alive() && !ours[p.pid] {
-			mixed[p.pgid] = true
+			foreign[p.pgid] = true
 		}
 	}
 	for _, p := range active {
-		if p.pgid > 1 && !mixed[p.pgid] {
+		if p.pgid > 1 && !foreign[p.pgid] {
 			list = append(list, p.pgid)
-			mixed[p.pgid] = true
+			foreign[p.pgid] = true
 		}
 	}
 	return list
@@ -148,8 +148,8 @@ func groupsOf(active, tree, procs []proc) (list []int) {
 func (r *run) elapsed() time.Duration { return time.Since(r.startedAt) }
 
 // shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
-func (r *run) shiftLastOutput(by time.Duration) {
-	r.lastOutput = r.lastOutput.Add(by)
+func (r *run) shiftLastOutput(d time.Duration) {
+	r.lastOutput = r.lastOutput.Add(d)
 	if now := time.Now(); r.lastOutput.After(now) {
 		r.lastOutput = now
 	}
@@ -158,11 +158,11 @@ func (r *run) shiftLastOutput(by time.Duration) {
 // freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports that
 // (Linux 5.2).
 func (b *cgroup) freeze(on bool) bool {
-	what := "0"
+	value := "0"
 	if on {
-		what = "1"
+		value = "1"
 	}
-	return os.WriteFile(b.path+"/cgroup.freeze", []byte(what), 0) == nil
+	return os.WriteFile(b.path+"/cgroup.freeze", []byte(value), 0) == nil
 }
 
 // isFrozen reports whether the frozen state of the group equals frozen.

@@ -14,7 +14,7 @@ func paused(t *testing.T, w *Worker, on bool) {
 		ok   bool
 	}
 	answers := make(chan answer, 1)
-	w.Pause(on, func(left int, ok bool) { answers <- answer{left, ok} })
+	w.Pause(on, func(unchanged int, ok bool) { answers <- answer{unchanged, ok} })
 	if got := <-answers; got != (answer{0, true}) {
 		t.Errorf("pause %t: got %+v, want that it is so", on, got)
 	}
@@ -78,7 +78,7 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 				t.Errorf("got %+v", r)
 			}
 			until(t, "its child goes on", func() bool { return strings.Contains(c.said(t), "child\n") })
-			w.Pause(true, func(left int, ok bool) {
+			w.Pause(true, func(unchanged int, ok bool) {
 				if ok {
 					t.Error("what has ended was paused")
 				}

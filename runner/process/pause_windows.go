@@ -12,37 +12,37 @@ const maxListedPIDs = 1 << 16
 
 // freezeTree suspends each process of the tree, until two scans in a row have found no new process. It
 // returns how many processes are not suspended at the deadline.
-func (r *run) freezeTree(deadline time.Time) (left int) {
+func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	if r.suspended == nil {
 		r.suspended = map[uint32]windows.Handle{}
 	}
 	for calm := 0; calm < 2; calm++ {
 		added := 0
-		left = 0
+		stillRunning = 0
 		for _, pid := range r.tree.pids() {
 			if r.suspended[pid] != 0 { // its handle is open, so the pid is not reused
 				continue
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
-				left += boolInt(err != windows.ERROR_INVALID_PARAMETER) // otherwise, the process has ended
+				stillRunning += boolInt(err != windows.ERROR_INVALID_PARAMETER) // otherwise, the process has ended
 				continue
 			}
 			if r.w.sys.suspend(h) != nil {
 				windows.CloseHandle(h)
-				left++
+				stillRunning++
 				continue
 			}
 			r.suspended[pid] = h
 			added++
 		}
-		if added+left == 0 {
+		if added+stillRunning == 0 {
 			continue
 		}
 		if r.killRequested() || time.Now().After(deadline) {
-			return max(left, 1)
+			return max(stillRunning, 1)
 		}
-		if calm = -1; left > 0 {
+		if calm = -1; stillRunning > 0 {
 			time.Sleep(10 * time.Millisecond) // the process may be about to end
 		}
 	}
@@ -57,7 +57,7 @@ func boolInt(b bool) int {
 }
 
 // thawTree resumes the processes of the tree that freezeTree has suspended.
-func (r *run) thawTree(time.Time) (left int) {
+func (r *run) thawTree(time.Time) (stillStopped int) {
 	for _, h := range r.suspended {
 		r.w.sys.resume(h) // fails only if the process has ended
 		windows.CloseHandle(h)
@@ -90,6 +90,6 @@ func (t *tree) pids() (list []uint32) {
 func (r *run) elapsed() time.Duration { return r.w.sys.awakeTime() - r.startAwake }
 
 // shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
-func (r *run) shiftLastOutput(by time.Duration) {
-	r.lastOutput.Store(min(r.lastOutput.Load()+int64(by), int64(r.elapsed())))
+func (r *run) shiftLastOutput(d time.Duration) {
+	r.lastOutput.Store(min(r.lastOutput.Load()+int64(d), int64(r.elapsed())))
 }

@@ -52,9 +52,9 @@ func (r *run) enforceWhileBlocked() {
 			r.graceEnd, r.pipesEmpty = time.Now().Add(r.c.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.pipeDeadline(now)) {
-		left := r.remaining() // the process that has locked the pipe is one of them
-		r.r.Leftovers = max(r.r.Leftovers, len(left))
-		r.kill(left)
+		remaining := r.remaining() // the process that has locked the pipe is one of them
+		r.r.Leftovers = max(r.r.Leftovers, len(remaining))
+		r.kill(remaining)
 	}
 	r.blockTimer.Reset(blockedInterval)
 }

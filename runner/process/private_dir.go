@@ -113,9 +113,9 @@ func cutSecret(raw []byte) ([]byte, error) {
 // ErrNoPlainFile means that a command left something that is not a regular file.
 var ErrNoPlainFile = errors.New("not a regular file")
 
-// readUpTo reads up to most+1 bytes of a file, so that the caller can recognise a larger file.
-func readUpTo(f *os.File, most int64) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(f, most+1))
+// readUpTo reads up to maxBytes+1 bytes of a file, so that the caller can recognise a larger file.
+func readUpTo(f *os.File, maxBytes int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		var path *fs.PathError
 		if errors.As(err, &path) {

@@ -38,11 +38,11 @@ func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base, fd:
 
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
 // process.
-func (f *PrivateDir) Open(as *Identity) (err error) {
+func (f *PrivateDir) Open(owner *Identity) (err error) {
 	f.gotNotes = false
-	if !sameFileRights(f.owner, as) {
+	if !sameFileRights(f.owner, owner) {
 		f.Close()
-		f.owner = as
+		f.owner = owner
 	}
 	for range maxNames {
 		if err = f.create(); !errors.Is(err, os.ErrExist) {
@@ -126,10 +126,10 @@ func (f *PrivateDir) Used() bool {
 func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	path = f.Path
 	for try := range maxNames {
-		aside := f.name(AsideInfix) + strconv.Itoa(try)
-		err := unix.Renameat2(unix.AT_FDCWD, f.Path, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
+		newPath := f.name(AsideInfix) + strconv.Itoa(try)
+		err := unix.Renameat2(unix.AT_FDCWD, f.Path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
 		if err == nil {
-			path = aside
+			path = newPath
 			break
 		}
 		if err != unix.EEXIST {
@@ -193,15 +193,15 @@ func (f *PrivateDir) AddFile(name string, content []byte) (path string, err erro
 }
 
 // Read reads a file that the command left in the directory, with the rights of the command's account.
-// It reads up to most+1 bytes, so that the caller can recognise a larger file. It returns
+// It reads up to maxBytes+1 bytes, so that the caller can recognise a larger file. It returns
 // os.ErrNotExist if the file does not exist.
-func (f *PrivateDir) Read(name string, most int64) ([]byte, error) {
+func (f *PrivateDir) Read(name string, maxBytes int64) ([]byte, error) {
 	// A look-up that hangs may outlive the PrivateDir.
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return lookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, most) })
+	return lookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, maxBytes) })
 }
 
 // lookUpAt runs f as lookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs
@@ -222,7 +222,7 @@ func lookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, 
 }
 
 // readPlainAt reads a regular file.
-func readPlainAt(dir int, name string, most int64) ([]byte, error) {
+func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	fd, err := unix.Openat(dir, name, flags, 0)
 	switch err {
@@ -241,7 +241,7 @@ func readPlainAt(dir int, name string, most int64) ([]byte, error) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, ErrNoPlainFile
 	}
-	return readUpTo(f, most)
+	return readUpTo(f, maxBytes)
 }
 
 // HasNotes reports whether any notes were read since the directory was opened.

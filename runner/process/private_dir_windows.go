@@ -71,12 +71,12 @@ func (f *PrivateDir) Used() bool {
 func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	path = f.Path
 	for try := range maxNames {
-		aside := f.name(AsideInfix) + strconv.Itoa(try)
-		if _, err := os.Lstat(aside); err == nil {
+		newPath := f.name(AsideInfix) + strconv.Itoa(try)
+		if _, err := os.Lstat(newPath); err == nil {
 			continue
 		}
-		if os.Rename(f.Path, aside) == nil {
-			path = aside
+		if os.Rename(f.Path, newPath) == nil {
+			path = newPath
 		}
 		break
 	}
@@ -110,9 +110,9 @@ func (f *PrivateDir) AddFile(name string, content []byte) (path string, err erro
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// Read reads a file that the command left in the directory. It reads up to most+1 bytes, so that the
-// caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
-func (f *PrivateDir) Read(name string, most int64) ([]byte, error) {
+// Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes, so that
+// the caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
+func (f *PrivateDir) Read(name string, maxBytes int64) ([]byte, error) {
 	path := filepath.Join(f.Path, name)
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *PrivateDir) Read(name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return readUpTo(file, most)
+	return readUpTo(file, maxBytes)
 }
 
 // maxNoteTail is how much of the end of the notes is read, in bytes.

@@ -110,8 +110,8 @@ func cmdLine(argv []string, at int) (string, error) {
 // quietPowerShell adds options with which PowerShell loads no profile and asks no questions.
 func quietPowerShell(argv []string, at int) []string {
 	var add []string
-	for option, least := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
-		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return abbreviates(strings.ToLower(a), strings.ToLower(option), least) }) {
+	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return abbreviates(strings.ToLower(a), strings.ToLower(option), minLength) }) {
 			add = append(add, option)
 		}
 	}

@@ -24,13 +24,13 @@ var errMore = errors.New("not everything is removed yet")
 // the account of this process may be able to change the parent directory. Remove follows no link and
 // enters no mounted file system. It returns whether anything is left, and an error if something cannot
 // be removed.
-func Remove(path string, as *Identity) (more bool, err error) {
+func Remove(path string, owner *Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, err
 	}
 	name := filepath.Base(path)
-	_, err = lookUpAt(as, parent, func() (struct{}, error) {
+	_, err = lookUpAt(owner, parent, func() (struct{}, error) {
 		r := &removal{deadline: time.Now().Add(removeWithin), top: -1}
 		return struct{}{}, r.enter(parent, name, 0)
 	})
@@ -67,10 +67,10 @@ type removal struct {
 }
 
 // enter empties a directory inside another one.
-func (r *removal) enter(in int, name string, depth int) error {
-	fd, err := openBelow(in, name)
-	if err == unix.EACCES && unix.Fchmodat(in, name, 0o700, 0) == nil { // the owner may change the mode
-		fd, err = openBelow(in, name)
+func (r *removal) enter(parent int, name string, depth int) error {
+	fd, err := openBelow(parent, name)
+	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
+		fd, err = openBelow(parent, name)
 	}
 	switch err {
 	case nil:
@@ -79,7 +79,7 @@ func (r *removal) enter(in int, name string, depth int) error {
 	case unix.EXDEV:
 		return fmt.Errorf("a file system is mounted on %s; unmount it", name)
 	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
-		return unix.Unlinkat(in, name, 0)
+		return unix.Unlinkat(parent, name, 0)
 	default:
 		return fmt.Errorf("cannot open %s: %w", name, err)
 	}
@@ -91,11 +91,11 @@ func (r *removal) enter(in int, name string, depth int) error {
 }
 
 // openBelow opens a directory inside another one. It refuses links and mount points.
-func openBelow(in int, name string) (int, error) {
+func openBelow(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
-	fd, err := unix.Openat2(in, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
 	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or in a sandbox that blocks openat2
-		fd, err = unix.Openat(in, name, flags, 0)
+		fd, err = unix.Openat(parent, name, flags, 0)
 	}
 	return fd, err
 }

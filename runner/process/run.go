@@ -124,10 +124,10 @@ func (r *run) enforce() {
 		if r.killedAt.IsZero() {
 			r.killedAt = now
 		}
-		left := r.killTree()
+		remaining := r.killTree()
 		r.killAt = now.Add(min(time.Second, r.c.Patience)) // to reach processes that were being forked
 		if now.Sub(r.killedAt) >= r.c.Patience {
-			r.giveUpMain(left)
+			r.giveUpMain(remaining)
 			r.r.EndedAt, r.r.Cause = now, killed.cause
 		}
 	}

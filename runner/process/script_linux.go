@@ -80,8 +80,8 @@ var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELO
 // findInterpreter returns an error that names the program's interpreter or dynamic loader, if that
 // cannot be executed. Otherwise it returns err. The kernel uses the same error number in both cases.
 func (r *run) findInterpreter(err error) error {
-	about := func(target error) bool { return errors.Is(err, target) }
-	if r.path == "" || !slices.ContainsFunc(interpreterErrors, about) {
+	isErr := func(target error) bool { return errors.Is(err, target) }
+	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
 		return err
 	}
 	found, lookErr := lookUp(r.c.RunAs, func() (error, error) { return r.brokenInterpreter(), nil }, nil)

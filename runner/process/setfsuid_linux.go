@@ -63,19 +63,19 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 // setFileIdentity changes this thread's rights on files. The thread must have the capabilities for
 // that. If setFileIdentity fails, the groups may have changed already.
 func setFileIdentity(id *Identity) error {
-	var first *uint32
+	var groups *uint32
 	if len(id.Groups) > 0 {
-		first = &id.Groups[0]
+		groups = &id.Groups[0]
 	}
-	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(first)), 0); failed != 0 {
+	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)), 0); failed != 0 {
 		return fmt.Errorf("cannot switch to the groups of uid %d: %w", id.UID, failed)
 	}
 	// The call returns the previous id, not an error.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
-	const none = ^uintptr(0) // an invalid id changes nothing
-	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, none, 0, 0)
-	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
+	const invalidID = ^uintptr(0) // an invalid id changes nothing
+	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, invalidID, 0, 0)
+	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, invalidID, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
 		return fmt.Errorf("cannot switch to the rights of uid %d: %w", id.UID, unix.EPERM)
 	}

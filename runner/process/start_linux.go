@@ -159,8 +159,8 @@ func (r *run) limit() (missing []string, err error) {
 	} else if l != (Limits{}) {
 		missing = []string{"memory", "cpus", "tasks"}
 	}
-	asked := map[string]bool{"memory": l.Memory != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
-	return slices.DeleteFunc(missing, func(what string) bool { return !asked[what] }), err
+	requested := map[string]bool{"memory": l.Memory != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
+	return slices.DeleteFunc(missing, func(name string) bool { return !requested[name] }), err
 }
 
 // openPipes creates the output pipes. They belong to the command's account, so that the command can

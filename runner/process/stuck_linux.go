@@ -9,11 +9,11 @@ import (
 
 // giveUp records processes that survive SIGKILL. They wait in the kernel for a disk or a server that
 // does not answer. See docs/decisions/0047.
-func (r *run) giveUp(left []proc) {
-	r.r.StuckPID = left[0].pid
-	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(left), r.c.Patience, r.r.StuckPID)
-	r.w.stuck = left
-	for _, p := range left {
+func (r *run) giveUp(remaining []proc) {
+	r.r.StuckPID = remaining[0].pid
+	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(remaining), r.c.Patience, r.r.StuckPID)
+	r.w.stuck = remaining
+	for _, p := range remaining {
 		r.endTracer(p.pid)
 	}
 }
@@ -30,12 +30,12 @@ func (r *run) endTracer(pid int) {
 }
 
 // giveUpMain gives up a tree whose main process survives SIGKILL.
-func (r *run) giveUpMain(left []proc) {
+func (r *run) giveUpMain(remaining []proc) {
 	main, ok := stat(r.pid)
 	if !ok {
 		panic("process: the state of an unreaped process is missing")
 	}
-	r.giveUp(append([]proc{main}, left...))
+	r.giveUp(append([]proc{main}, remaining...))
 	r.exited = true
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()

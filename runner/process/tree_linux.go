@@ -76,8 +76,8 @@ func restart() error {
 // child stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go
 // runtime's handler would only interrupt them once for each command. See docs/decisions/0039.
 func defaultSIGCHLD() error {
-	var none [8]uintptr // larger than the kernel's struct sigaction
-	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
+	var action [8]uintptr // larger than the kernel's struct sigaction
+	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0); failed != 0 {
 		return fmt.Errorf("cannot set SIGCHLD to its default: %w", failed)
 	}
 	return nil
@@ -106,11 +106,11 @@ func members(procs []proc, belongs func(proc) bool, except int) []proc {
 			in[p.pid] = true
 		}
 	}
-	for grown := true; grown; {
-		grown = false
+	for changed := true; changed; {
+		changed = false
 		for _, p := range procs {
 			if !in[p.pid] && in[p.ppid] && p.pid != except && p.pid != self && p.alive() {
-				in[p.pid], grown = true, true
+				in[p.pid], changed = true, true
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 		}
 	}
 	ours := func(cookie string) bool { return known[cookie] || numbers[lastNumbers(cookie)] }
-	began := time.Now()
+	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.Leader
 		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
@@ -181,25 +181,25 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 				}
 			}
 		}
-		left := members(allProcs(), func(p proc) bool {
+		remaining := members(allProcs(), func(p proc) bool {
 			if d.Spared != nil && d.Spared(p.pgid) {
 				return false
 			}
 			return p.sid == session || belonging[p.sid] || belonging[p.pgid] || ours(cookieOf(p.pid))
 		}, 0)
 		if d.Owner != nil {
-			left = slices.DeleteFunc(left, func(p proc) bool { return !Owns(*d.Owner, p.pid) })
+			remaining = slices.DeleteFunc(remaining, func(p proc) bool { return !Owns(*d.Owner, p.pid) })
 		}
 		if first {
-			found = survivors(left)
+			found = survivors(remaining)
 		}
-		if len(left) == 0 {
+		if len(remaining) == 0 {
 			return found, nil
 		}
-		if time.Since(began) > patience {
-			return found, survivors(left)
+		if time.Since(start) > patience {
+			return found, survivors(remaining)
 		}
-		endAll(left)
+		endAll(remaining)
 		time.Sleep(pause)
 	}
 }
@@ -237,8 +237,8 @@ func (t Tree) startedAs(p proc) bool {
 		return false
 	}
 	age := time.Duration(up.Nano()) - time.Duration(p.ticks)*(time.Second/ticksPerSecond)
-	late := time.Since(t.StartedAt) - age
-	return -startBefore <= late && late <= startAfter
+	difference := time.Since(t.StartedAt) - age
+	return -startBefore <= difference && difference <= startAfter
 }
 
 // ticksPerSecond is the unit of times in /proc (USER_HZ). It is the same on every architecture that Go

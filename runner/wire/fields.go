@@ -124,12 +124,12 @@ func (c *codec) flag(v *bool) {
 	}
 }
 
-// list codes a list. Each entry takes at least least bytes, which bounds the length of a valid list.
-func list[T any](c *codec, entries *[]T, least int, each func(*codec, *T)) {
+// list codes a list. Each entry takes at least minBytes bytes, which bounds the length of a valid list.
+func list[T any](c *codec, entries *[]T, minBytes int, each func(*codec, *T)) {
 	n := int64(len(*entries))
 	c.num(&n)
 	if c.decoding {
-		if n < 0 || n > int64(len(c.input)/least) {
+		if n < 0 || n > int64(len(c.input)/minBytes) {
 			c.fail()
 			n = 0
 		}
