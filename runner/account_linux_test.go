@@ -21,8 +21,8 @@ type startedProcess struct {
 	ticks     int64
 }
 
-// processOf starts a process of an account in a dedicated session.
-func processOf(t *testing.T, uid uint32) startedProcess {
+// startProcess starts a process of an account in a dedicated session.
+func startProcess(t *testing.T, uid uint32) startedProcess {
 	t.Helper()
 	cmd := exec.Command("cat")
 	cmd.Dir = "/"
@@ -91,7 +91,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who ends everybody's runners")
 	}
-	own, ownJob, foreign, foreignJob := processOf(t, 1), processOf(t, 1), processOf(t, 0), processOf(t, 2)
+	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
 
 	base := t.TempDir()
 	dir := accountsRunner(t, base, foreign, foreignJob)

@@ -17,15 +17,15 @@ import (
 // TestMain runs as a runner if QUEUECTL_TEST_RUNNER is set, for the tests that need a second process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
-		fmt.Println(halfRunner(dir))
+		fmt.Println(makeDeadRunner(dir))
 		io.Copy(io.Discard, os.Stdin) // until this process is killed
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// halfRunner creates the files of a runner that is running one job and has the result of another.
-func halfRunner(dir string) error {
+// makeDeadRunner creates the files of a runner that is running one job and has the result of another.
+func makeDeadRunner(dir string) error {
 	if _, ok, err := lockFile(filepath.Join(dir, lockName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}

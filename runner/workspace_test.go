@@ -12,10 +12,10 @@ import (
 func TestProgressLines(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	for _, c := range []struct {
-		written string
-		percent int64
-		text    string
-		told    bool
+		written  string
+		percent  int64
+		text     string
+		reported bool
 	}{
 		{"", 0, "", false}, {"40\n", 40, "", true}, {"40", 40, "", true}, {"0 begun\r\n", 0, "begun", true}, {"100% done\n", 100, "done", true},
 		{"1 a\n2 b\nnonsense\n", 2, "b", true}, {"3 a\n-1\n101\n+5\n 4.5 x\n", 3, "a", true}, {"  7   spaced  out \n", 7, "spaced  out", true},
@@ -31,7 +31,7 @@ func TestProgressLines(t *testing.T) {
 			}
 			p.flush()
 			want := wire.Progress{Percent: c.percent, Text: c.text}
-			if reported := p.last.At != 0; reported != c.told || p.last.Percent != want.Percent || p.last.Text != want.Text {
+			if reported := p.last.At != 0; reported != c.reported || p.last.Percent != want.Percent || p.last.Text != want.Text {
 				t.Errorf("%.40q, %d bytes at once: got %+v", c.written, size, p.last)
 			}
 		}

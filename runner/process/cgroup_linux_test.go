@@ -191,7 +191,7 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 	t.Helper()
 	c := command(t, "/bin/sh", "-c", line)
 	r := w.Run(c)
-	return r, c.said(t)
+	return r, c.output(t)
 }
 
 // A command's leftover processes end with its control group, even if they changed their session and
@@ -231,7 +231,7 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 		c := command(t, "/bin/sh", "-c", "sed -n s/^0:://p /proc/self/cgroup")
 		c.Limits.Tasks = tasks
 		r := w.Run(c)
-		path := filepath.Join(filepath.Dir(groups.path), strings.TrimSpace(c.said(t)))
+		path := filepath.Join(filepath.Dir(groups.path), strings.TrimSpace(c.output(t)))
 		raw, _ := os.ReadFile(filepath.Join(path, "pids.peak")) // unreadable if no controller counts tasks
 		if want := strings.TrimSpace(string(raw)); tasks != 0 && want != "" && fmt.Sprint(r.PeakTasks) != want || tasks == 0 && r.PeakTasks != 0 {
 			t.Errorf("the peak is %d, and the group's %q", r.PeakTasks, want)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// saves is a shell script that takes longer than the output grace period to end after SIGTERM.
-const saves = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
+// slowCleanup is a shell script that takes longer than the output grace period to end after SIGTERM.
+const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
 
 // A tree that is being ended has the whole grace period, whether or not its main process has ended. The
 // run is over when the last process of the tree has ended.
@@ -23,8 +23,8 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 }
 
 func treesOutlive(t *testing.T, groups *Cgroups) {
-	adopt(t)
-	child := "sh -c '" + saves + "'"
+	setSubreaper(t)
+	child := "sh -c '" + slowCleanup + "'"
 	for _, row := range []struct {
 		name, line string
 		set        func(c *Command)
@@ -32,7 +32,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 		want       Result
 	}{
 		{"a child", child + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(saves, `"`, `\"`) + "'; echo after\"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanup, `"`, `\"`) + "'; echo after\"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true, Result{Cause: 4, ExitCode: 3}},
 		{"in a session of its own", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
@@ -49,7 +49,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 				row.set(c)
 			}
 			go func() { result <- w.Run(c) }()
-			until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+			waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
 			if row.kill && !w.Kill(4, time.Hour) {
 				t.Error("the kill came too late")
 			}
@@ -59,7 +59,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 				want = "up\n"
 			}
 			took := r.EndedAt.Sub(r.StartedAt)
-			if said := c.said(t); said != want || took < 300*time.Millisecond {
+			if said := c.output(t); said != want || took < 300*time.Millisecond {
 				t.Errorf("it said %q and took %v, want %q, and 300 ms at least", said, took, want)
 			}
 			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, Silent: r.Silent, Signal: r.Signal, ExitCode: r.ExitCode, Leftovers: r.Leftovers, Spared: r.Spared, Error: r.Error}
@@ -78,7 +78,7 @@ func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
 }
 
 func graceEnds(t *testing.T, groups *Cgroups) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	run := func() (c *Command, main int, result chan Result) {
@@ -87,15 +87,15 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 		pid := make(chan int, 1)
 		c.Forked = func(p int, _ time.Time) { pid <- p }
 		go func() { result <- w.Run(c) }()
-		until(t, "it is up", func() bool { return strings.HasSuffix(c.said(t), "\n") })
+		waitUntil(t, "it is up", func() bool { return strings.HasSuffix(c.output(t), "\n") })
 		return c, <-pid, result
 	}
 	ended := func(c *Command, r Result) {
 		t.Helper()
 		var child int
-		fmt.Sscanf(c.said(t), "up %d", &child)
-		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 1 || r.StuckPID != 0 || lives(child) {
-			t.Errorf("got %+v, want one process left behind and ended; it lives: %v", r, lives(child))
+		fmt.Sscanf(c.output(t), "up %d", &child)
+		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 1 || r.StuckPID != 0 || isAlive(child) {
+			t.Errorf("got %+v, want one process left behind and ended; it lives: %v", r, isAlive(child))
 		}
 	}
 	c, _, result := run()
@@ -108,7 +108,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	}
 	c, main, result := run()
 	w.Kill(4, time.Hour)
-	until(t, "the main process has ended", func() bool { return !lives(main) })
+	waitUntil(t, "the main process has ended", func() bool { return !isAlive(main) })
 	if !w.Kill(5, 0) {
 		t.Error("a kill without a grace found nothing that runs")
 	}
@@ -121,35 +121,35 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 // A kill at the moment when the main process ends applies to the leftover processes. They get the grace
 // period, even if they might have lived on.
 func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	up := filepath.Join(t.TempDir(), "up")
-	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done", strings.Replace(saves, "echo up", ": >"+up, 1), up))
+	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done", strings.Replace(slowCleanup, "echo up", ": >"+up, 1), up))
 	c.OutputGrace, c.Background = time.Millisecond, true
 	c.Forked = func(pid int, _ time.Time) {
-		until(t, "the main process has ended", func() bool { return !lives(pid) })
+		waitUntil(t, "the main process has ended", func() bool { return !isAlive(pid) })
 		if !w.Kill(4, time.Hour) {
 			t.Error("the kill came too late")
 		}
 	}
 	r := w.Run(c)
-	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.Spared || c.said(t) != "saved\n" {
-		t.Errorf("got %+v, %q", r, c.said(t))
+	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.Spared || c.output(t) != "saved\n" {
+		t.Errorf("got %+v, %q", r, c.output(t))
 	}
 }
 
 // A process that cannot be assigned to a tree delays the end of a killed command only briefly. The
 // command does not wait for the whole grace period, even if the process has its output open.
 func TestForeignProcessDoesNotDelayKill(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	c, result := command(t, "/bin/sh", "-c", "(setsid env -i sleep 4334 & echo $!); exec sleep 4334"), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	hidden := 0
-	until(t, "it has left", func() bool {
-		hidden, _ = strconv.Atoi(strings.TrimSpace(c.said(t)))
+	waitUntil(t, "it has left", func() bool {
+		hidden, _ = strconv.Atoi(strings.TrimSpace(c.output(t)))
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hidden))
 		p, _ := stat(hidden)
 		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == "" && p.ppid == os.Getpid()
@@ -173,7 +173,7 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 // grace period limits only what other processes print afterwards. In this test, the runner reads
 // nothing until the command has ended, and the grace period is zero.
 func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	for _, row := range []struct {
 		name, line string
 		bytes      int
@@ -197,13 +197,13 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 				if row.bytes > 64<<10 {
 					enlargePipe(t, fmt.Sprintf("/proc/%d/fd/1", pid))
 				}
-				until(t, "it has ended", func() bool { return !lives(pid) })
+				waitUntil(t, "it has ended", func() bool { return !isAlive(pid) })
 			}
 			w := NewWorker(nil)
 			defer w.Close()
 			r := w.Run(c)
 			EndTrees(DeadRunner{Cookies: []string{c.Cookie}}, time.Second)
-			if said := c.said(t); r.ExitCode != 0 || len(said) != row.bytes {
+			if said := c.output(t); r.ExitCode != 0 || len(said) != row.bytes {
 				t.Errorf("got %+v and %d bytes, want %d", r, len(said), row.bytes)
 			}
 		})

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process a child subreaper, like a runner, until the test ends.
-func adopt(t *testing.T) {
+// setSubreaper makes this process a child subreaper, like a runner, until the test ends.
+func setSubreaper(t *testing.T) {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
@@ -23,18 +23,19 @@ func adopt(t *testing.T) {
 	t.Cleanup(func() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) })
 }
 
-// bear turns off garbage collection until the test ends, and lets more goroutines run at the same time.
-// A collection would wait for programs whose start hangs, and every start occupies a thread.
-func bear(t *testing.T) {
-	percent, places := debug.SetGCPercent(-1), runtime.GOMAXPROCS(8)
+// allowHangingStarts turns off garbage collection until the test ends, and lets more goroutines run at
+// the same time. A collection would wait for programs whose start hangs, and every start occupies a
+// thread.
+func allowHangingStarts(t *testing.T) {
+	percent, procs := debug.SetGCPercent(-1), runtime.GOMAXPROCS(8)
 	t.Cleanup(func() {
-		runtime.GOMAXPROCS(places)
+		runtime.GOMAXPROCS(procs)
 		debug.SetGCPercent(percent)
 	})
 }
 
-// begin runs a command on a new worker and sends the result to the channel.
-func begin(t *testing.T, c *Command) <-chan Result {
+// runAsync runs a command on a new worker and sends the result to the channel.
+func runAsync(t *testing.T, c *Command) <-chan Result {
 	t.Helper()
 	result := make(chan Result, 1)
 	go func() {
@@ -45,10 +46,10 @@ func begin(t *testing.T, c *Command) <-chan Result {
 	return result
 }
 
-// until waits until a condition is true.
-func until(t *testing.T, what string, so func() bool) {
+// waitUntil waits until a condition is true.
+func waitUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 20s: %s", what)
 		}
@@ -73,8 +74,8 @@ func startingChildren(t *testing.T) (pids []int) {
 // and end without delay. This includes commands that leave an orphan and commands that end while an
 // orphan exists.
 func TestHungStartDoesNotDelayOthers(t *testing.T) {
-	bear(t)
-	adopt(t)
+	allowHangingStarts(t)
+	setSubreaper(t)
 	left := command(t, "/bin/sh", "-c", "sleep 4322 >/dev/null 2>&1 & echo $!")
 	left.Background = true
 	w := NewWorker(nil)
@@ -82,7 +83,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	if r := w.Run(left); !r.Spared {
 		t.Fatalf("got %+v, want an orphan that lives on", r)
 	}
-	defer endByWords(t, "sleep\x004322\x00")
+	defer killByCmdline(t, "sleep\x004322\x00")
 	gate := filepath.Join(t.TempDir(), "gate")
 	if err := unix.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
@@ -91,24 +92,24 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	before.OutputGrace = time.Minute
 	runs := make(chan int, 1)
 	before.Forked = func(pid int, _ time.Time) { runs <- pid }
-	early := begin(t, before)
+	early := runAsync(t, before)
 	<-runs
-	hung := command(t, leased(t, "/bin/true"))
-	result := begin(t, hung)
-	until(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
+	hung := command(t, leasedProgram(t, "/bin/true"))
+	result := runAsync(t, hung)
+	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if err := os.WriteFile(gate, []byte("said"), 0); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case r := <-early:
-		if r.ExitCode != 0 || r.Leftovers != 0 || before.said(t) != "said" {
-			t.Errorf("a command whose output what is being started has open: %+v, %q", r, before.said(t))
+		if r.ExitCode != 0 || r.Leftovers != 0 || before.output(t) != "said" {
+			t.Errorf("a command whose output what is being started has open: %+v, %q", r, before.output(t))
 		}
 	case <-time.After(5 * time.Second):
 		t.Fatal("a command does not end whose output what is being started has open")
 	}
 	for range 20 {
-		others := begin(t, command(t, "/bin/sh", "-c", "(sleep 4323 &)"))
+		others := runAsync(t, command(t, "/bin/sh", "-c", "(sleep 4323 &)"))
 		select {
 		case r := <-others:
 			if r.ExitCode != 0 || r.Leftovers != 1 {
@@ -136,15 +137,15 @@ func endStarting(t *testing.T) {
 // The watchdog ends a program whose start takes too long. If its user ends it earlier, the result is
 // the same: the start failed with exit code 126, and no signal is reported.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
-	bear(t)
-	path := leased(t, "/bin/true")
+	allowHangingStarts(t)
+	path := leasedProgram(t, "/bin/true")
 	s, err := NewStartWatcher(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := begin(t, command(t, path))
+	result := runAsync(t, command(t, path))
 	var r Result
-	until(t, "the start is abandoned", func() bool {
+	waitUntil(t, "the start is abandoned", func() bool {
 		s.EndHung(StartWithin, 100*time.Millisecond)
 		select {
 		case r = <-result:
@@ -156,26 +157,26 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	if want := "start " + path + ": not started within 1s"; !r.HungStart || r.ExitCode != 126 || r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
-	result = begin(t, command(t, path))
-	until(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
+	result = runAsync(t, command(t, path))
+	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	endStarting(t)
 	r = <-result
 	if want := "start " + path + ": the new process was stopped, or ended by signal 9 (SIGKILL), before it could run the program"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
-	if r := <-begin(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {
+	if r := <-runAsync(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {
 		t.Errorf("a program that ends itself: %+v", r)
 	}
 }
 
 // A kill of a command whose start hangs is the cause of its end.
 func TestKillOfAHungStartIsItsCause(t *testing.T) {
-	bear(t)
+	allowHangingStarts(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c, result := command(t, leased(t, "/bin/true")), make(chan Result, 1)
+	c, result := command(t, leasedProgram(t, "/bin/true")), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
-	until(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
+	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if !w.Kill(4, time.Second) {
 		t.Error("the kill came too late")
 	}
@@ -210,7 +211,7 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 // An ended process is reaped as an orphan only when no fork is under way that may have created it. A
 // main process is reaped by its worker.
 func TestReapSparesChildrenOfActiveForks(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	before := children(os.Getpid())
@@ -226,7 +227,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 			}
 		}
 		unix.Kill(pid, unix.SIGKILL)
-		until(t, "the orphan has ended", func() bool { return isZombie(pid) })
+		waitUntil(t, "the orphan has ended", func() bool { return isZombie(pid) })
 		return pid
 	}
 	first, old := orphans.beginFork(), orphan()
@@ -251,11 +252,11 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	}
 }
 
-// endByWords ends the processes with this command line.
-func endByWords(t *testing.T, words string) {
+// killByCmdline ends the processes with this command line.
+func killByCmdline(t *testing.T, cmdline string) {
 	t.Helper()
 	for _, p := range allProcs() {
-		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == words {
+		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == cmdline {
 			unix.Kill(p.pid, unix.SIGKILL)
 			unix.Wait4(p.pid, nil, 0, nil)
 		}

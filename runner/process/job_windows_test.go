@@ -32,7 +32,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	}
 	runner.Process.Kill()
 	runner.Wait()
-	if n := livingTrees(processes, 5*time.Second); n != 0 {
+	if n := livingProcesses(processes, 5*time.Second); n != 0 {
 		t.Errorf("%d processes outlive the runner", n)
 	}
 	if _, left := EndTrees(DeadRunner{Cookies: []string{cookie}}, time.Second); left != nil {
@@ -52,18 +52,18 @@ func TestEndTrees(t *testing.T) {
 		if _, left := EndTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("left: %v", left)
 		}
-		if n := livingTrees(processes, time.Second); n != 0 {
+		if n := livingProcesses(processes, time.Second); n != 0 {
 			t.Errorf("%d live", n)
 		}
 	}
-	if r, _, _ := doWith(t, w, c); r.ExitCode != 1 {
+	if r, _, _ := runWith(t, w, c); r.ExitCode != 1 {
 		t.Errorf("%+v", r)
 	}
 }
 
 // The result contains the CPU time that the command has used.
 func TestCPUTime(t *testing.T) {
-	r, _, _ := do(t, command(t, "spin", "300ms"))
+	r, _, _ := runCommand(t, command(t, "spin", "300ms"))
 	if r.CPU < 50*time.Millisecond || r.CPU > 10*time.Second {
 		t.Error(r.CPU)
 	}
@@ -72,7 +72,7 @@ func TestCPUTime(t *testing.T) {
 // The result contains the peak memory of the command's largest process.
 func TestPeakMemory(t *testing.T) {
 	notUnderWine(t)
-	if r, _, _ := do(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
+	if r, _, _ := runCommand(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
 		t.Errorf("%d bytes", r.PeakRSS)
 	}
 }
@@ -80,7 +80,7 @@ func TestPeakMemory(t *testing.T) {
 // All processes see the same identifier of the current boot.
 func TestBootID(t *testing.T) {
 	id, err := BootID()
-	_, stdout, _ := do(t, command(t, "boot"))
+	_, stdout, _ := runCommand(t, command(t, "boot"))
 	if err != nil || stdout != id+" <nil> true" || id == "0" {
 		t.Errorf("%s (%v) and %s", id, err, stdout)
 	}
@@ -103,10 +103,10 @@ func TestHandlesAreClosed(t *testing.T) {
 	some := func() {
 		c := command(t, "cat")
 		c.Stdin, c.Limits = "text", Limits{Memory: 1 << 30}
-		doWith(t, w, c)
+		runWith(t, w, c)
 		c = command(t, "exit")
 		c.Stdin, c.Argv[0] = "text", "no-such-program"
-		doWith(t, w, c)
+		runWith(t, w, c)
 	}
 	sys, _ := fake(0)
 	w.sys = &sys
@@ -155,7 +155,7 @@ func TestLimitsAreSet(t *testing.T) {
 	c := command(t, "exit", "0")
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
 	c.Limits = Limits{Memory: 1 << 30, CPUs: 0.5, Tasks: 20}
-	if r, _, _ := doWith(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
+	if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
 		t.Errorf("%+v", r)
 	}
 	want := []string{
@@ -168,7 +168,7 @@ func TestLimitsAreSet(t *testing.T) {
 	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
 		c := command(t, "exit", "0")
 		c.Limits = Limits{CPUs: cpus}
-		if doWith(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
+		if runWith(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
 			t.Errorf("%v CPUs: %q", cpus, *calls)
 		}
 	}
@@ -198,7 +198,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 		w.sys = &sys
 		c := command(t, "exit", "0")
 		c.Nice, c.NoFile = nice, 99
-		if r, _, _ := doWith(t, w, c); r.ExitCode != 0 || class != want || r.Unlimited != "nofile" {
+		if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || class != want || r.Unlimited != "nofile" {
 			t.Errorf("%d: class %#x, want %#x; %+v", nice, class, want, r)
 		}
 	}
@@ -216,7 +216,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 		w.sys = &sys
 		c := command(t, "exit", "0")
 		c.Limits = Limits{Memory: 1 << 30, CPUs: 1}
-		if r, _, _ := doWith(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
+		if r, _, _ := runWith(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
 			t.Errorf("%s: %+v", want, r)
 		}
 	}
@@ -247,7 +247,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		w.sys = &sys
 		cmd := command(t, "exit", c.code)
 		cmd.Limits = Limits{Memory: 1 << 30}
-		if r, _, _ := doWith(t, w, cmd); r.OutOfMemory != c.want || r.MemoryLimit != c.want {
+		if r, _, _ := runWith(t, w, cmd); r.OutOfMemory != c.want || r.MemoryLimit != c.want {
 			t.Errorf("%+v: %+v", c, r)
 		}
 	}
@@ -258,22 +258,22 @@ func TestLimitsHold(t *testing.T) {
 	notUnderWine(t)
 	c := command(t, "hog", "300")
 	c.Limits = Limits{Memory: 128 << 20}
-	if r, _, _ := do(t, c); r.ExitCode == 0 || !r.OutOfMemory {
+	if r, _, _ := runCommand(t, c); r.ExitCode == 0 || !r.OutOfMemory {
 		t.Errorf("memory: %+v", r)
 	}
 	c = command(t, "exit", "0")
 	c.Limits = Limits{Memory: 1 << 20} // less than any program needs at its start
-	if r, _, _ := do(t, c); r.Shortage || r.ExitCode == 0 {
+	if r, _, _ := runCommand(t, c); r.Shortage || r.ExitCode == 0 {
 		t.Errorf("too little memory: %+v", r)
 	}
 	c = command(t, "behind", t.TempDir(), "lets go")
 	c.Limits = Limits{Tasks: 1}
-	if r, _, _ := do(t, c); r.ExitCode == 0 {
+	if r, _, _ := runCommand(t, c); r.ExitCode == 0 {
 		t.Errorf("tasks: %+v", r)
 	}
 	c = command(t, "spin", "2s")
 	c.Limits = Limits{CPUs: 0.1}
-	if r, _, _ := do(t, c); r.CPU > time.Second {
+	if r, _, _ := runCommand(t, c); r.CPU > time.Second {
 		t.Errorf("cpus: %+v", r)
 	}
 }

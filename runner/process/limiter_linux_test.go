@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limited runs a command on a new worker and returns its output.
-func limited(t *testing.T, c *Command) (Result, string) {
+// runLimited runs a command on a new worker and returns its output.
+func runLimited(t *testing.T, c *Command) (Result, string) {
 	t.Helper()
 	w := NewWorker(nil)
 	defer w.Close()
 	r := w.Run(c)
-	return r, strings.TrimSpace(c.said(t))
+	return r, strings.TrimSpace(c.output(t))
 }
 
 // A command's limits apply from its first instruction. The limiter changes nothing else: not the
@@ -35,7 +35,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 		set(c)
 		pid := 0
 		c.Forked = func(p int, _ time.Time) { pid = p }
-		r, said := limited(t, c)
+		r, said := runLimited(t, c)
 		if r.ExitCode != 0 || r.PID != pid {
 			t.Errorf("%+v, forked %d", r, pid)
 		}
@@ -62,7 +62,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	} {
 		cmd := command(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
 		c.set(cmd)
-		if r, said := limited(t, cmd); r.ExitCode != 0 || said != c.want {
+		if r, said := runLimited(t, cmd); r.ExitCode != 0 || said != c.want {
 			t.Errorf("got %q, want %q; %+v", said, c.want, r)
 		}
 	}
@@ -72,7 +72,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 func TestNoNewPrivileges(t *testing.T) {
 	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true
-	if r, said := limited(t, cat); r.ExitCode != 0 || said != "NoNewPrivs:\t1" {
+	if r, said := runLimited(t, cat); r.ExitCode != 0 || said != "NoNewPrivs:\t1" {
 		t.Errorf("%q, %+v", said, r)
 	}
 	if os.Geteuid() != 0 {
@@ -94,7 +94,7 @@ func TestNoNewPrivileges(t *testing.T) {
 	for want, no := range map[string]bool{"0": false, "65534": true} {
 		c := command(t, path, "-u")
 		c.RunAs, c.NoNewPrivileges = &Identity{UID: 65534, GID: 65534}, no
-		if r, said := limited(t, c); r.ExitCode != 0 || said != want {
+		if r, said := runLimited(t, c); r.ExitCode != 0 || said != want {
 			t.Errorf("no new privileges is %v: runs as %q, %+v", no, said, r)
 		}
 	}
@@ -113,17 +113,17 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
-		without, _ := limited(t, command(t, argv...))
+		without, _ := runLimited(t, command(t, argv...))
 		c := command(t, argv...)
 		c.Limits.Memory, c.Nice, c.NoFile = 1<<30, 1, 99
-		with, said := limited(t, c)
+		with, said := runLimited(t, c)
 		if with.ExitCode != without.ExitCode || with.Error != without.Error || with.Shortage || with.HungStart || said != "" {
 			t.Errorf("%s: got %+v, %q\nwant %+v", argv, with, said, without)
 		}
 	}
 	c := command(t, "/bin/true")
 	c.Limits.Memory, c.Dir = 1<<30, "/no/such/folder"
-	if r, _ := limited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
+	if r, _ := runLimited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
 		t.Errorf("%+v", r)
 	}
 	var hard unix.Rlimit
@@ -138,7 +138,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 			c := command(t, "/bin/true")
 			c.RunAs = &Identity{UID: 65534, GID: 65534}
 			set(c)
-			r, _ := limited(t, c)
+			r, _ := runLimited(t, c)
 			if r.ExitCode != 126 || !strings.HasPrefix(r.Error, field+": ") || !strings.Contains(r.Error, "raise") {
 				t.Errorf("%s: %+v", field, r)
 			}
@@ -146,7 +146,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	}
 	c = command(t, "/bin/true")
 	c.Limits.Memory = 64 << 10
-	if r, _ := limited(t, c); r.ExitCode == 0 || r.Shortage {
+	if r, _ := runLimited(t, c); r.ExitCode == 0 || r.Shortage {
 		t.Errorf("next to no memory: %+v", r)
 	}
 }
@@ -154,7 +154,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 // If a limiter is killed or hangs before it has executed its program, the result is a hung start. A
 // damaged order is rejected.
 func TestEndedLimiterIsHungStart(t *testing.T) {
-	c := command(t, leased(t, "/bin/true"))
+	c := command(t, leasedProgram(t, "/bin/true"))
 	c.Limits.Memory = 1 << 30
 	c.Forked = func(pid int, _ time.Time) {
 		go func() { // ends when the limiter has set its name
@@ -165,10 +165,10 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it could run the program") {
+	if r, _ := runLimited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("%+v", r)
 	}
-	c = command(t, leased(t, "/bin/true"))
+	c = command(t, leasedProgram(t, "/bin/true"))
 	c.Nice = 1
 	w := NewWorker(nil)
 	defer w.Close()
@@ -194,7 +194,7 @@ func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 		}
 		c := command(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
 		c.Nice = 1
-		if r, said := limited(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || said != name {
+		if r, said := runLimited(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || said != name {
 			t.Errorf("%s: %+v, %q", name, r, said)
 		}
 	}

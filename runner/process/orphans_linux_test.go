@@ -11,7 +11,7 @@ import (
 
 // One Reap reaps all orphans that have ended, even if the kernel's list of them has several pages.
 func TestReapLeavesNoOrphan(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	hold, release, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 		}
 		return living, ended
 	}
-	until(t, "all have ended", func() bool { living, ended := children(); return living == 0 && ended >= 1500 })
+	waitUntil(t, "all have ended", func() bool { living, ended := children(); return living == 0 && ended >= 1500 })
 	if more := Reap(); !more {
 		t.Error("Reap reports that it has reaped none")
 	}
@@ -49,9 +49,9 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 }
 
 // If a list of children is longer than the buffer, it is never cut within a pid: a part of a pid may be
-// the pid of another process. A later look reads the whole list.
+// the pid of another process. A later scan reads the whole list.
 func TestLongListIsCutBetweenNumbers(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	hold, release, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestLongListIsCutBetweenNumbers(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		release.Close()
-		until(t, "the orphans are reaped", func() bool { Reap(); return noOrphans() })
+		waitUntil(t, "the orphans are reaped", func() bool { Reap(); return noOrphans() })
 	})
 	for n := 1; n < 50; n++ {
 		o := newOrphanTable()

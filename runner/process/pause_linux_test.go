@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// paused pauses or resumes a running command and checks that this succeeded.
-func paused(t *testing.T, w *Worker, on bool) {
+// pauseCommand pauses or resumes a running command and checks that this succeeded.
+func pauseCommand(t *testing.T, w *Worker, on bool) {
 	t.Helper()
 	type answer struct {
 		left int
@@ -28,7 +28,7 @@ func TestPausedCommandIsNotTimed(t *testing.T) {
 }
 
 func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	const limit, pauses = 500 * time.Millisecond, 3
@@ -38,14 +38,14 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		set(c)
 		result := make(chan Result, 1)
 		go func() { result <- w.Run(c) }()
-		until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+		waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
 		var pausedFor time.Duration
 		for range pauses {
-			paused(t, w, true)
+			pauseCommand(t, w, true)
 			began := time.Now()
-			until(t, "its timeout would be over", func() bool { return time.Since(began) > limit+limit/5 })
+			waitUntil(t, "its timeout would be over", func() bool { return time.Since(began) > limit+limit/5 })
 			pausedFor += time.Since(began)
-			paused(t, w, false)
+			pauseCommand(t, w, false)
 		}
 		r := <-result
 		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+limit || ran > pausedFor+limit+5*time.Second {
@@ -62,7 +62,7 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 func TestEndOfPausedCommandResumesTree(t *testing.T) {
 	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil }, "by control group": cgroupsFor} {
 		t.Run(name, func(t *testing.T) {
-			adopt(t)
+			setSubreaper(t)
 			w := NewWorker(groups(t))
 			defer w.Close()
 			c := command(t, "/bin/sh", "-c", "(sleep 0.7; echo child) & echo up; exec sleep 600")
@@ -70,14 +70,14 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			pid, result := make(chan int, 1), make(chan Result, 1)
 			c.Forked = func(p int, _ time.Time) { pid <- p }
 			go func() { result <- w.Run(c) }()
-			until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
-			paused(t, w, true)
+			waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
+			pauseCommand(t, w, true)
 			main, _ := stat(<-pid)
 			sendSignal(main, 9, nil)
 			if r := <-result; r.Signal != 9 {
 				t.Errorf("got %+v", r)
 			}
-			until(t, "its child goes on", func() bool { return strings.Contains(c.said(t), "child\n") })
+			waitUntil(t, "its child goes on", func() bool { return strings.Contains(c.output(t), "child\n") })
 			w.Pause(true, func(unchanged int, ok bool) {
 				if ok {
 					t.Error("what has ended was paused")
@@ -89,12 +89,12 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 
 // A command that is being ended cannot be paused.
 func TestEndingCommandCannotBePaused(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	c, result := command(t, "/bin/sh", "-c", "echo up; sleep 600"), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
-	until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+	waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
 	if !w.Kill(4, time.Hour) {
 		t.Error("the kill came too late")
 	}

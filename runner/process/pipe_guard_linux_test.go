@@ -15,7 +15,7 @@ import (
 // when the output grace period of leftover processes is over. During that time, Run's goroutine usually
 // blocks in a read of the pipe.
 func TestLockedPipesDoNotDelayEnd(t *testing.T) {
-	adopt(t)
+	setSubreaper(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +41,8 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	all.Wait()
 }
 
-// noted returns a command with a FIFO for its notes, which are discarded.
-func noted(t *testing.T, when, script string) *Command {
+// withNotes returns a command with a FIFO for its notes, which are discarded.
+func withNotes(t *testing.T, when, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -65,8 +65,8 @@ func (noNotes) SetMasks([][]byte)   {}
 
 // A locked FIFO of a leftover process delays neither the end of its command nor its timeout.
 func TestLockedNotesDoNotDelayEnd(t *testing.T) {
-	adopt(t)
-	c := noted(t, "soon", `"$0" & sleep 0.3`)
+	setSubreaper(t)
+	c := withNotes(t, "soon", `"$0" & sleep 0.3`)
 	c.Timeout = 500 * time.Millisecond
 	if r := NewWorker(nil).Run(c); r.TimedOut || r.ExitCode != 0 || r.Leftovers != 1 {
 		t.Errorf("it ended with 0 in time, and left a process: %+v", r)
@@ -75,8 +75,8 @@ func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 
 // A FIFO that a background process keeps locked is replaced.
 func TestLockedNotesAreReplaced(t *testing.T) {
-	adopt(t)
-	c := noted(t, "late", `"$0" & :`)
+	setSubreaper(t)
+	c := withNotes(t, "late", `"$0" & :`)
 	c.Background = true
 	r := NewWorker(nil).Run(c)
 	defer func() {
@@ -102,8 +102,8 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 
 // The output of a command is read even if another process had locked the FIFO when the command ended.
 func TestLockedNotesLoseNoOutput(t *testing.T) {
-	adopt(t)
-	c := noted(t, "", `sleep 0.3; echo hello`)
+	setSubreaper(t)
+	c := withNotes(t, "", `sleep 0.3; echo hello`)
 	fd, err := unix.Open(c.PrivateDir.Notes, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	time.AfterFunc(700*time.Millisecond, func() { unix.Write(sockets[1], []byte("2\n")) })
 	r := NewWorker(nil).Run(c)
 	all.Wait()
-	if said := c.said(t); said != "hello\n" {
+	if said := c.output(t); said != "hello\n" {
 		t.Errorf("it has printed %q: %+v", said, r)
 	}
 }

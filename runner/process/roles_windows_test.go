@@ -81,8 +81,8 @@ func roleGaps([]string) {
 	}
 }
 
-// note creates a file with the pid of this process as its name.
-func note(dir string) { os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600) }
+// notePID creates a file with the pid of this process as its name.
+func notePID(dir string) { os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600) }
 
 // roleTree starts a tree of the given depth. Its child processes do not hold the output open.
 func roleTree(args []string) {
@@ -92,7 +92,7 @@ func roleTree(args []string) {
 			panic(err)
 		}
 	}
-	note(args[0])
+	notePID(args[0])
 	sleep()
 }
 
@@ -106,7 +106,7 @@ func roleBehind(args []string) {
 	if err := c.Start(); err != nil {
 		panic(err)
 	}
-	for len(noted(args[0])) == 0 {
+	for len(notedPIDs(args[0])) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Print("left")
@@ -149,7 +149,7 @@ func roleParent(args []string) {
 
 // roleSaver waits for a file, and then takes longer than the output grace period to end.
 func roleSaver(args []string) {
-	note(args[0])
+	notePID(args[0])
 	for {
 		if _, err := os.Stat(filepath.Join(args[0], "end")); err == nil {
 			break
@@ -195,15 +195,15 @@ func command(t *testing.T, role string, args ...string) *Command {
 	return c
 }
 
-// do runs a command on a new worker and returns its output.
-func do(t *testing.T, c *Command) (r Result, stdout, stderr string) {
+// runCommand runs a command on a new worker and returns its output.
+func runCommand(t *testing.T, c *Command) (r Result, stdout, stderr string) {
 	t.Helper()
 	w := NewWorker(nil)
 	defer w.Close()
-	return doWith(t, w, c)
+	return runWith(t, w, c)
 }
 
-func doWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr string) {
+func runWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr string) {
 	t.Helper()
 	done := make(chan Result)
 	go func() { done <- w.Run(c) }()
@@ -237,8 +237,8 @@ func printed(t *testing.T, c *Command) (stdout, stderr string) {
 	}
 }
 
-// noted returns the pids of the processes that have called note.
-func noted(dir string) (pids []uint32) {
+// notedPIDs returns the pids of the processes that have called notePID.
+func notedPIDs(dir string) (pids []uint32) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
 		pid, _ := strconv.ParseUint(f.Name(), 10, 32)
@@ -247,16 +247,16 @@ func noted(dir string) (pids []uint32) {
 	return pids
 }
 
-// watchTree waits until count processes have called note, and opens them. Windows does not reuse the
+// watchTree waits until count processes have called notePID, and opens them. Windows does not reuse the
 // pid of an open process.
 func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); len(noted(dir)) < count; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); len(notedPIDs(dir)) < count; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d processes of %d", len(noted(dir)), count)
+			t.Fatalf("%d processes of %d", len(notedPIDs(dir)), count)
 		}
 	}
-	for _, pid := range noted(dir) {
+	for _, pid := range notedPIDs(dir) {
 		h, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 		if err != nil {
 			t.Fatalf("open process %d: %v", pid, err)
@@ -270,7 +270,7 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 	return processes
 }
 
-func livingTrees(processes []windows.Handle, wait time.Duration) (n int) {
+func livingProcesses(processes []windows.Handle, wait time.Duration) (n int) {
 	for _, h := range processes {
 		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {
 			n++

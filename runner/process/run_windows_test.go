@@ -18,7 +18,7 @@ func TestExitCodesAreWhole(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	for _, code := range []int64{0, 1, 255, 256, 259, 3221225786, 4294967295} {
-		r, _, _ := doWith(t, w, command(t, "exit", strconv.FormatInt(code, 10)))
+		r, _, _ := runWith(t, w, command(t, "exit", strconv.FormatInt(code, 10)))
 		if r.ExitCode != code || r.Signal != 0 || r.Error != "" || r.Leftovers != 0 {
 			t.Errorf("exit %d: %+v", code, r)
 		}
@@ -27,11 +27,11 @@ func TestExitCodesAreWhole(t *testing.T) {
 
 // Output is kept byte by byte.
 func TestOutputIsBytes(t *testing.T) {
-	_, stdout, stderr := do(t, command(t, "print"))
+	_, stdout, stderr := runCommand(t, command(t, "print"))
 	if stdout != string(everyByte()) || stderr != "err\r\n" {
 		t.Errorf("got %d bytes and %q", len(stdout), stderr)
 	}
-	if _, stdout, _ = do(t, command(t, "gaps")); stdout != "012" {
+	if _, stdout, _ = runCommand(t, command(t, "gaps")); stdout != "012" {
 		t.Errorf("with empty writes between: %q", stdout)
 	}
 }
@@ -43,11 +43,11 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 	c.Timeout = 10 * time.Millisecond // checked only after Started
 	var processes []windows.Handle
 	c.Started = func(int, time.Time) { processes = watchTree(t, dir, 3) }
-	r, _, _ := do(t, c)
+	r, _, _ := runCommand(t, c)
 	if !r.TimedOut || r.ExitCode != 1 || r.StuckPID != 0 {
 		t.Errorf("%+v", r)
 	}
-	if n := livingTrees(processes, 0); n != 0 || len(processes) != 3 {
+	if n := livingProcesses(processes, 0); n != 0 || len(processes) != 3 {
 		t.Errorf("%d of %d live", n, len(processes))
 	}
 }
@@ -56,7 +56,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 	c := command(t, "sleep")
 	c.IdleTimeout = time.Second
-	if r, _, _ := do(t, c); !r.TimedOut || !r.Silent {
+	if r, _, _ := runCommand(t, c); !r.TimedOut || !r.Silent {
 		t.Errorf("%+v", r)
 	}
 }
@@ -70,7 +70,7 @@ func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w.sys = &sys
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
-	if r, _, _ := doWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
+	if r, _, _ := runWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
 		t.Errorf("%+v", r)
 	}
 	before := kernel.awakeTime()
@@ -96,14 +96,14 @@ func TestKill(t *testing.T) {
 			t.Error("not killed")
 		}
 	}
-	r, _, _ := doWith(t, w, c)
-	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || livingTrees(processes, 0) != 0 {
-		t.Errorf("%+v, %d live", r, livingTrees(processes, 0))
+	r, _, _ := runWith(t, w, c)
+	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || livingProcesses(processes, 0) != 0 {
+		t.Errorf("%+v, %d live", r, livingProcesses(processes, 0))
 	}
 	if w.Kill(1, 0) {
 		t.Error("killed what has ended")
 	}
-	if r, _, _ = doWith(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
+	if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
 		t.Errorf("the next one: %+v", r)
 	}
 }
@@ -115,11 +115,11 @@ func TestLeftoversAreEnded(t *testing.T) {
 		c := command(t, "behind", dir, how)
 		var processes []windows.Handle
 		c.Started = func(int, time.Time) { processes = watchTree(t, dir, 1) }
-		r, stdout, _ := do(t, c)
+		r, stdout, _ := runCommand(t, c)
 		if r.ExitCode != 0 || r.Leftovers != 1 || r.Spared || stdout != "left" {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
-		if livingTrees(processes, 0) != 0 {
+		if livingProcesses(processes, 0) != 0 {
 			t.Errorf("%s: it lives", how)
 		}
 	}
@@ -132,12 +132,12 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 		dir := t.TempDir()
 		c := command(t, "behind", dir, how)
 		c.Background, c.Stdin = true, strings.Repeat("text", 1<<18)
-		r, stdout, _ := do(t, c)
+		r, stdout, _ := runCommand(t, c)
 		processes := watchTree(t, dir, 1)
 		if !r.Spared || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
-		if livingTrees(processes, 300*time.Millisecond) != 1 {
+		if livingProcesses(processes, 300*time.Millisecond) != 1 {
 			t.Errorf("%s: it was ended", how)
 		}
 	}
@@ -157,9 +157,9 @@ func TestStuckProcess(t *testing.T) {
 		if role == "sleep" {
 			c.Timeout = 100 * time.Millisecond
 		}
-		r, _, _ := doWith(t, w, c)
+		r, _, _ := runWith(t, w, c)
 		main := role == "sleep"
-		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main && (r.StuckPID != int(noted(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
+		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main && (r.StuckPID != int(notedPIDs(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
 			t.Errorf("%s: %+v", role, r)
 		}
 		stop := make(chan struct{})
@@ -172,7 +172,7 @@ func TestStuckProcess(t *testing.T) {
 		if w.AwaitStuck(nil); w.stuck != nil {
 			t.Errorf("%s: still waited for", role)
 		}
-		if r, _, _ = doWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
+		if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
 			t.Errorf("%s: the next one: %+v", role, r)
 		}
 	}
@@ -197,7 +197,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w.sys = &sys
 	c := command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
-	r, _, _ := doWith(t, w, c)
+	r, _, _ := runWith(t, w, c)
 	if !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.ExitCode != 3221225786 || !r.TimedOut {
 		t.Errorf("%v, %+v", groups, r)
 	}
@@ -208,19 +208,19 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		w.Signal(pid, "", 1)
 		go w.Signal(pid, "", sigterm)
 	}
-	if r, _, _ = doWith(t, w, c); !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.TimedOut {
+	if r, _, _ = runWith(t, w, c); !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.TimedOut {
 		t.Errorf("signal: %v, %+v", groups, r)
 	}
 	c = command(t, "sleep")
 	c.Started = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
-	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
+	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("kill: %+v", r)
 	}
 	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE } // as without a console
 	c = command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	// Ended immediately, because CTRL_BREAK could not be sent.
-	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || !r.TimedOut {
+	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || !r.TimedOut {
 		t.Errorf("not asked: %+v", r)
 	}
 }
@@ -253,12 +253,12 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 			if !handlesBreak {
 				gate = "none"
 				go func() {
-					livingTrees(processes, 300*time.Millisecond)
+					livingProcesses(processes, 300*time.Millisecond)
 					w.Kill(6, 0)
 				}()
 			}
 		}
-		r, stdout, _ := doWith(t, w, c)
+		r, stdout, _ := runWith(t, w, c)
 		want, left := "saved", 0
 		if !handlesBreak {
 			want, left = "", 1
@@ -285,7 +285,7 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 		late.Timeout = 50 * time.Millisecond
 		missing.Dir = filepath.Join(t.TempDir(), "gone")
 		for c, want := range map[*Command]bool{fails: ends, succeeds: false, late: false, missing: ends} {
-			if r, _, _ := doWith(t, w, c); r.SessionEnds != want || r.TimedOut != (c == late) {
+			if r, _, _ := runWith(t, w, c); r.SessionEnds != want || r.TimedOut != (c == late) {
 				t.Errorf("%q in %q while it ends: %v: %+v", c.Argv[1:], c.Dir, ends, r)
 			}
 		}
@@ -313,7 +313,7 @@ func TestCommandHandlesBreak(t *testing.T) {
 	notUnderWine(t)
 	c := command(t, "break")
 	c.Timeout, c.KillAfter = 3*time.Second, 20*time.Second
-	if r, stdout, _ := do(t, c); r.ExitCode != 7 || !r.TimedOut || stdout != "ready" {
+	if r, stdout, _ := runCommand(t, c); r.ExitCode != 7 || !r.TimedOut || stdout != "ready" {
 		t.Errorf("%+v, %q", r, stdout)
 	}
 }

@@ -42,10 +42,10 @@ func elfNeeding(t *testing.T, loader string) string {
 // withAndWithoutLimits runs a command twice: directly, and with a limiter.
 func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, said string)) {
 	t.Helper()
-	check(limited(t, command(t, argv...)))
+	check(runLimited(t, command(t, argv...)))
 	c := command(t, argv...)
 	c.Nice = 1
-	check(limited(t, c))
+	check(runLimited(t, c))
 }
 
 // If the interpreter of an existing program cannot be executed, the error names the interpreter, not
@@ -110,7 +110,7 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 		for _, nice := range []int{0, 1} {
 			cmd := command(t, c.program)
 			cmd.Dir, cmd.Nice = c.dir, nice
-			if r, said := limited(t, cmd); r.ExitCode != c.code || r.Error != c.says || said != "" || !r.CannotStart {
+			if r, said := runLimited(t, cmd); r.ExitCode != c.code || r.Error != c.says || said != "" || !r.CannotStart {
 				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, said, c.code, c.says)
 			}
 		}
@@ -134,12 +134,12 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	path := executable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
 	c := command(t, "job")
 	c.Env = []string{"PATH=" + filepath.Dir(path)}
-	if r, said := limited(t, c); r.ExitCode != 7 {
+	if r, said := runLimited(t, c); r.ExitCode != 7 {
 		t.Errorf("by PATH: got %+v, %q", r, said)
 	}
 	c = command(t, path)
 	c.TTY = true
-	if r, said := limited(t, c); r.ExitCode != 7 || said != "terminal" {
+	if r, said := runLimited(t, c); r.ExitCode != 7 || said != "terminal" {
 		t.Errorf("on a terminal: got %+v, %q", r, said)
 	}
 	c = command(t, "-v/job")
@@ -150,7 +150,7 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	if err := os.Rename(path, filepath.Join(c.Dir, "-v", "job")); err != nil {
 		t.Fatal(err)
 	}
-	if r, said := limited(t, c); r.ExitCode != 7 || said != "" {
+	if r, said := runLimited(t, c); r.ExitCode != 7 || said != "" {
 		t.Errorf("a path like an option: got %+v, %q", r, said)
 	}
 }

@@ -31,8 +31,8 @@ func command(t *testing.T, argv ...string) *Command {
 	}
 }
 
-// said returns what a command has printed.
-func (c *Command) said(t *testing.T) string {
+// output returns what a command has printed.
+func (c *Command) output(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
 	chunks, _, _, err := c.Log.Read(output.Cursor{}, 1<<20)
@@ -45,9 +45,9 @@ func (c *Command) said(t *testing.T) string {
 	return text.String()
 }
 
-// leased creates a copy of a program that cannot be opened until the test ends. This process holds a
-// lease on it and never releases it.
-func leased(t *testing.T, program string) (path string) {
+// leasedProgram creates a copy of a program that cannot be opened until the test ends. This process
+// holds a lease on it and never releases it.
+func leasedProgram(t *testing.T, program string) (path string) {
 	t.Helper()
 	raw, err := os.ReadFile(program)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestUnusableFileIsNoShortage(t *testing.T) {
 		says  string
 		lasts bool
 	}{
-		{"a leased input", func(c *Command) { c.StdinFile = leased(t, "/bin/true") }, 126, "stdin_file: open ", false},
+		{"a leased input", func(c *Command) { c.StdinFile = leasedProgram(t, "/bin/true") }, 126, "stdin_file: open ", false},
 		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file", true},
 		{"a directory as input", func(c *Command) { c.StdinFile = "/etc" }, 126, "stdin_file: /etc is not", true},
 		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126, "env_secret A: open", true},
@@ -174,8 +174,8 @@ func TestLackOfDescriptorsIsShortage(t *testing.T) {
 		}
 		c = command(t, "/bin/cat")
 		c.StdinFile = input
-		if r := w.Run(c); r.ExitCode != 0 || c.said(t) != "fed" {
-			t.Errorf("afterwards: got %+v, %q", r, c.said(t))
+		if r := w.Run(c); r.ExitCode != 0 || c.output(t) != "fed" {
+			t.Errorf("afterwards: got %+v, %q", r, c.output(t))
 		}
 		w.Close()
 	}

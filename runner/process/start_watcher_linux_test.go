@@ -12,7 +12,7 @@ import (
 // EndHung ends only children that hang: children that are stopped, and children that have not executed
 // a program for too long, measured for each of them.
 func TestEndHungSparesOtherChildren(t *testing.T) {
-	program := leased(t, "/bin/true")
+	program := leasedProgram(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = os.Args // all children of this process have the same command line
 	cmd.Env = append(os.Environ(), rolesVariable+"=start "+program+" "+program+" "+program)
@@ -25,13 +25,13 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var s *StartWatcher
-	until(t, "the process has its words", func() bool { // Start returns during the exec
+	waitUntil(t, "the process has its words", func() bool { // Start returns during the exec
 		var err error
 		s, err = NewStartWatcher(cmd.Process.Pid)
 		return err == nil && len(s.cmdline) > 0
 	})
 	const within = time.Hour
-	until(t, "three programs do not begin and one does", func() bool {
+	waitUntil(t, "three programs do not begin and one does", func() bool {
 		s.EndHung(within, 0)
 		return len(s.seen) == 3 && len(children(cmd.Process.Pid)) == 4
 	})
@@ -50,12 +50,12 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	set(young, child{age: within - 2})
 	set(reused, child{age: within, ticks: -1}) // its pid belonged to an earlier process
 	s.EndHung(within, 1)
-	until(t, "what hangs ends", func() bool { return ends(old) })
+	waitUntil(t, "what hangs ends", func() bool { return ends(old) })
 	if ends(young) || ends(reused) {
 		t.Error("what has just been started has ended")
 	}
 	unix.Kill(young, unix.SIGSTOP)
-	until(t, "what is stopped ends", func() bool {
+	waitUntil(t, "what is stopped ends", func() bool {
 		s.EndHung(within, 0)
 		return ends(young)
 	})

@@ -54,15 +54,15 @@ func TestStdinText(t *testing.T) {
 	text := strings.Repeat("line\r\n\x1a\x00", 1<<17)
 	c := command(t, "cat")
 	c.Stdin = text
-	if r, stdout, _ := do(t, c); stdout != text || r.ExitCode != 0 {
+	if r, stdout, _ := runCommand(t, c); stdout != text || r.ExitCode != 0 {
 		t.Errorf("%d bytes of %d, %+v", len(stdout), len(text), r)
 	}
 	c = command(t, "exit", "0")
 	c.Stdin = text
-	if r, _, _ := do(t, c); r.ExitCode != 0 || r.Error != "" {
+	if r, _, _ := runCommand(t, c); r.ExitCode != 0 || r.Error != "" {
 		t.Errorf("unread: %+v", r)
 	}
-	if r, stdout, _ := do(t, command(t, "cat")); stdout != "" || r.ExitCode != 0 {
+	if r, stdout, _ := runCommand(t, command(t, "cat")); stdout != "" || r.ExitCode != 0 {
 		t.Errorf("none: %q, %+v", stdout, r)
 	}
 }
@@ -76,7 +76,7 @@ func TestStdinFile(t *testing.T) {
 	}
 	c := command(t, "cat")
 	c.StdinFile = path
-	if r, stdout, _ := do(t, c); stdout != "from\x1a a file" || r.ExitCode != 0 {
+	if r, stdout, _ := runCommand(t, c); stdout != "from\x1a a file" || r.ExitCode != 0 {
 		t.Errorf("%q, %+v", stdout, r)
 	}
 	for path, want := range map[string]string{
@@ -84,7 +84,7 @@ func TestStdinFile(t *testing.T) {
 	} {
 		c := command(t, "cat")
 		c.StdinFile = path
-		if r, _, _ := do(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.Shortage {
+		if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.Shortage {
 			t.Errorf("%s: %+v", path, r)
 		}
 	}
@@ -116,7 +116,8 @@ func TestStartFails(t *testing.T) {
 	} {
 		cmd := command(t, "exit", "0")
 		c.change(cmd)
-		if r, _, _ := do(t, cmd); r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
+		r, _, _ := runCommand(t, cmd)
+		if r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
 			t.Errorf("%q in %q: %+v; want %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
 		} else if c.code == 127 && !r.CannotStart {
 			t.Errorf("%q in %q would be tried again: %+v", cmd.Argv, cmd.Dir, r)
@@ -147,7 +148,7 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	for path, want := range map[string]string{"cmd.exe": "pushd", "cmd": "pushd", "hostname": ""} {
 		c := command(t, "exit", "0")
 		c.Argv, c.Dir = []string{path, "/c", "exit"}, root
-		if r, _, _ := do(t, c); (want != "") != (r.ExitCode == 126 && strings.Contains(r.Error, want)) {
+		if r, _, _ := runCommand(t, c); (want != "") != (r.ExitCode == 126 && strings.Contains(r.Error, want)) {
 			t.Errorf("%s: %+v", path, r)
 		}
 	}
@@ -156,13 +157,13 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 // A program that ends because the desktop heap is full, without printing anything, is a shortage. If it
 // has printed something, its exit code is its own.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
-	if r, _, _ := do(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "desktop heap") {
+	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "desktop heap") {
 		t.Errorf("without a word: %+v", r)
 	}
-	if r, _, _ := do(t, command(t, "exit", "3221225794", "said")); r.Shortage || r.ExitCode != 3221225794 {
+	if r, _, _ := runCommand(t, command(t, "exit", "3221225794", "said")); r.Shortage || r.ExitCode != 3221225794 {
 		t.Errorf("with output: %+v", r)
 	}
-	if r, _, _ := do(t, command(t, "exit", "3221225781")); r.Shortage || r.ExitCode != 3221225781 {
+	if r, _, _ := runCommand(t, command(t, "exit", "3221225781")); r.Shortage || r.ExitCode != 3221225781 {
 		t.Errorf("of another end: %+v", r)
 	}
 }
@@ -176,7 +177,7 @@ func TestShortage(t *testing.T) {
 		sys := kernel
 		sys.setJob = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
 		w.sys = &sys
-		if r, _, _ := doWith(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
+		if r, _, _ := runWith(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
 			t.Errorf("%v: %+v", errno, r)
 		}
 	}
@@ -186,7 +187,7 @@ func TestShortage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer squatter.close()
-	if r, _, _ := do(t, c); !r.Shortage || !strings.Contains(r.Error, "already in use") {
+	if r, _, _ := runCommand(t, c); !r.Shortage || !strings.Contains(r.Error, "already in use") {
 		t.Errorf("a stranger's job object: %+v", r)
 	}
 }
@@ -203,7 +204,7 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 		}
 		w.sys = &sys
 		c := command(t, "exit", "0")
-		r, _, _ := doWith(t, w, c)
+		r, _, _ := runWith(t, w, c)
 		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) || strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
 			t.Errorf("%d: %+v", code, r)
 		}
@@ -246,7 +247,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 // Arguments reach the program unchanged.
 func TestArgumentsReachTheProgram(t *testing.T) {
 	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀", `"a" "b"`}
-	_, stdout, _ := do(t, command(t, "args", want...))
+	_, stdout, _ := runCommand(t, command(t, "args", want...))
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %s, %v", stdout, err)
@@ -264,7 +265,7 @@ func TestCmdParsesItsText(t *testing.T) {
 	} {
 		c := command(t, "")
 		c.Argv, c.Env = []string{"cmd.exe", "/C", text}, append(c.Env, "QUEUECTL_X=a value")
-		r, stdout, stderr := do(t, c)
+		r, stdout, stderr := runCommand(t, c)
 		if !strings.HasPrefix(stdout, want) || strings.Contains(text, "exit") && (r.ExitCode != 5 || !strings.HasPrefix(stderr, "(a)")) {
 			t.Errorf("%s: %q, %q, %+v", text, stdout, stderr, r)
 		}
@@ -286,7 +287,7 @@ func TestBatchFile(t *testing.T) {
 	for _, name := range []string{filepath.Join(dir, "echoes.bat"), filepath.Join(dir, "echoes"), `.\echoes.bat`, "echoes"} {
 		c := command(t, "")
 		c.Argv, c.Dir, c.Env = append([]string{name}, want...), dir, append(c.Env, "path="+dir)
-		r, stdout, stderr := do(t, c)
+		r, stdout, stderr := runCommand(t, c)
 		var got []string
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) || r.ExitCode != 6 {
 			t.Errorf("%s: %s %s, %v, %+v", name, stdout, stderr, err, r)
@@ -294,7 +295,7 @@ func TestBatchFile(t *testing.T) {
 	}
 	c := command(t, "")
 	c.Argv = []string{filepath.Join(dir, "echoes.bat"), `"&calc`}
-	if r, _, _ := do(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, "cmd.exe") {
+	if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, "cmd.exe") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -304,7 +305,7 @@ func TestBatchFile(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	c := command(t, "env")
 	c.Env = []string{roleName + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}
-	_, stdout, _ := do(t, c)
+	_, stdout, _ := runCommand(t, c)
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatalf("%q: %v", stdout, err)
@@ -344,5 +345,5 @@ func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
 		}
 		w.Kill(1, 0)
 	}
-	doWith(t, w, c)
+	runWith(t, w, c)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A look-up is given up after StartWithin, and a later result is passed to giveBack. While maxAbandoned
+// A look-up is given up after StartWithin, and a later result is passed to release. While maxAbandoned
 // look-ups of an account hang, it may start no other one. Other accounts may.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	needsRoot(t)

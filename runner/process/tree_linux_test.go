@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger starts a process that belongs to no command. The process is killed when the test ends.
-func stranger(t *testing.T, set func(c *exec.Cmd)) (pid int) {
+// foreignProcess starts a process that belongs to no command. The process is killed when the test ends.
+func foreignProcess(t *testing.T, set func(c *exec.Cmd)) (pid int) {
 	t.Helper()
 	c := exec.Command("/bin/sleep", "4330")
 	c.SysProcAttr = &syscall.SysProcAttr{}
@@ -33,13 +33,13 @@ func stranger(t *testing.T, set func(c *exec.Cmd)) (pid int) {
 	return c.Process.Pid
 }
 
-func lives(pid int) bool {
+func isAlive(pid int) bool {
 	p, ok := stat(pid)
 	return ok && p.alive()
 }
 
-// as2 runs c as another account than that of the tests' commands.
-func as2(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
+// asOtherAccount runs c as another account than that of the tests' commands.
+func asOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
 // needsRoot skips a test that only root can run.
 func needsRoot(t *testing.T) {
@@ -53,18 +53,18 @@ func needsRoot(t *testing.T) {
 // shows the cookie does not delay the end of the command and is not ended.
 func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	needsRoot(t)
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/sh", "-c", "sleep 4331 & exec kill -TERM $$")
-	forged := stranger(t, func(s *exec.Cmd) {
-		as2(s)
+	forged := foreignProcess(t, func(s *exec.Cmd) {
+		asOtherAccount(s)
 		s.Env = []string{CookieName + "=" + c.Cookie}
 	})
 	if r := w.Run(c); r.Leftovers != 1 || r.Signal != 15 {
 		t.Errorf("got %+v, want one process left behind", r)
 	}
-	if !lives(forged) {
+	if !isAlive(forged) {
 		t.Error("another account's process was ended")
 	}
 }
@@ -83,21 +83,21 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	result := make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	main := <-pid
-	until(t, "both are up", func() bool { return strings.Count(c.said(t), "up\n") == 2 })
-	roots := stranger(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
+	waitUntil(t, "both are up", func() bool { return strings.Count(c.output(t), "up\n") == 2 })
+	roots := foreignProcess(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
 	w.Signal(main, c.Cookie, int(unix.SIGUSR1))
-	until(t, "both heard it", func() bool {
-		return strings.Contains(c.said(t), "main\n") && strings.Contains(c.said(t), "child\n")
+	waitUntil(t, "both heard it", func() bool {
+		return strings.Contains(c.output(t), "main\n") && strings.Contains(c.output(t), "child\n")
 	})
-	if !lives(roots) {
+	if !isAlive(roots) {
 		t.Error("root's process in the group had the signal of an account that may not signal it")
 	}
 	w.Signal(main+1, c.Cookie, int(unix.SIGKILL))
 	w.Kill(4, 0)
-	if r := <-result; r.Cause != 4 || strings.Count(c.said(t), "main\n") != 1 {
-		t.Errorf("got %+v, %q", r, c.said(t))
+	if r := <-result; r.Cause != 4 || strings.Count(c.output(t), "main\n") != 1 {
+		t.Errorf("got %+v, %q", r, c.output(t))
 	}
-	if lives(roots) {
+	if isAlive(roots) {
 		t.Error("the end of the tree left a process of its group")
 	}
 }
@@ -109,15 +109,16 @@ func TestTreeIsFoundBySession(t *testing.T) {
 		w := NewWorker(nil)
 		w.session = session
 		c := command(t, "/bin/sh", "-c", `read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
-		if r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session]); r.ExitCode != 0 || c.said(t) != want {
-			t.Errorf("session %v: %+v, %q, want %q", session, r, c.said(t), want)
+		r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session])
+		if r.ExitCode != 0 || c.output(t) != want {
+			t.Errorf("session %v: %+v, %q, want %q", session, r, c.output(t), want)
 		}
 		w.Close()
 	}
 	w := NewWorker(nil)
 	defer w.Close()
 	w.session = true
-	adopt(t)
+	setSubreaper(t)
 	// timeout(1) starts a new process group.
 	if r := w.Run(command(t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 {
 		t.Errorf("got %+v, want two processes left behind", r)
@@ -132,7 +133,7 @@ func TestBackgroundTreesAreBounded(t *testing.T) {
 }
 
 func backgroundTrees(t *testing.T, groups *Cgroups) {
-	adopt(t)
+	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	word := strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -148,7 +149,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 		for _, pid := range trees() {
 			unix.Kill(pid, unix.SIGKILL)
 		}
-		until(t, "all have ended", func() bool { return len(trees()) == 0 })
+		waitUntil(t, "all have ended", func() bool { return len(trees()) == 0 })
 		Reap()
 	}()
 	run := func(set func(c *Command)) Result {
@@ -173,7 +174,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 		}
 	}
 	unix.Kill(own[0], unix.SIGKILL)
-	until(t, "one has ended", func() bool {
+	waitUntil(t, "one has ended", func() bool {
 		Reap()
 		return len(trees()) < maxBackground+1 || os.Geteuid() != 0
 	})
@@ -227,7 +228,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	}
 	tracer.Process.Kill()
 	tracer.Wait()
-	until(t, "it is reaped", func() bool {
+	waitUntil(t, "it is reaped", func() bool {
 		_, there := stat(r.PID)
 		return !there
 	})
@@ -304,7 +305,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	d := DeadRunner{Cookies: []string{"dead.runner.1.2"}}
 	var pids []int
 	for _, r := range rows {
-		pid := stranger(t, r.set)
+		pid := foreignProcess(t, r.set)
 		pids = append(pids, pid)
 		if r.tree.PID == -1 {
 			r.tree.PID = pid
@@ -320,24 +321,24 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		}
 		d.Trees = append(d.Trees, r.tree)
 	}
-	member := stranger(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
-	other := stranger(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
-	spared := stranger(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
+	member := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
+	other := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
+	spared := foreignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
 	d.Spared = func(pgid int) bool { return pgid == spared }
 	met, stuck := EndTrees(d, 20*time.Second)
 	if stuck != nil {
 		t.Errorf("stuck: %v", stuck)
 	}
 	for i, r := range rows {
-		if lives(pids[i]) == r.ends {
+		if isAlive(pids[i]) == r.ends {
 			t.Errorf("%s: it has ended: %v", r.name, r.ends)
 		}
 		if slices.ContainsFunc(met, func(p Survivor) bool { return p.PID == pids[i] }) != r.ends {
 			t.Errorf("%s: it was met: %v", r.name, !r.ends)
 		}
 	}
-	if lives(member) || !lives(other) || !lives(spared) {
-		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", lives(member), lives(other), lives(spared))
+	if isAlive(member) || !isAlive(other) || !isAlive(spared) {
+		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", isAlive(member), isAlive(other), isAlive(spared))
 	}
 }
 

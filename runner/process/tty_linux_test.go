@@ -43,9 +43,10 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal
 // shows waits until the command has printed a text on the terminal.
 func (o *onTerminal) shows(text string) {
 	o.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(o.said(o.T), text); time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(10 * time.Second)
+	for ; !strings.Contains(o.output(o.T), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.Fatalf("%q is not shown, but %q", text, o.said(o.T))
+			o.Fatalf("%q is not shown, but %q", text, o.output(o.T))
 		}
 	}
 }
@@ -83,7 +84,7 @@ func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
 	r := o.end()
 	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.at)
-	if got := o.said(t); r.ExitCode != 0 || got != want {
+	if got := o.output(t); r.ExitCode != 0 || got != want {
 		t.Errorf("got %+v and %q, want %q", r, got, want)
 	}
 }
@@ -165,7 +166,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 	o.shows("up")
 	o.types(paste)
 	o.shows("  -")
-	if got := o.said(t); !strings.Contains(got, fmt.Sprintf("%x", md5.Sum([]byte(paste)))) {
+	if got := o.output(t); !strings.Contains(got, fmt.Sprintf("%x", md5.Sum([]byte(paste)))) {
 		t.Errorf("got %q", got)
 	}
 	o.end()
@@ -176,7 +177,8 @@ func TestTerminalKeepsLastOutput(t *testing.T) {
 	for range 50 {
 		o := runOnTerminal(t, `exec seq 3000`)
 		r := o.end()
-		if got := o.said(t); r.ExitCode != 0 || !strings.HasSuffix(got, "2999\r\n3000\r\n") || strings.Count(got, "\n") != 3000 {
+		got := o.output(t)
+		if r.ExitCode != 0 || !strings.HasSuffix(got, "2999\r\n3000\r\n") || strings.Count(got, "\n") != 3000 {
 			t.Fatalf("got %+v and %d bytes, which end in %q", r, len(got), got[max(0, len(got)-20):])
 		}
 	}
@@ -206,8 +208,8 @@ func TestTerminalsAreEnded(t *testing.T) {
 		if took := time.Since(began); r.Cause != 1 || took > 5*time.Second {
 			t.Errorf("%s: got %+v after %v", c.name, r, took)
 		}
-		if c.shown == "up" && !strings.Contains(o.said(t), "bye") {
-			t.Errorf("%s: it said %q", c.name, o.said(t))
+		if c.shown == "up" && !strings.Contains(o.output(t), "bye") {
+			t.Errorf("%s: it said %q", c.name, o.output(t))
 		}
 		if left := o.w.tree(o.at, o.Cookie); len(left) > 0 {
 			t.Errorf("%s: %+v are left", c.name, left)
