@@ -27,7 +27,7 @@ const launcherLock = "launcher.lock"
 // The caller must be root. The launcher starts a runner for each connection of the service's account.
 // It ends when this process ends. argv is the command line that starts this program as a runner.
 func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
-	// Nothing is written to the pipe; the launcher ends when it reads the end of life.
+	// Nothing is written to the pipe; the launcher ends when lifeline is closed.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)

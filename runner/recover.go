@@ -40,7 +40,7 @@ type Remains struct {
 // say about the attempts. Processes that outlive SIGKILL remain. leased lists the attempts that the
 // service has not settled and that this runner may have had. sent lists the attempts that no other
 // runner can have: Recover finds their processes even if the runner's directory is damaged, or gone
-// (dir is ""). by is a living runner that has the rights to end the processes; if it is nil, this
+// (dir is ""). helper is a living runner that has the rights to end the processes; if it is nil, this
 // process ends them.
 func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (Remains, error) {
 	r, cookies, err := readFiles(dir, leased)
@@ -70,7 +70,7 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 
 // Kept lists the attempts that the runner in dir is running, and those that have ended and whose
 // results no service has acknowledged. It changes nothing. For a dead runner, the list may also contain
-// attempts whose results were acknowledged. lives reports whether the runner is alive.
+// attempts whose results were acknowledged. alive reports whether the runner is alive.
 func Kept(dir string) (list []wire.Lease, alive bool, err error) {
 	if alive, err = Lives(dir); err != nil || alive {
 		if err == nil {
@@ -267,7 +267,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return endResult{r.SameBoot, r.Left, r.Alive}, nil
 }
 
-// Forget removes a dead runner's directory, after everything in it has been stored. by is a living
+// Forget removes a dead runner's directory, after everything in it has been stored. helper is a living
 // runner that has the rights to do so; if it is nil, this process removes the directory.
 func Forget(dir string, helper *Client) error {
 	if helper == nil {

@@ -102,11 +102,11 @@ type server struct {
 	watchdogSettled bool          // leaseWatchdog is running, or could not be started
 	leasesExpire    bool          // the leases are limited in time; also stored in the running table
 	leasesSeen      chan struct{} // closed once the service has sent a lease with an end
-	leasesSeenOnce  sync.Once     // closes leases
-	workerCond      *sync.Cond    // signals changes of waiting, targetWorkers, slots, leasesExpire, watchdogSettled and closing
+	leasesSeenOnce  sync.Once     // closes leasesSeen
+	workerCond      *sync.Cond    // signals changes of the fields that nextAttempt checks
 	disconnected    chan struct{} // closed while no service is connected
 	orphanHint      chan struct{} // receives a hint that an attempt may have left orphans
-	done            chan struct{}
+	done            chan struct{} // closed when the runner ends
 	workers         sync.WaitGroup
 	warnUnenforced  sync.Once // logs once that limits are not enforced
 	warnUnbounded   sync.Once // logs once that the runner's own memory is not limited

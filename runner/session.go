@@ -214,7 +214,7 @@ func createThreads(n int) {
 	created.Add(n)
 	release := make(chan struct{})
 	for range n {
-		go func() { // ends when all is closed
+		go func() { // ends when release is closed
 			runtime.LockOSThread() // forces a dedicated thread for this goroutine
 			defer runtime.UnlockOSThread()
 			created.Done()

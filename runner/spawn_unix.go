@@ -75,7 +75,7 @@ func command(argv []string, args ...string) *exec.Cmd {
 }
 
 // launch starts a command that reports its directory by Ready. When the command ends, launch calls
-// ended with the error of its Wait.
+// onExit with the error of its Wait.
 func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {

@@ -72,7 +72,7 @@ func removeRunner(dir string) error {
 }
 
 // removeWorkspaces removes the directory that holds the private directories of a runner's jobs, with
-// its contents. None of the jobs may be running. It stops at the time until.
+// its contents. None of the jobs may be running. It stops at the deadline.
 func removeWorkspaces(dir string, deadline time.Time) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

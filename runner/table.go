@@ -209,9 +209,9 @@ func PID(dir string) int64 {
 	return int64(t.pid)
 }
 
-// readLiving reads a living runner's table. of is the account that the runner's directory belongs to,
-// or nil if it does not belong to an account. An account can write anything into its table, so pid is
-// set to 0 unless that process belongs to the account.
+// readLiving reads a living runner's table. owner is the account that the runner's directory belongs
+// to, or nil if it does not belong to an account. An account can write anything into its table, so pid
+// is set to 0 unless that process belongs to the account.
 func readLiving(dir string) (t runningTable, owner *uint32, err error) {
 	if owner, err = accountOf(dir); err == nil {
 		t, err = readTable(dir)

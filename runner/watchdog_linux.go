@@ -53,8 +53,8 @@ type watchdog struct {
 }
 
 // startWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
-// this program as a watchdog. A watchdog that ends unexpectedly is started again. With hung, it checks
-// for hanging starts after each call of checkStarts.
+// this program as a watchdog. A watchdog that ends unexpectedly is started again. With checksStarts, it
+// checks for hanging starts after each call of checkStarts.
 func startWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*watchdog, error) {
 	words, pipe, err := os.Pipe()
 	if err != nil {

@@ -296,7 +296,7 @@ func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so the line counts although it has no newline
 	}
-	// Only this goroutine changes in.a.progress, so it can be read without mu.
+	// Only this goroutine changes ws.a.progress, so it can be read without mu.
 	sent := ws.a.progress
 	if p.last.At == sent.At {
 		return len(p.line) > 0

@@ -341,7 +341,7 @@ func (r *run) spare() bool {
 // pipesClosed reports whether both pipes are at end of file.
 func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the rest of the tree has ended by itself, enough returns true, or limit has
+// waitTree waits until the rest of the tree has ended by itself, stop returns true, or limit has
 // passed. It searches for the tree again only when all processes that it knows have ended.
 func (r *run) waitTree(limit time.Duration, stop func() bool) {
 	var known []proc

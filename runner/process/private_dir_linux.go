@@ -26,10 +26,10 @@ type PrivateDir struct {
 	nameSuffix int // number of directories or FIFOs that could not keep the base name
 	owner      *Identity
 	open       bool
-	fd         int // descriptor of the directory
-	pipe       int // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
-	unusedStat unix.Stat_t
-	gotNotes   bool // something was read from the FIFO since the directory was opened
+	fd         int         // descriptor of the directory
+	pipe       int         // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
+	unusedStat unix.Stat_t // state of the directory while no command has used it
+	gotNotes   bool        // something was read from the FIFO since the directory was opened
 }
 
 // NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and FIFOs

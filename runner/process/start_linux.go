@@ -380,7 +380,7 @@ func (r *run) program() (path string, err error) {
 	}, nil)
 }
 
-// findInPath finds a program in the command's PATH, as execvp does. It stops at the time until, because
+// findInPath finds a program in the command's PATH, as execvp does. It stops at the deadline, because
 // a PATH may contain a hundred thousand directories.
 func findInPath(name string, env []string, dir string, deadline time.Time) (string, error) {
 	path := "/usr/local/bin:/usr/bin:/bin"

@@ -57,7 +57,7 @@ func (l *abandonedLookUps) add(uid uint32, n int) {
 }
 
 // lookUp calls f with the rights of the command's account, and waits for at most StartWithin: a file
-// system of the account may never answer. If f returns later, its result is passed to giveBack. If id
+// system of the account may never answer. If f returns later, its result is passed to release. If id
 // is nil, lookUp calls f directly and without a time limit.
 func lookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {

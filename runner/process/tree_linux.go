@@ -130,8 +130,8 @@ func endAll(procs []proc) {
 	}
 }
 
-// sendSignal sends a signal to a process that was seen earlier, if may is nil or returns true. It never
-// sends it to another process that has got the same pid since.
+// sendSignal sends a signal to a process that was seen earlier, if allowed is nil or returns true. It
+// never sends it to another process that has got the same pid since.
 func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -147,7 +147,7 @@ func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
 // session, processes with one of the cookies, and processes of the trees. EndTrees recognises the main
 // process of a tree by its cookie or, if it shows none, by its start time. The session and group of the
 // main process belong to the tree if they contain the main process itself or a process with the tree's
-// cookie. EndTrees returns the processes that it found (met), and those that still live after patience
+// cookie. EndTrees returns the processes that it found, and those that still live after patience
 // (stuck). It never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	known, numbers := map[string]bool{}, map[string]bool{}
