@@ -15,7 +15,7 @@ import (
 //
 //   1. The jobs of a queue that wait in the runner are sorted by place, in whatever order they
 //      arrive. A place is the rank of a job. If fairness lets the job's user go first, it is the
-//      rank of the job that this job goes before (store/rules/turns.go).
+//      rank of the job that this job goes before (store/rules/user_turns.go).
 //   2. Jobs are recalled from the last place to the first. Any job that the runner starts before it
 //      receives the last Drop is then the best of those left.
 //   3. During a recall the pool claims nothing and sends no job that was claimed before. The

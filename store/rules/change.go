@@ -10,48 +10,48 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Admit returns an error if n more waiting jobs of a user exceed a limit. most limits the waiting jobs of all
-// users, and mostUser those of this user; 0 means unlimited. Jobs of committed batches count as waiting.
-func Admit(tx Tx, uid int, n, most, mostUser int64) error {
-	if err := AdmitAll(tx, n, most); err != nil {
+// Admit returns an error if n more waiting jobs of a user exceed a limit. limit bounds the waiting jobs of all
+// users, and userLimit those of this user; 0 means unlimited. Jobs of committed batches count as waiting.
+func Admit(tx Tx, uid int, n, limit, userLimit int64) error {
+	if err := AdmitAll(tx, n, limit); err != nil {
 		return err
 	}
-	return AdmitUser(tx, uid, n, mostUser)
+	return AdmitUser(tx, uid, n, userLimit)
 }
 
 // AdmitAll checks only the limit for all users; see Admit.
-func AdmitAll(tx Tx, n, most int64) error {
-	if waiting := tx.Counts().Waiting; most > 0 && waiting+n > most {
-		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, most)
+func AdmitAll(tx Tx, n, limit int64) error {
+	if waiting := tx.Counts().Waiting; limit > 0 && waiting+n > limit {
+		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, limit)
 	}
 	return nil
 }
 
 // AdmitUser checks only the limit for one user, which includes jobs of staged batches; see Admit.
-func AdmitUser(tx Tx, uid int, n, most int64) error {
-	if most <= 0 {
+func AdmitUser(tx Tx, uid int, n, limit int64) error {
+	if limit <= 0 {
 		return nil
 	}
 	u := tx.User(uid)
-	if waiting := u.Waiting + u.Staged; waiting+n > most {
-		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs are waiting, and the setting max_pending_per_user is %d; try again later", waiting, most)
+	if waiting := u.Waiting + u.Staged; waiting+n > limit {
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs are waiting, and the setting max_pending_per_user is %d; try again later", waiting, limit)
 	}
 	return nil
 }
 
-// AdmitBytes returns an error if a user's jobs would use more than most bytes with more bytes added; 0 means
+// AdmitBytes returns an error if a user's jobs would use more than limit bytes with the added bytes; 0 means
 // unlimited.
-func AdmitBytes(tx Tx, uid int, more, most int64) error {
-	if held := tx.User(uid).Bytes; most > 0 && more > 0 && held+more > most {
-		return store.QuotaExceeded(held, most, more)
+func AdmitBytes(tx Tx, uid int, added, limit int64) error {
+	if used := tx.User(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
+		return store.QuotaExceeded(used, limit, added)
 	}
 	return nil
 }
 
-// AdmitQueues returns an error if new jobs exceed a queue's limit on waiting jobs. of maps each queue to the
-// number of its new jobs.
-func AdmitQueues(tx Tx, of map[string]int64) error {
-	for name, n := range of {
+// AdmitQueues returns an error if new jobs exceed a queue's limit on waiting jobs. newJobs maps each queue to
+// the number of its new jobs.
+func AdmitQueues(tx Tx, newJobs map[string]int64) error {
+	for name, n := range newJobs {
 		if q := tx.Queue(name); q.Most > 0 && q.Waiting+n > q.Most {
 			return queue.Errorf(queue.CodeFull, "queue %s is full: %d jobs are waiting, and the queue's setting max_pending is %d; try again later", name, q.Waiting, q.Most)
 		}
@@ -61,82 +61,82 @@ func AdmitQueues(tx Tx, of map[string]int64) error {
 
 // PerQueue counts jobs by queue.
 func PerQueue(jobs []queue.Job) map[string]int64 {
-	of := make(map[string]int64, 1)
+	counts := make(map[string]int64, 1)
 	for i := range jobs {
-		of[jobs[i].Queue]++
+		counts[jobs[i].Queue]++
 	}
-	return of
+	return counts
 }
 
 // CheckUnique returns an error if a draft of a request has a unique key that another job or an earlier draft
-// keeps from it. instead maps the index of each draft that is not to be stored to the job or draft that the
+// keeps from it. substitutes maps the index of each draft that is not to be stored to the job or draft that the
 // receipt names instead.
-func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err error) {
+func (r *Rules) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute, err error) {
 	var earlier map[string]int // index of the draft that will have a key
 	for i := range drafts {
 		d := &drafts[i]
 		if d.Unique == "" {
 			continue
 		}
-		if instead == nil {
-			instead, earlier = map[int]Instead{}, map[string]int{}
+		if substitutes == nil {
+			substitutes, earlier = map[int]Substitute{}, map[string]int{}
 		}
-		before, twice := earlier[d.Unique]
+		earlierIndex, duplicate := earlier[d.Unique]
 		var other *Job
 		switch {
-		case twice && d.OnConflict == queue.ConflictReject:
-			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("job %d of the request also has the unique key %q; give each job its own key", before+1, d.Unique)}
-		case twice && d.OnConflict == queue.ConflictReturn:
-			instead[i] = Instead{Draft: before}
+		case duplicate && d.OnConflict == queue.ConflictReject:
+			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("job %d of the request also has the unique key %q; give each job its own key", earlierIndex+1, d.Unique)}
+		case duplicate && d.OnConflict == queue.ConflictReturn:
+			substitutes[i] = Substitute{Draft: earlierIndex}
 			continue
-		case !twice:
+		case !duplicate:
 			other, _, err = r.conflict(d)
 		}
-		var refused *queue.Error
-		if errors.As(err, &refused) {
-			return nil, at(refused, i, len(drafts))
+		var rejection *queue.Error
+		if errors.As(err, &rejection) {
+			return nil, atDraft(rejection, i, len(drafts))
 		}
 		if err != nil {
 			return nil, err
 		}
 		if other != nil && d.OnConflict == queue.ConflictReturn {
-			instead[i] = Instead{Job: other}
+			substitutes[i] = Substitute{Job: other}
 			continue
 		}
 		earlier[d.Unique] = i
 	}
-	return instead, acyclicBut(drafts, instead)
+	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
 }
 
-// acyclicBut returns an error if drafts depend on each other once the substitutes in instead are applied.
-func acyclicBut(drafts []queue.Job, instead map[int]Instead) error {
-	if len(instead) == 0 {
+// checkAcyclicSubstituted returns an error if drafts depend on each other once substitutes are applied.
+func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute) error {
+	if len(substitutes) == 0 {
 		return nil
 	}
 	list := slices.Clone(drafts)
 	for i := range list {
 		after := list[i].After
 		list[i].After = nil
-		if _, gone := instead[i]; gone {
+		if _, substituted := substitutes[i]; substituted {
 			continue
 		}
 		for _, d := range after {
-			other, gone := instead[d.Draft-1]
+			other, substituted := substitutes[d.Draft-1]
 			switch {
-			case gone && other.Job != nil: // a stored job depends on no draft
+			case substituted && other.Job != nil: // a stored job depends on no draft
 				d.Draft = 0
-			case gone:
+			case substituted:
 				d.Draft = other.Draft + 1
 			}
 			list[i].After = append(list[i].After, d)
 		}
 	}
-	return acyclic(list)
+	return checkAcyclic(list)
 }
 
-// Instead is the substitute for a draft that is not stored: an existing job or, if Job is nil, an earlier
+// Substitute is the substitute for a draft that is not stored: an existing job or, if Job is nil, an earlier
 // draft of the request.
-type Instead struct {
+type Substitute struct {
 	Job   *Job
 	Draft int
 }
@@ -144,7 +144,7 @@ type Instead struct {
 // conflict returns the job that has a draft's unique key, and whether the draft replaces it. It returns an
 // error if the draft is to be rejected.
 func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
-	j, found, err := r.holder(d.UID, d.Unique)
+	j, found, err := r.keyHolder(d.UID, d.Unique)
 	switch {
 	case err != nil || !found:
 		return nil, false, err
@@ -161,8 +161,8 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 }
 
 // Replace cancels the waiting job that has the unique key of a draft, if the draft replaces it. The draft
-// must have passed CheckUnique. gone reports whether Replace cancelled a job.
-func (r *Rules) Replace(draft *queue.Job) (gone bool, err error) {
+// must have passed CheckUnique. cancelled reports whether Replace cancelled a job.
+func (r *Rules) Replace(draft *queue.Job) (cancelled bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return false, nil
 	}
@@ -176,8 +176,8 @@ func (r *Rules) Replace(draft *queue.Job) (gone bool, err error) {
 
 var replacedDetail = []byte(`{"reason":"replaced"}`)
 
-// holder returns the job that prevents others from using its unique key.
-func (r *Rules) holder(uid int, key string) (j Job, found bool, err error) {
+// keyHolder returns the job that prevents others from using its unique key.
+func (r *Rules) keyHolder(uid int, key string) (j Job, found bool, err error) {
 	j, found, err = r.tx.Holder(uid, key)
 	if found && j.State.Ended() && j.EndedAt.Add(j.UniqueFor) <= r.tx.Now() {
 		found = false
@@ -185,15 +185,15 @@ func (r *Rules) holder(uid int, key string) (j Job, found bool, err error) {
 	return j, found, err
 }
 
-// Insert enqueues a draft as a job with the given seq and id. at is the draft's number; see Tx.Insert. uid is
-// the user who made the request.
-func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) error {
+// Insert enqueues a draft as a job with the given seq and id. For draftNumber, see Tx.Insert. uid is the user
+// who made the request.
+func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	r.job = Job{Job: *draft}
-	return r.insert(&r.job, draft, at, uid, seq, id)
+	return r.insert(&r.job, draft, draftNumber, uid, seq, id)
 }
 
 // insert is like Insert, but uses the memory of j.
-func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id string) error {
+func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	now := r.tx.Now()
 	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.After)
 	if j.RunAt == 0 {
@@ -204,24 +204,24 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
 	j.Arrival = r.tx.Counts().Enqueued
 	j.Rank = r.rankOf(&j.Job)
-	err := r.rule(j)
+	err := r.applyDeclaredLimits(j)
 	if err == nil {
 		err = r.tx.CountNaming(j, 1)
 	}
 	if err != nil {
 		return err
 	}
-	met, open, failed, err := r.edgesOf(draft)
+	statuses, unresolved, failed, err := r.edgeStatuses(draft)
 	if err != nil {
 		return err
 	}
-	if open || failed {
+	if unresolved || failed {
 		j.State = queue.Blocked
 	}
-	if err := r.stand(j); err != nil {
+	if err := r.assignSlot(j); err != nil {
 		return err
 	}
-	if err := r.tx.Insert(j, at); err != nil {
+	if err := r.tx.Insert(j, draftNumber); err != nil {
 		return err
 	}
 	r.tx.Holds(j.UID, j.Stored, 0)
@@ -229,19 +229,20 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
 		return err
 	}
-	for i := range met {
-		if err := r.tx.AddEdge(seq, draft.After[i], draft.OtherwiseDo, met[i]); err != nil {
+	for i := range statuses {
+		if err := r.tx.AddEdge(seq, draft.After[i], draft.OtherwiseDo, statuses[i]); err != nil {
 			return err
 		}
 	}
 	if failed {
-		return r.fail(j, draft.OtherwiseDo)
+		return r.applyDependencyFailure(j, draft.OtherwiseDo)
 	}
 	return nil
 }
 
-// rule applies the limits that a job states for its locks and rates, since the newest job decides them.
-func (r *Rules) rule(j *Job) error {
+// applyDeclaredLimits applies the limits that a job states for its locks and rates, since the newest job
+// decides them.
+func (r *Rules) applyDeclaredLimits(j *Job) error {
 	for _, d := range j.Demands {
 		if !d.Ruled() {
 			continue
@@ -287,18 +288,18 @@ func checkGate(d queue.Demand) error {
 	return nil
 }
 
-// rename updates the counts of the gates that an unfinished job names, after its demands or its user have
-// changed.
-func (r *Rules) rename(was, j *Job) error {
-	if err := r.tx.CountNaming(was, -1); err != nil {
+// recountNamedGates updates the counts of the gates that an unfinished job names, after its demands or its
+// user have changed.
+func (r *Rules) recountNamedGates(old, j *Job) error {
+	if err := r.tx.CountNaming(old, -1); err != nil {
 		return err
 	}
 	return r.tx.CountNaming(j, 1)
 }
 
-// needs returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they also
-// work for a large or a damaged job.
-func needs(verb queue.Verb) Part {
+// partNeededBy returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they
+// also work for a large or a damaged job.
+func partNeededBy(verb queue.Verb) Part {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
 		return Summary
@@ -313,7 +314,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	if r.tx.Lease(seq) != nil {
 		return store.ErrLeased
 	}
-	j, err := r.tx.Job(seq, needs(c.Verb))
+	j, err := r.tx.Job(seq, partNeededBy(c.Verb))
 	if err != nil {
 		return err
 	}
@@ -337,16 +338,16 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Reason = ""
 		return r.Move(&j, to, event, detail)
 	case queue.VerbRelease:
-		r.wait(&j, max(r.tx.Now(), j.RunAt)) // a released job has no backoff delay
+		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job has no backoff delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout, j.Rewrite = *c.Timeout, WithTerms
 		}
 		none := ""
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, &none, -1, 0, 0
-		r.wait(&j, r.tx.Now())
+		r.restartWait(&j, r.tx.Now())
 		// A retried job states its limits like a new one.
-		if err := r.rule(&j); err != nil {
+		if err := r.applyDeclaredLimits(&j); err != nil {
 			return err
 		}
 	case queue.VerbEdit:
@@ -354,17 +355,18 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 			return err
 		}
 	}
-	if to, err = r.awaits(&j, to); err != nil {
+	if to, err = r.adjustForDependencies(&j, to); err != nil {
 		return err
 	}
 	j.Rank = r.rankOf(&j.Job)
 	return r.Move(&j, to, event, detail)
 }
 
-// awaits returns the state for a job that a change would set to the given state, taking dependencies into
-// account. The state is Blocked if the job has undecided dependencies, and Pending if the job was blocked and
-// has none. An ended job that cannot be blocked again does not wait for parents that run again.
-func (r *Rules) awaits(j *Job, to queue.State) (queue.State, error) {
+// adjustForDependencies returns the state for a job that a change would set to the given state, taking
+// dependencies into account. The state is Blocked if the job has undecided dependencies, and Pending if the
+// job was blocked and has none. An ended job that cannot be blocked again does not wait for parents that run
+// again.
+func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, error) {
 	if to != queue.Pending && to != queue.Failed && to != queue.Blocked || !j.State.May(queue.Blocked) && j.State.Ended() || !r.tx.HasEdges() {
 		return to, nil
 	}
@@ -373,7 +375,7 @@ func (r *Rules) awaits(j *Job, to queue.State) (queue.State, error) {
 	case waits:
 		return queue.Blocked, err
 	case to == queue.Blocked:
-		r.wait(j, max(r.tx.Now(), j.RunAt))
+		r.restartWait(j, max(r.tx.Now(), j.RunAt))
 		return queue.Pending, err
 	}
 	return to, err
@@ -389,7 +391,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 		return err
 	}
-	if other, taken, err := r.keyTaken(j); err != nil {
+	if other, taken, err := r.successorWithKey(j); err != nil {
 		return err
 	} else if taken {
 		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s now has its unique key %[3]q; wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
@@ -398,11 +400,11 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 		return nil
 	}
 	r.tx.WakeAt(r.tx.Now())
-	return r.addEnded(j, Anew)
+	return r.addParentNote(j, Anew)
 }
 
-// keyTaken returns the unfinished job that has taken over the unique key of an ended job.
-func (r *Rules) keyTaken(j *Job) (other Job, taken bool, err error) {
+// successorWithKey returns the unfinished job that has taken over the unique key of an ended job.
+func (r *Rules) successorWithKey(j *Job) (other Job, taken bool, err error) {
 	if j.Unique == "" {
 		return other, false, nil
 	}
@@ -410,24 +412,24 @@ func (r *Rules) keyTaken(j *Job) (other Job, taken bool, err error) {
 	return other, found && other.Seq != j.Seq && !other.State.Ended(), err
 }
 
-// wait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
-func (r *Rules) wait(j *Job, due queue.Millis) {
+// restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
+func (r *Rules) restartWait(j *Job, due queue.Millis) {
 	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.tx.Counts().Enqueued, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// checkEdit returns an error if a waiting job may not be changed from was to j.
-func (r *Rules) checkEdit(was, j *Job) error {
+// checkEdit returns an error if a waiting job may not be changed from old to j.
+func (r *Rules) checkEdit(old, j *Job) error {
 	if err := queue.CheckDemands(j.Demands); err != nil {
 		return err
 	}
-	if was.Queue != j.Queue {
+	if old.Queue != j.Queue {
 		if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 			return err
 		}
 	}
-	if was.Unique != j.Unique && j.Unique != "" {
-		other, found, err := r.holder(j.UID, j.Unique)
+	if old.Unique != j.Unique && j.Unique != "" {
+		other, found, err := r.keyHolder(j.UID, j.Unique)
 		if err != nil {
 			return err
 		}
@@ -444,60 +446,60 @@ func (r *Rules) checkEdit(was, j *Job) error {
 // edit applies a user's changes to a waiting job. The job keeps the waiting time that it has accumulated,
 // unless its start time has changed.
 func (r *Rules) edit(j *Job, c *store.Change) error {
-	was := *j
-	before, err := r.tx.StoredSize(&was.Job)
+	old := *j
+	sizeBefore, err := r.tx.StoredSize(&old.Job)
 	if err != nil {
 		return err
 	}
 	if err := c.Edit(&j.Job); err != nil {
 		return err
 	}
-	if err := r.checkEdit(&was, j); err != nil {
+	if err := r.checkEdit(&old, j); err != nil {
 		return err
 	}
-	after, err := r.tx.StoredSize(&j.Job)
+	sizeAfter, err := r.tx.StoredSize(&j.Job)
 	if err == nil {
-		err = AdmitBytes(r.tx, j.UID, after-before, c.MaxBytesUser)
+		err = AdmitBytes(r.tx, j.UID, sizeAfter-sizeBefore, c.MaxBytesUser)
 	}
 	if err != nil {
 		return err
 	}
-	j.Stored += after - before
-	r.tx.Holds(j.UID, after-before, 0)
-	if was.Queue != j.Queue {
-		r.tx.Moved(&was, was.State, 0)
-		r.tx.Moved(j, 0, was.State)
+	j.Stored += sizeAfter - sizeBefore
+	r.tx.Holds(j.UID, sizeAfter-sizeBefore, 0)
+	if old.Queue != j.Queue {
+		r.tx.Moved(&old, old.State, 0)
+		r.tx.Moved(j, 0, old.State)
 	}
 	if j.After != nil {
 		j.Parents = len(j.After)
-		if err := r.rewire(j); err != nil {
+		if err := r.replaceEdges(j); err != nil {
 			return err
 		}
 	}
 	if j.Delay != 0 {
 		j.RunAt = r.tx.Now().Add(j.Delay)
 	}
-	if j.RunAt != was.RunAt {
+	if j.RunAt != old.RunAt {
 		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().Enqueued
 	}
 	j.Rewrite = WithEverything
-	renamed := !slices.Equal(was.Demands, j.Demands)
-	if renamed {
-		if err := r.tx.CountNaming(&was, -1); err != nil {
+	demandsChanged := !slices.Equal(old.Demands, j.Demands)
+	if demandsChanged {
+		if err := r.tx.CountNaming(&old, -1); err != nil {
 			return err
 		}
 	}
-	if was.Standing == Ready { // the edit may move the job to another lane
-		if err := r.leaveLane(&was); err != nil {
+	if old.Standing == Ready { // the edit may move the job to another lane
+		if err := r.leaveLane(&old); err != nil {
 			return err
 		}
 		j.Standing = Nowhere
 	}
 	// If the demands have not changed, the job states no new limits.
-	if !renamed {
+	if !demandsChanged {
 		return nil
 	}
-	if err := r.rule(j); err != nil {
+	if err := r.applyDeclaredLimits(j); err != nil {
 		return err
 	}
 	return r.tx.CountNaming(j, 1)

@@ -14,17 +14,17 @@ import (
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	stale := func(l queue.Lease) { g.Stale = append(g.Stale, l) }
 	for i := range t.Started {
-		if err := r.started(&t.Started[i], stale); err != nil {
+		if err := r.recordStarted(&t.Started[i], stale); err != nil {
 			return g, err
 		}
 	}
 	for i := range t.Progress {
-		if err := r.progress(&t.Progress[i], stale); err != nil {
+		if err := r.recordProgress(&t.Progress[i], stale); err != nil {
 			return g, err
 		}
 	}
 	for i := range t.Ended {
-		if err := r.ended(&t.Ended[i], t.MaxBytesUser, stale); err != nil {
+		if err := r.settle(&t.Ended[i], t.MaxBytesUser, stale); err != nil {
 			return g, err
 		}
 	}
@@ -34,16 +34,16 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		}
 	}
 	for _, c := range t.Changed {
-		l := r.lease(c.Lease)
+		l := r.currentLease(c.Lease)
 		if err := r.release(c.Lease, stale); err != nil {
 			return g, err
 		}
 		if l == nil || l.Running {
 			continue
 		}
-		var refused *queue.Error
+		var rejection *queue.Error
 		switch err := r.Change(c.Seq, c.Change); {
-		case errors.As(err, &refused), errors.Is(err, store.ErrMoved):
+		case errors.As(err, &rejection), errors.Is(err, store.ErrMoved):
 			if g.Refused == nil {
 				g.Refused = map[queue.Lease]error{}
 			}
@@ -58,16 +58,17 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	return g, err
 }
 
-// lease returns the stored lease, or nil if the lease is stale: it is over, or the job has a newer fence.
-func (r *Rules) lease(l queue.Lease) *Lease {
-	if known := r.tx.Lease(l.Seq); known != nil && known.Job.Fence == l.Fence {
-		return known
+// currentLease returns the stored lease, or nil if the lease is stale: it is over, or the job has a newer
+// fence.
+func (r *Rules) currentLease(l queue.Lease) *Lease {
+	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
+		return current
 	}
 	return nil
 }
 
-func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
-	l := r.lease(st.Lease)
+func (r *Rules) recordStarted(st *store.Started, stale func(queue.Lease)) error {
+	l := r.currentLease(st.Lease)
 	if l == nil {
 		stale(st.Lease)
 	}
@@ -77,7 +78,7 @@ func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
 	r.job = l.Job
 	j := &r.job
 	j.StartedAt, j.WorkerID, j.PID = st.At, st.Worker, st.PID
-	if err := r.stamp(l, st.At); err != nil {
+	if err := r.recordRateStarts(l, st.At); err != nil {
 		return err
 	}
 	if err := r.putProgress(j, nil); err != nil {
@@ -89,9 +90,9 @@ func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
 	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
 }
 
-// progress records the progress of a running attempt.
-func (r *Rules) progress(p *store.Progress, stale func(queue.Lease)) error {
-	l := r.lease(p.Lease)
+// recordProgress records the progress of a running attempt.
+func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) error {
+	l := r.currentLease(p.Lease)
 	if l == nil || !l.Running {
 		stale(p.Lease)
 		return nil
@@ -110,7 +111,7 @@ func (r *Rules) progress(p *store.Progress, stale func(queue.Lease)) error {
 
 // putProgress writes the progress of a job if it has changed.
 func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
-	if was := j.Progress; was == p || was != nil && p != nil && *was == *p {
+	if old := j.Progress; old == p || old != nil && p != nil && *old == *p {
 		return nil
 	}
 	if p != nil {
@@ -120,20 +121,20 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 	return r.tx.PutProgress(j)
 }
 
-// ended records the end of a lease. The job's user may hold mostBytes; 0 means unlimited.
-func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lease)) error {
-	l := r.lease(e.Lease)
+// settle records how a lease ended. The job's user may hold maxBytes; 0 means unlimited.
+func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lease)) error {
+	l := r.currentLease(e.Lease)
 	if l == nil {
 		stale(e.Lease)
 		return nil
 	}
 	if e.Decision.Started {
 		var err error
-		if e, err = r.makeRoomFor(e, &l.Job, mostBytes); err != nil {
+		if e, err = r.makeRoomForAttempt(e, &l.Job, maxBytes); err != nil {
 			return err
 		}
 		// Read the lease again, because making room may have removed output or a record of earlier attempts.
-		l = r.lease(e.Lease)
+		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
 		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
@@ -142,7 +143,7 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 	}
 	r.job = l.Job
 	j, d, a := &r.job, &e.Decision, &e.Attempt
-	stopped(j, e)
+	clearRunningFields(j, e)
 	if d.State.Runnable() {
 		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
@@ -159,22 +160,22 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 		if err := r.Move(j, d.State, kind, detail); err != nil {
 			return err
 		}
-		return r.returned(j)
+		return r.disownAfterLease(j)
 	}
 	if !l.Running {
-		if err := r.stamp(l, a.StartedAt); err != nil {
+		if err := r.recordRateStarts(l, a.StartedAt); err != nil {
 			return err
 		}
 		r.measureStart(l, a.StartedAt)
 	}
-	r.tx.Measure(Measured{Queue: j.Queue, End: d.State, Took: between(a.StartedAt, a.EndedAt), Fingerprint: e.Fingerprint})
+	r.tx.Measure(Measured{Queue: j.Queue, End: d.State, Took: elapsed(a.StartedAt, a.EndedAt), Fingerprint: e.Fingerprint})
 	// Without a new value, the progress that a running attempt has reported stays.
 	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
 			return err
 		}
 	}
-	ran(j, e)
+	applyResult(j, e)
 	r.tx.Holds(j.UID, j.Stored-l.Job.Stored, store.OutputSize(a))
 	if err := r.tx.AddAttempt(j, e); err != nil {
 		return err
@@ -182,16 +183,16 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.Runs, a, e)); err != nil {
 		return err
 	}
-	return r.returned(j)
+	return r.disownAfterLease(j)
 }
 
-// stopped resets the fields of a job that describe its running attempt.
-func stopped(j *Job, e *store.Settlement) {
+// clearRunningFields resets the fields of a job that describe its running attempt.
+func clearRunningFields(j *Job, e *store.Settlement) {
 	j.Reason, j.WorkerID, j.PID = e.Decision.Reason, "", 0
 }
 
-// ran copies the results of an ended attempt to its job.
-func ran(j *Job, e *store.Settlement) {
+// applyResult copies the results of an ended attempt to its job.
+func applyResult(j *Job, e *store.Settlement) {
 	d, a := &e.Decision, &e.Attempt
 	j.EndedAt = a.EndedAt
 	j.Outputs, j.Stored = j.Outputs+store.OutputSize(a), j.Stored+store.RecordSize(e, j.Runs)
@@ -201,20 +202,20 @@ func ran(j *Job, e *store.Settlement) {
 }
 
 // Foresee returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
-// predicted. The job's user may hold mostBytes; 0 means unlimited. Foresee changes nothing.
-func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
-	l := r.lease(e.Lease)
+// predicted. The job's user may hold maxBytes; 0 means unlimited. Foresee changes nothing.
+func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
+	l := r.currentLease(e.Lease)
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
 	}
-	if mostBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > mostBytes {
+	if maxBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > maxBytes {
 		return nil // room has to be made first, which may change the row
 	}
 	j := l.Job
-	stopped(&j, e)
-	ran(&j, e)
+	clearRunningFields(&j, e)
+	applyResult(&j, e)
 	j.Units, j.Standing = "", Nowhere
-	r.become(&j, e.Decision.State)
+	r.setState(&j, e.Decision.State)
 	return &j
 }
 
@@ -222,17 +223,17 @@ func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
 // due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
-	r.tx.Measure(Measured{Queue: j.Queue, Took: between(max(j.DueAt, j.Since), at)})
+	r.tx.Measure(Measured{Queue: j.Queue, Took: elapsed(max(j.DueAt, j.Since), at)})
 }
 
-// between returns the time from one instant to another. It is 0 if the clock was set back in between.
-func between(from, to queue.Millis) time.Duration {
+// elapsed returns the time from one instant to another. It is 0 if the clock was set back in between.
+func elapsed(from, to queue.Millis) time.Duration {
 	return max(0, time.Duration(to-from)*time.Millisecond)
 }
 
 // Pause records that a running job is paused or resumed.
 func (r *Rules) Pause(p store.Pause) error {
-	l := r.lease(p.Lease)
+	l := r.currentLease(p.Lease)
 	switch {
 	case l == nil:
 		return store.ErrMoved
@@ -252,7 +253,7 @@ func (r *Rules) Pause(p store.Pause) error {
 // release ends a lease that never started, and returns its job to the queue. The job keeps the fence of the
 // lease, so that no later claim gets the same fence.
 func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
-	l := r.lease(lr)
+	l := r.currentLease(lr)
 	if l == nil || l.Running {
 		stale(lr)
 		return nil
@@ -264,14 +265,14 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	// The job was due when it was claimed, even if the clock has been set back since.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
-	if err := r.stand(j); err != nil {
+	if err := r.assignSlot(j); err != nil {
 		return err
 	}
 	if err := r.tx.Put(j); err != nil {
 		return err
 	}
 	r.tx.Touched(j.Seq)
-	return r.returned(j)
+	return r.disownAfterLease(j)
 }
 
 // appendText appends a string in JSON syntax.

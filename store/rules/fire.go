@@ -17,33 +17,33 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged || f.By == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
 		return fired, err
 	}
-	open, err := r.tx.Unfinished(f.Name, store.MaxUnfinished)
+	unfinished, err := r.tx.Unfinished(f.Name, store.MaxUnfinished)
 	if err != nil {
 		return fired, err
 	}
-	b := firing{r: r, f: f, s: &s, open: len(open), enqueue: enqueue}
-	if len(open) > 0 {
-		b.newest, b.newestID = open[0].Seq, open[0].ID
+	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinished: len(unfinished), enqueue: enqueue}
+	if len(unfinished) > 0 {
+		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
 	}
 	if len(f.Runs) > 0 && s.Overlap == store.OverlapReplace {
-		b.open, b.newest, b.replaces = 0, 0, open
-		for i := range open {
-			if r.tx.Lease(open[i].Seq) != nil {
-				fired.Leased = append(fired.Leased, open[i].Seq)
+		b.unfinished, b.newestSeq, b.toReplace = 0, 0, unfinished
+		for i := range unfinished {
+			if r.tx.Lease(unfinished[i].Seq) != nil {
+				fired.Leased = append(fired.Leased, unfinished[i].Seq)
 			}
 		}
 		if len(fired.Leased) > 0 {
-			if err := b.lookAhead(); err != nil || b.refused == nil {
+			if err := b.checkRejection(); err != nil || b.rejection == nil {
 				return fired, err
 			}
 			fired.Leased = nil
 		}
 	}
-	if err := r.missed(f); err != nil {
+	if err := r.recordMissed(f); err != nil {
 		return fired, err
 	}
 	for _, at := range f.Runs {
-		run, err := b.run(at, f.FailOverQuota && len(fired.Runs) == 0)
+		run, err := b.runOccurrence(at, f.FailOverQuota && len(fired.Runs) == 0)
 		if err != nil {
 			return fired, err
 		}
@@ -57,8 +57,8 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 	return fired, r.tx.SetTimes(&s)
 }
 
-// replace cancels a waiting job of a schedule that is replaced by a newer one.
-func (r *Rules) replace(seq int64) error {
+// cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
+func (r *Rules) cancelReplaced(seq int64) error {
 	j, err := r.tx.Job(seq, Summary)
 	if err != nil {
 		return err
@@ -67,8 +67,8 @@ func (r *Rules) replace(seq int64) error {
 	return r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
 }
 
-// missed records the occurrences that were missed, with one event for all.
-func (r *Rules) missed(f *store.Firing) error {
+// recordMissed records the occurrences that were missed, with one event for all.
+func (r *Rules) recordMissed(f *store.Firing) error {
 	for _, at := range f.Missed {
 		if err := r.tx.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
 			return err
@@ -77,11 +77,11 @@ func (r *Rules) missed(f *store.Firing) error {
 	if len(f.Missed) == 0 {
 		return nil
 	}
-	return r.tellSchedule(queue.EventScheduleMissed, &Job{}, queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)})
+	return r.addScheduleEvent(queue.EventScheduleMissed, &Job{}, queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)})
 }
 
-// tellSchedule adds an event about a schedule and the job that was enqueued for it.
-func (r *Rules) tellSchedule(kind queue.EventKind, j *Job, d queue.EventDetail) error {
+// addScheduleEvent adds an event about a schedule and the job that was enqueued for it.
+func (r *Rules) addScheduleEvent(kind queue.EventKind, j *Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -89,60 +89,62 @@ func (r *Rules) tellSchedule(kind queue.EventKind, j *Job, d queue.EventDetail) 
 	return r.tx.AddEvent(kind, &j.Job, j.State, raw)
 }
 
-// firing carries out the occurrences of one Firing.
-type firing struct {
-	r        *Rules
-	f        *store.Firing
-	s        *store.Schedule
-	open     int   // number of the schedule's unfinished jobs
-	newest   int64 // seq of the newest unfinished job; 0 if all have ended
-	newestID string
-	made     bool // this firing enqueued the newest job, so the next one depends on it
-	replaces []Job
-	refused  error // the reason why no job can be enqueued
-	enqueue  func(queue.Job) (seq int64, id string, err error)
+// occurrenceEnqueuer carries out the occurrences of one Firing.
+type occurrenceEnqueuer struct {
+	r              *Rules
+	f              *store.Firing
+	s              *store.Schedule
+	unfinished     int   // number of the schedule's unfinished jobs
+	newestSeq      int64 // seq of the newest unfinished job; 0 if all have ended
+	newestID       string
+	enqueuedNewest bool // this firing enqueued the newest job, so the next one depends on it
+	toReplace      []Job
+	rejection      error // the reason why no job can be enqueued
+	enqueue        func(queue.Job) (seq int64, id string, err error)
 }
 
-// run carries out one occurrence. It returns an error for a rejected job if a user requested the run, or if
-// failOverQuota is set and the quota is the reason.
-func (b *firing) run(at queue.Millis, failOverQuota bool) (store.ScheduleRun, error) {
+// runOccurrence carries out one occurrence. It returns an error for a rejected job if a user requested the
+// run, or if failOverQuota is set and the quota is the reason.
+func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.ScheduleRun, error) {
 	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: b.f.By}
 	kind := queue.EventScheduleFired
 	var j Job
-	var refused *queue.Error
-	err := b.job(at, &j)
-	var full *store.QuotaError
+	var rejection *queue.Error
+	err := b.enqueueOccurrence(at, &j)
+	var overQuota *store.QuotaError
 	switch {
-	case failOverQuota && errors.As(err, &full):
+	case failOverQuota && errors.As(err, &overQuota):
 		return run, err
 	case err == nil:
 		run.Job, run.ID = j.Seq, j.ID
-	case !errors.As(err, &refused) || b.f.By != nil || refused.Code == queue.CodeNoSpace || refused.Code == queue.CodeUnavailable:
+	case !errors.As(err, &rejection) || b.f.By != nil ||
+		rejection.Code == queue.CodeNoSpace || rejection.Code == queue.CodeUnavailable:
 		return run, err
 	default:
-		run.Outcome, run.Note, kind = store.OutcomeRefused, queue.ClipJSON(refused.Error(), queue.MaxErrorBytes), queue.EventScheduleSkipped
-		if refused.Code == queue.CodeWrongState {
+		run.Outcome, kind = store.OutcomeRefused, queue.EventScheduleSkipped
+		run.Note = queue.ClipJSON(rejection.Error(), queue.MaxErrorBytes)
+		if rejection.Code == queue.CodeWrongState {
 			run.Outcome, run.Note = store.OutcomeSkipped, b.newestID
 		}
 	}
 	if err := b.r.tx.AddRun(b.f.Name, run); err != nil {
 		return run, err
 	}
-	return run, b.r.tellSchedule(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
+	return run, b.r.addScheduleEvent(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
 }
 
-// job enqueues the job of an occurrence, or returns the reason why it does not.
-func (b *firing) job(at queue.Millis, j *Job) error {
-	draft, others := b.draft(), len(b.s.Draft.After)
+// enqueueOccurrence enqueues the job of an occurrence, or returns the reason why it does not.
+func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
+	draft, ownParents := b.draft(), len(b.s.Draft.After)
 	switch {
-	case b.refused != nil:
-		return b.refused
-	case b.open >= store.MaxUnfinished:
-		return queue.Errorf(queue.CodeFull, "schedule %[2]s has %[1]d unfinished jobs, the maximum; wait until some have ended, or cancel them", b.open, b.s.Name)
-	case b.newest == 0:
-	case b.made || b.s.Overlap == store.OverlapQueue:
-		draft.After = append(draft.After, queue.Dependency{Job: b.newest, How: queue.ParentEnded})
-		if others == 0 {
+	case b.rejection != nil:
+		return b.rejection
+	case b.unfinished >= store.MaxUnfinished:
+		return queue.Errorf(queue.CodeFull, "schedule %[2]s has %[1]d unfinished jobs, the maximum; wait until some have ended, or cancel them", b.unfinished, b.s.Name)
+	case b.newestSeq == 0:
+	case b.enqueuedNewest || b.s.Overlap == store.OverlapQueue:
+		draft.After = append(draft.After, queue.Dependency{Job: b.newestSeq, How: queue.ParentEnded})
+		if ownParents == 0 {
 			draft.OtherwiseDo = queue.OtherwiseRun
 		}
 	default:
@@ -160,7 +162,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 			return queue.Errorf(queue.CodeExists, "all ids for this run of the schedule, up to %[1]s, are used by other jobs; remove one of these jobs, for example: queuectl rm %[1]s", id)
 		}
 	}
-	seq, id, err := b.inPlace(draft)
+	seq, id, err := b.enqueueReplacing(draft)
 	if err != nil {
 		return err
 	}
@@ -168,30 +170,30 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 	if len(draft.After) > 0 {
 		j.State = queue.Blocked
 	}
-	b.newest, b.newestID, b.made = seq, id, true
-	b.open++
+	b.newestSeq, b.newestID, b.enqueuedNewest = seq, id, true
+	b.unfinished++
 	return nil
 }
 
-func (b *firing) draft() queue.Job {
+func (b *occurrenceEnqueuer) draft() queue.Job {
 	draft := b.s.Draft
 	draft.UID, draft.Schedule, draft.After = b.s.UID, b.s.Name, slices.Clone(draft.After)
 	return draft
 }
 
-// inPlace enqueues a draft and cancels the jobs that it replaces. If the draft is rejected, these jobs do not
-// change.
-func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
-	if len(b.replaces) == 0 {
+// enqueueReplacing enqueues a draft and cancels the jobs that it replaces. If the draft is rejected, these
+// jobs do not change.
+func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id string, err error) {
+	if len(b.toReplace) == 0 {
 		return b.enqueue(draft)
 	}
 	err = b.r.tx.Attempt(func() error {
-		before := b.r.HookBytes
-		for i := range b.replaces {
-			if err := b.r.replace(b.replaces[i].Seq); err != nil {
+		bytesBefore := b.r.HookBytes
+		for i := range b.toReplace {
+			if err := b.r.cancelReplaced(b.toReplace[i].Seq); err != nil {
 				return err
 			}
-			if err := CheckReplaced(i+1, b.r.HookBytes-before); err != nil {
+			if err := CheckReplaced(i+1, b.r.HookBytes-bytesBefore); err != nil {
 				return err
 			}
 		}
@@ -199,7 +201,7 @@ func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 		return err
 	})
 	if err == nil {
-		b.replaces = nil
+		b.toReplace = nil
 	}
 	return seq, id, err
 }
@@ -212,28 +214,28 @@ func CheckReplaced(jobs, bytes int) error {
 	return nil
 }
 
-// errOnlyAsked makes Attempt undo a dry run.
-var errOnlyAsked = errors.New("dry run")
+// errDryRun makes Attempt undo a dry run.
+var errDryRun = errors.New("dry run")
 
-// lookAhead checks whether the job would be rejected even after the jobs that it replaces have ended. If so,
-// these jobs need not be ended.
-func (b *firing) lookAhead() error {
+// checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
+// so, these jobs need not be ended.
+func (b *occurrenceEnqueuer) checkRejection() error {
 	err := b.r.tx.Attempt(func() error {
 		if _, _, err := b.enqueue(b.draft()); err != nil {
 			return err
 		}
-		return errOnlyAsked
+		return errDryRun
 	})
-	var refused *queue.Error
+	var rejection *queue.Error
 	switch {
-	case err == errOnlyAsked:
+	case err == errDryRun:
 		return nil
-	case !errors.As(err, &refused):
+	case !errors.As(err, &rejection):
 		return err
 	// The unique key is free once the replaced jobs have ended.
-	case refused.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
+	case rejection.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
 		return nil
 	}
-	b.refused = err
+	b.rejection = err
 	return nil
 }

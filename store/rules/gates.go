@@ -24,15 +24,15 @@ type Rule struct {
 	Used int
 }
 
-var errNoKind = errors.New("waiting jobs are subject to a limit (gate) of an unknown kind")
+var errUnknownGateKind = errors.New("waiting jobs are subject to a limit (gate) of an unknown kind")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
 // the current period. used is the number of units that leases hold. Gate is the room that remains.
 type rateRoom struct {
-	since  queue.Millis
-	starts int
-	n      int // units that the rule allows in a period
-	used   int
+	since   queue.Millis
+	starts  int
+	allowed int // units that the rule allows in a period
+	used    int
 	Gate
 }
 
@@ -61,26 +61,26 @@ func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 		g.Most = r.tx.Node().Resources[rule.Key]
 		g.Room = g.Most - rule.Used
 	case queue.GateRate:
-		return r.rate(need.Gate, &rule)
+		return r.rateGate(need.Gate, &rule)
 	case queue.GateLock:
 		g.Room, g.Most = rule.N-rule.Used, rule.N
 	default:
-		err = errNoKind
+		err = errUnknownGateKind
 	}
 	return g, err
 }
 
-// rate returns the state of a rate limit. Starts in the current period count, and so do claimed jobs that are
-// not known to have started. If there is no room, rate schedules a check for the time when a start leaves the
-// period.
-func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
+// rateGate returns the state of a rate limit. Starts in the current period count, and so do claimed jobs that
+// are not known to have started. If there is no room, rateGate schedules a check for the time when a start
+// leaves the period.
+func (r *Rules) rateGate(gate int64, rule *Rule) (Gate, error) {
 	since := r.tx.Now() - queue.Millis(rule.Per.Milliseconds())
-	known, found := r.rates[gate]
-	found = found && known.since == since
-	if found && known.n == rule.N && known.used == rule.Used {
-		return known.Gate, nil
+	cached, found := r.rates[gate]
+	found = found && cached.since == since
+	if found && cached.allowed == rule.N && cached.used == rule.Used {
+		return cached.Gate, nil
 	}
-	starts := known.starts
+	starts := cached.starts
 	var err error
 	if !found {
 		starts, err = r.tx.Starts(gate, since)
@@ -99,15 +99,15 @@ func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
 	if r.rates == nil {
 		r.rates = map[int64]rateRoom{}
 	}
-	r.rates[gate] = rateRoom{since: since, starts: starts, n: rule.N, used: rule.Used, Gate: g}
+	r.rates[gate] = rateRoom{since: since, starts: starts, allowed: rule.N, used: rule.Used, Gate: g}
 	return g, nil
 }
 
 // Undone discards cached values after a part of the transaction was undone.
 func (r *Rules) Undone() { r.rates = nil }
 
-// stamp records a start for each rate limit among a lease's gates.
-func (r *Rules) stamp(l *Lease, at queue.Millis) error {
+// recordRateStarts records a start for each rate limit among a lease's gates.
+func (r *Rules) recordRateStarts(l *Lease, at queue.Millis) error {
 	for _, n := range l.Needs {
 		if n.Kind != queue.GateRate {
 			continue

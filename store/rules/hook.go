@@ -5,35 +5,35 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// hook enqueues the hooks that a job has for the state it has just reached. They are stored in the same
-// transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued, hook adds an
-// EventNoHook.
+// enqueueHooks enqueues the hooks that a job has for the state it has just reached. They are stored in the
+// same transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued,
+// enqueueHooks adds an EventNoHook.
 // See docs/decisions/0094.
-func (r *Rules) hook(j *Job) error {
+func (r *Rules) enqueueHooks(j *Job) error {
 	h := r.tx.Hooks()
-	on := queue.HooksAt(j.State) & (j.Hooks | h.On)
-	if on == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
+	moments := queue.HooksAt(j.State) & (j.Hooks | h.On)
+	if moments == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
 	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked before anything large is read
 		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
-	whole, err := r.tx.Job(j.Seq, Whole)
+	fullJob, err := r.tx.Job(j.Seq, Whole)
 	if err != nil {
 		return err
 	}
 	// Without an account that still exists, the hook cannot run.
-	if whole.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
+	if fullJob.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
 		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
-	for _, draft := range h.Make(&whole.Job, on) {
+	for _, draft := range h.Make(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // counted twice, as it is read and written
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
 		fits, err := r.hookFits(j, &draft, h.MaxBytesUser)
 		switch {
 		case err != nil:
 		case fits:
-			err = r.make(&draft)
+			err = r.enqueueHook(&draft)
 		default:
 			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 		}
@@ -45,9 +45,9 @@ func (r *Rules) hook(j *Job) error {
 }
 
 // hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
-// whether the hook's own user may use the bytes that it needs. The hook's user may hold mostBytes. If the
+// whether the hook's own user may use the bytes that it needs. The hook's user may hold maxBytes. If the
 // bytes are not available, hookFits tries to free some.
-func (r *Rules) hookFits(j *Job, draft *queue.Job, mostBytes int64) (bool, error) {
+func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
 	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil
 	}
@@ -55,16 +55,16 @@ func (r *Rules) hookFits(j *Job, draft *queue.Job, mostBytes int64) (bool, error
 	if err != nil {
 		return false, err
 	}
-	return r.makeRoom(draft.UID, size, mostBytes)
+	return r.makeRoom(draft.UID, size, maxBytes)
 }
 
 var noDetail = []byte(`{}`)
 
-// make enqueues a draft without checking the limits on waiting jobs.
-func (r *Rules) make(draft *queue.Job) error {
-	at, seq, id, err := r.tx.NewJob(draft)
+// enqueueHook enqueues a draft without checking the limits on waiting jobs.
+func (r *Rules) enqueueHook(draft *queue.Job) error {
+	draftNumber, seq, id, err := r.tx.NewJob(draft)
 	if err != nil {
 		return err
 	}
-	return r.insert(&Job{Job: *draft}, draft, at, draft.UID, seq, id)
+	return r.insert(&Job{Job: *draft}, draft, draftNumber, draft.UID, seq, id)
 }

@@ -49,9 +49,9 @@ const (
 	Empty int64 = math.MinInt64
 )
 
-// Again is returned by room instead of a gate if room has opened a lane that goes first. The caller must
-// choose again.
-const Again int64 = math.MinInt64 + 1
+// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened a lane that goes first. The
+// caller must choose again.
+const chooseAgain int64 = math.MinInt64 + 1
 
 // Start is before every other position.
 var Start = Position{math.MinInt64, 0}
@@ -105,35 +105,35 @@ func (l List) Compare(other List) int {
 // List returns the list that contains the lane while a gate closes it.
 func (l *Lane) List() List { return List{l.Queue, l.UID} }
 
-// set calls setHead for callers that do not know the priority of a new head.
-func (r *Rules) set(l *Lane, head Position, shut int64) error {
+// moveHead calls setHead for callers that do not know the priority of a new head.
+func (r *Rules) moveHead(l *Lane, head Position, closedBy int64) error {
 	if head != l.Head {
 		l.Priority = Unknown
 	}
-	return r.setHead(l, head, shut)
+	return r.setHead(l, head, closedBy)
 }
 
 // setHead writes a lane's head, with l.Priority, and the gate that closes the lane. No other function writes
 // them.
-func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
+func (r *Rules) setHead(l *Lane, head Position, closedBy int64) error {
 	// While this lane was open, it kept the lanes behind it closed in the lists of its gates. They may have
 	// to open now. At the gate that closes this lane, lanes behind it have no room either.
-	if l.Shut == Open && (shut != Open || head.After(l.Head)) {
-		if gate := UserGate(l.UID); gate != shut {
+	if l.Shut == Open && (closedBy != Open || head.After(l.Head)) {
+		if gate := UserGate(l.UID); gate != closedBy {
 			r.Recheck(gate)
 		}
 		for _, n := range l.Needs {
-			if n.Gate != shut {
+			if n.Gate != closedBy {
 				r.Recheck(n.Gate)
 			}
 		}
 	}
 	// The lane holds back fewer lanes of other users now.
-	if resource(l, l.Shut) && (shut != l.Shut || head.After(l.Head)) {
+	if needsResource(l, l.Shut) && (closedBy != l.Shut || head.After(l.Head)) {
 		r.Recheck(l.Shut)
 	}
-	l.Head, l.Shut = head, shut
-	delete(r.roomy, l.ID)
+	l.Head, l.Shut = head, closedBy
+	delete(r.skippedPriorities, l.ID)
 	return r.tx.SetLane(*l)
 }
 
@@ -142,8 +142,8 @@ func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
 // No other code has to check. A round that is under way continues from where it is, and ends after one full
 // pass. So repeated calls cannot keep the round from reaching a list.
 func (r *Rules) Recheck(gate int64) {
-	at := r.mem.recheck[gate]
-	r.mem.recheck[gate] = round{from: at.after, after: at.after}
+	progress := r.mem.recheck[gate]
+	r.mem.recheck[gate] = recheckRound{startedBehind: progress.lastChecked, lastChecked: progress.lastChecked}
 }
 
 // recheckResources calls Recheck for all resources. It is called when another gate has less room now. That
@@ -159,35 +159,35 @@ func (r *Rules) recheckResources() {
 // See docs/decisions/0015.
 const StepsMost = 250
 
-// taken returns the counter of the steps that the current operation takes: Steps during a claim, otherwise
-// looks.
-func (r *Rules) taken() *int {
+// stepCounter returns the counter of the steps that the current operation takes: Steps during a claim,
+// otherwise looks.
+func (r *Rules) stepCounter() *int {
 	if r.claiming {
 		return &r.Steps
 	}
-	return &r.looks
+	return &r.otherSteps
 }
 
-// spent reports whether the current operation has used up its steps.
-func (r *Rules) spent() bool {
+// outOfSteps reports whether the current operation has used up its steps.
+func (r *Rules) outOfSteps() bool {
 	if r.claiming {
 		return r.Steps >= StepsMost
 	}
-	return r.looks >= r.mem.looks()
+	return r.otherSteps >= r.mem.maxReopenSteps()
 }
 
 // Reopen opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
-// ends with Reopen. Apart from Reopen, only barred and joinLane open closed lanes.
+// ends with Reopen. Apart from Reopen, only checkResourceOrder and joinLane open closed lanes.
 func (r *Rules) Reopen() error {
 	for len(r.mem.recheck) > 0 {
-		for gate, at := range r.mem.recheck {
-			if r.looks >= r.mem.looks() {
+		for gate, progress := range r.mem.recheck {
+			if r.otherSteps >= r.mem.maxReopenSteps() {
 				r.tx.WakeAt(r.tx.Now())
 				return nil
 			}
 			// The code below may add the gate again.
 			delete(r.mem.recheck, gate)
-			if err := r.reopen(gate, at); err != nil {
+			if err := r.reopenGate(gate, progress); err != nil {
 				return err
 			}
 		}
@@ -195,74 +195,77 @@ func (r *Rules) Reopen() error {
 	return nil
 }
 
-// reopen continues a round: it opens the best lane of each list of a gate if the lane has room. The rest of
+// reopenGate continues a round: it opens the best lane of each list of a gate if the lane has room. The rest of
 // the list stays closed behind this lane. A lane that another gate holds back moves to the list of that gate.
-func (r *Rules) reopen(gate int64, at round) error {
-	var best []Lane
-	err := r.tx.Shut(gate, at.after, func(l Lane) (bool, error) {
-		best = append(best, l)
-		return len(best) < StepsMost, nil
+func (r *Rules) reopenGate(gate int64, progress recheckRound) error {
+	var lanes []Lane
+	err := r.tx.Shut(gate, progress.lastChecked, func(l Lane) (bool, error) {
+		lanes = append(lanes, l)
+		return len(lanes) < StepsMost, nil
 	})
 	if err != nil {
 		return err
 	}
-	r.looks++
-	if len(best) > 0 {
-		if need := needAt(&best[0], gate); need.Kind != queue.GateResource {
-			if g, err := r.Gate(best[0].UID, need); err != nil || g.Room < need.Units {
+	r.otherSteps++
+	if len(lanes) > 0 {
+		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
+			if g, err := r.Gate(lanes[0].UID, need); err != nil || g.Room < need.Units {
 				return err // no lane of the gate has room
 			}
 		}
 	}
 	done := 0
-	for ; done < len(best) && r.looks < r.mem.looks() && !at.over(best[done].List()); done++ {
-		if err := r.reopenList(&best[done], gate); err != nil {
+	for ; done < len(lanes) && r.otherSteps < r.mem.maxReopenSteps() && !progress.endsBefore(lanes[done].List()); done++ {
+		if err := r.reopenList(&lanes[done], gate); err != nil {
 			return err
 		}
-		at.after = best[done].List()
+		progress.lastChecked = lanes[done].List()
 	}
-	switch _, again := r.mem.recheck[gate]; {
-	case again: // another call of Recheck asked for it
-		at.from, at.again = at.after, false
-	case done < len(best) && at.over(best[done].List()), done == len(best) && len(best) < StepsMost && (at.from == List{} || at.again):
+	switch _, requested := r.mem.recheck[gate]; {
+	case requested: // another call of Recheck asked for it
+		progress.startedBehind, progress.wrapped = progress.lastChecked, false
+	case done < len(lanes) && progress.endsBefore(lanes[done].List()),
+		done == len(lanes) && len(lanes) < StepsMost && (progress.startedBehind == List{} || progress.wrapped):
 		return nil
 	}
-	if done == len(best) && len(best) < StepsMost { // continue from the first list
-		at.after, at.again = List{}, at.from != List{}
+	if done == len(lanes) && len(lanes) < StepsMost { // continue from the first list
+		progress.lastChecked, progress.wrapped = List{}, progress.startedBehind != List{}
 	}
-	r.mem.recheck[gate] = at
+	r.mem.recheck[gate] = progress
 	return nil
 }
 
-// over reports whether the round ends before this list.
-func (at *round) over(list List) bool { return at.again && list.Compare(at.from) > 0 }
+// endsBefore reports whether the round ends before this list.
+func (at *recheckRound) endsBefore(list List) bool {
+	return at.wrapped && list.Compare(at.startedBehind) > 0
+}
 
 // reopenList opens the best lane of one list if the lane has room.
 func (r *Rules) reopenList(l *Lane, gate int64) error {
 	list := l.List()
 	for {
-		r.looks++
+		r.otherSteps++
 		moved, err := r.advanceHead(l, gate)
 		if err != nil {
 			return err
 		}
 		if !moved {
-			n, full, err := r.room(l)
-			if err != nil || n == 0 && full == gate {
+			n, fullGate, err := r.laneRoom(l)
+			if err != nil || n == 0 && fullGate == gate {
 				return err // all lanes behind it wait too
 			}
 			if n > 0 {
 				r.Readied = true
-				return r.set(l, l.Head, Open)
+				return r.moveHead(l, l.Head, Open)
 			}
-			if full != Again {
-				err = r.set(l, l.Head, full)
+			if fullGate != chooseAgain {
+				err = r.moveHead(l, l.Head, fullGate)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if r.looks >= r.mem.looks() {
+		if r.otherSteps >= r.mem.maxReopenSteps() {
 			r.Recheck(gate)
 			return nil
 		}
@@ -288,74 +291,74 @@ func needAt(l *Lane, gate int64) Need {
 // back others from its head on, so the head must be exact. It reports whether the lane has changed its
 // position.
 func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
-	if !resource(l, gate) {
+	if !needsResource(l, gate) {
 		return false, nil
 	}
-	return r.toFirst(l)
+	return r.moveHeadToFirst(l)
 }
 
-// toFirst moves the head of a lane to the lane's first job and sets l.Priority. It reports whether the lane
-// has changed in any other respect.
-func (r *Rules) toFirst(l *Lane) (changed bool, err error) {
-	look := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
-	if err := r.tx.Find(&look); err != nil {
+// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. It reports whether
+// the lane has changed in any other respect.
+func (r *Rules) moveHeadToFirst(l *Lane) (changed bool, err error) {
+	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
+	if err := r.tx.Find(&scan); err != nil {
 		return false, err
 	}
-	for i := range look.Damaged {
-		*r.taken()++
-		if err := r.HoldDamaged(&look.Damaged[i]); err != nil {
+	for i := range scan.Damaged {
+		*r.stepCounter()++
+		if err := r.HoldDamaged(&scan.Damaged[i]); err != nil {
 			return false, err
 		}
 	}
 	switch {
-	case len(look.Jobs) == 0 && look.End:
-		return true, r.set(l, look.Next, Empty)
-	case len(look.Jobs) == 0:
-		return true, r.set(l, look.Next, l.Shut)
-	case r.late(&look.Jobs[0]):
-		return true, r.Expire(&look.Jobs[0])
+	case len(scan.Jobs) == 0 && scan.End:
+		return true, r.moveHead(l, scan.Next, Empty)
+	case len(scan.Jobs) == 0:
+		return true, r.moveHead(l, scan.Next, l.Shut)
+	case r.hasExpired(&scan.Jobs[0]):
+		return true, r.Expire(&scan.Jobs[0])
 	}
-	j := &look.Jobs[0]
+	j := &scan.Jobs[0]
 	changed = j.Position() != l.Head
-	if l.Priority = lasting(j); changed || l.Priority != Unknown {
+	if l.Priority = priorityToStore(j); changed || l.Priority != Unknown {
 		err = r.setHead(l, j.Position(), l.Shut)
 	}
 	l.Priority = j.Priority
 	return changed, err
 }
 
-// lasting returns the priority to store for a lane whose head is this job. It is Unknown for a job that
+// priorityToStore returns the priority to store for a lane whose head is this job. It is Unknown for a job that
 // expires, so that each claim reads the job again.
-func lasting(j *Job) int64 {
+func priorityToStore(j *Job) int64 {
 	if j.ExpiresAt != 0 {
 		return Unknown
 	}
 	return j.Priority
 }
 
-// resource reports whether a lane needs this gate as a resource.
-func resource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.GateResource }
+// needsResource reports whether a lane needs this gate as a resource.
+func needsResource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.GateResource }
 
-func (r *Rules) late(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= r.tx.Now() }
+func (r *Rules) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= r.tx.Now() }
 
-// room returns how many jobs of a lane may be leased now. If the number is 0, full is the gate without room,
-// or Again.
-func (r *Rules) room(l *Lane) (n int, full int64, err error) {
-	n, full, err = r.roomAt(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
+// laneRoom returns how many jobs of a lane may be leased now. If the number is 0, fullGate is the gate
+// without room, or Again.
+func (r *Rules) laneRoom(l *Lane) (n int, fullGate int64, err error) {
+	n, fullGate, err = r.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.Needs) && n > 0 && err == nil; i++ {
-		var more int
-		more, full, err = r.roomAt(l, l.Needs[i])
-		n = min(n, more)
+		var atGate int
+		atGate, fullGate, err = r.roomAtGate(l, l.Needs[i])
+		n = min(n, atGate)
 	}
-	return n, full, err
+	return n, fullGate, err
 }
 
-// roomAt returns the room for a lane at one gate. At a resource, a lane has no room while barred reports that
-// a lane of the same queue goes first.
-func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
+// roomAtGate returns the room for a lane at one gate. At a resource, a lane has no room while
+// checkResourceOrder finds that a lane of the same queue goes first.
+func (r *Rules) roomAtGate(l *Lane, need Need) (n int, fullGate int64, err error) {
 	if need.Kind == queue.GateResource {
-		if full, err := r.barred(l, need.Gate); full != Open || err != nil {
-			return 0, full, err
+		if fullGate, err := r.checkResourceOrder(l, need.Gate); fullGate != Open || err != nil {
+			return 0, fullGate, err
 		}
 	}
 	g, err := r.Gate(l.UID, need)
@@ -365,20 +368,21 @@ func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 	return n, Open, nil
 }
 
-// barred returns the gate if another lane of the same queue ranks before this lane and waits only for this
-// resource. It returns Again if it has opened such a lane because that lane has room now, and otherwise Open.
+// checkResourceOrder returns the gate if another lane of the same queue ranks before this lane and waits only
+// for this resource. It returns Again if it has opened such a lane because that lane has room now, and
+// otherwise Open.
 // See docs/decisions/0016.
-func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
+func (r *Rules) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err error) {
 	for {
 		first, found, err := r.tx.FirstShut(gate, l.Queue)
 		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
 			return Open, err
 		}
-		if r.spent() {
+		if r.outOfSteps() {
 			r.Recheck(gate) // the other lane is closed by this gate, and is checked again later
 			return gate, nil
 		}
-		*r.taken()++
+		*r.stepCounter()++
 		moved, err := r.advanceHead(&first, gate)
 		if err != nil {
 			return Open, err
@@ -386,18 +390,18 @@ func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
 		if moved {
 			continue
 		}
-		n, full, err := r.room(&first)
+		n, fullGate, err := r.laneRoom(&first)
 		switch {
 		case err != nil:
 			return Open, err
 		case n > 0: // it goes first, unless another user has the turn
 			r.Readied = true
-			return Again, r.set(&first, first.Head, Open)
-		case full == gate || full == Again:
-			return full, nil
+			return chooseAgain, r.moveHead(&first, first.Head, Open)
+		case fullGate == gate || fullGate == chooseAgain:
+			return fullGate, nil
 		}
 		// The lane waits for another gate, so it no longer holds back lanes at this one.
-		if err := r.set(&first, first.Head, full); err != nil {
+		if err := r.moveHead(&first, first.Head, fullGate); err != nil {
 			return Open, err
 		}
 	}
@@ -415,24 +419,24 @@ func (r *Rules) joinLane(j *Job) error {
 		r.Readied = r.Readied || l.Shut == Open
 		return nil
 	}
-	shut := Open
+	closedBy := Open
 	if l.Shut != Open {
-		as := l
-		as.Head = p
-		n, full, err := r.room(&as)
+		candidate := l
+		candidate.Head = p
+		n, fullGate, err := r.laneRoom(&candidate)
 		if err != nil {
 			return err
 		}
-		if n == 0 && full != Again { // after Again, the lane stays open and a claim checks it
-			shut = full
+		if n == 0 && fullGate != chooseAgain { // after Again, the lane stays open and a claim checks it
+			closedBy = fullGate
 		}
 	}
-	r.Readied = r.Readied || shut == Open
+	r.Readied = r.Readied || closedBy == Open
 	// If the job is still leased, the first job of the lane is another one.
 	if l.Priority = Unknown; r.tx.Lease(j.Seq) == nil {
-		l.Priority = lasting(j)
+		l.Priority = priorityToStore(j)
 	}
-	return r.setHead(&l, p, shut)
+	return r.setHead(&l, p, closedBy)
 }
 
 // leaveLane records that an unleased job is about to leave its lane. Lanes that wait behind it for a resource
@@ -444,15 +448,15 @@ func (r *Rules) leaveLane(j *Job) error {
 		return nil
 	}
 	l, err := r.tx.Lane(j)
-	delete(r.roomy, l.ID)
-	if err == nil && resource(&l, l.Shut) {
+	delete(r.skippedPriorities, l.ID)
+	if err == nil && needsResource(&l, l.Shut) {
 		r.Recheck(l.Shut)
 	}
 	switch {
 	case err != nil || l.Head.Seq != j.Seq || l.Shut == Empty: // the job may have another rank by now
 		return err
 	case len(l.Needs) > 0:
-		return r.passHead(&l)
+		return r.moveHeadPast(&l)
 	case l.Priority == Unknown:
 		return nil
 	}
@@ -460,24 +464,24 @@ func (r *Rules) leaveLane(j *Job) error {
 	return r.setHead(&l, l.Head, l.Shut)
 }
 
-// passHead moves the head of a lane with demands from a job that is about to leave to the next job. Otherwise
-// a user could create any number of lanes that have a good head but no good job. Each search for the best
-// jobs would then have to read all of these lanes first. Lanes without demands are few: one for each user and
-// queue.
-func (r *Rules) passHead(l *Lane) error {
-	look := Look{Lane: *l, Upto: End, Want: 1, Steps: 1}
-	look.Lane.Head.Seq++
-	if err := r.tx.Find(&look); err != nil {
+// moveHeadPast moves the head of a lane with demands from a job that is about to leave to the next job.
+// Otherwise a user could create any number of lanes that have a good head but no good job. Each search for
+// the best jobs would then have to read all of these lanes first. Lanes without demands are few: one for each
+// user and queue.
+func (r *Rules) moveHeadPast(l *Lane) error {
+	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: 1}
+	scan.Lane.Head.Seq++
+	if err := r.tx.Find(&scan); err != nil {
 		return err
 	}
 	l.Priority = Unknown
 	switch {
-	case len(look.Damaged) > 0: // the claim that finds it holds it
-		return r.setHead(l, look.Lane.Head, l.Shut)
-	case len(look.Jobs) > 0:
-		return r.setHead(l, look.Jobs[0].Position(), l.Shut)
+	case len(scan.Damaged) > 0: // the claim that finds it holds it
+		return r.setHead(l, scan.Lane.Head, l.Shut)
+	case len(scan.Jobs) > 0:
+		return r.setHead(l, scan.Jobs[0].Position(), l.Shut)
 	}
-	return r.setHead(l, look.Next, Empty)
+	return r.setHead(l, scan.Next, Empty)
 }
 
 // endLease ends a lease and frees what the job held at its gates.

@@ -12,13 +12,13 @@ import (
 // the lease.
 // See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
-	from, was, kept := j.State, j.Standing, j.Kept
+	from, oldSlot, wasKept := j.State, j.Standing, j.Kept
 	l := r.tx.Lease(j.Seq)
-	if !legal(from, to, l != nil) {
+	if !transitionAllowed(from, to, l != nil) {
 		return fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to)
 	}
-	r.become(j, to)
-	if was == Ready && l == nil {
+	r.setState(j, to)
+	if oldSlot == Ready && l == nil {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		j.Units = ""
 		r.endLease(l)
 	}
-	if err := r.stand(j); err != nil {
+	if err := r.assignSlot(j); err != nil {
 		return err
 	}
 	if to == queue.Processing {
@@ -37,8 +37,8 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return err
 	}
 	r.tx.Moved(j, from, to)
-	if j.Kept != kept {
-		r.tx.CountKept(j, bit(j.Kept)-bit(kept))
+	if j.Kept != wasKept {
+		r.tx.CountKept(j, bit(j.Kept)-bit(wasKept))
 	}
 	if to.Ended() != from.Ended() {
 		if err := r.tx.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
@@ -46,7 +46,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		}
 	}
 	if to.Ended() && !from.Ended() {
-		if err := r.noteEnded(j, to); err != nil {
+		if err := r.noteParentEnded(j, to); err != nil {
 			return err
 		}
 	}
@@ -56,13 +56,13 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		}
 	}
 	if to.Ended() && !from.Ended() || to == queue.Failed && kind == queue.EventEnded {
-		return r.hook(j)
+		return r.enqueueHooks(j)
 	}
 	return nil
 }
 
-// become sets a job's state and the fields that depend on it.
-func (r *Rules) become(j *Job, to queue.State) {
+// setState sets a job's state and the fields that depend on it.
+func (r *Rules) setState(j *Job, to queue.State) {
 	j.State, j.UpdatedAt = to, r.tx.Now()
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
@@ -76,15 +76,15 @@ func (r *Rules) become(j *Job, to queue.State) {
 	}
 }
 
-// legal reports whether a transition is allowed. A leased job may take the transitions of a running job,
-// because its attempt may have run before the store records the start.
-func legal(from, to queue.State, leased bool) bool {
+// transitionAllowed reports whether a transition is allowed. A leased job may take the transitions of a
+// running job, because its attempt may have run before the store records the start.
+func transitionAllowed(from, to queue.State, leased bool) bool {
 	return from == to || from.May(to) || leased && from.May(queue.Processing) && queue.Processing.May(to)
 }
 
-// stand sets j.Standing according to the job's state and due time, and puts a ready job into its lane. It
+// assignSlot sets j.Standing according to the job's state and due time, and puts a ready job into its lane. It
 // ensures that Promote is called when the job is due or expires.
-func (r *Rules) stand(j *Job) error {
+func (r *Rules) assignSlot(j *Job) error {
 	if j.State.Waiting() {
 		r.tx.WakeAt(j.ExpiresAt)
 	}
@@ -110,7 +110,7 @@ func (r *Rules) Due(j *Job) error {
 		j.Arrival = r.tx.Counts().Enqueued
 		j.Rank = r.rankOf(&j.Job)
 	}
-	if err := r.stand(j); err != nil {
+	if err := r.assignSlot(j); err != nil {
 		return err
 	}
 	return r.tx.Put(j)
@@ -168,15 +168,15 @@ func (r *Rules) Disown(j *Job, former int) error {
 	if from.Waiting() {
 		r.tx.Moved(j, from, 0)
 	}
-	was := *j
+	old := *j
 	j.UID = former
-	r.tx.Holds(was.UID, -j.Stored, -j.Outputs)
+	r.tx.Holds(old.UID, -j.Stored, -j.Outputs)
 	r.tx.Holds(former, j.Stored, j.Outputs)
 	if from.Waiting() {
 		r.tx.Moved(j, 0, from)
 	}
 	if !from.Ended() {
-		if err := r.rename(&was, j); err != nil {
+		if err := r.recountNamedGates(&old, j); err != nil {
 			return err
 		}
 	}
@@ -188,8 +188,8 @@ func (r *Rules) Disown(j *Job, former int) error {
 	return r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
 }
 
-// returned disowns a job whose lease has just ended, if its uid was disowned during the lease.
-func (r *Rules) returned(j *Job) error {
+// disownAfterLease disowns a job whose lease has just ended, if its uid was disowned during the lease.
+func (r *Rules) disownAfterLease(j *Job) error {
 	former := r.tx.Disowned(j.UID, j.Seq)
 	if former == 0 {
 		return nil
@@ -205,8 +205,8 @@ func (r *Rules) HoldDamaged(j *Job) error {
 		j.Standing = Nowhere
 		return r.tx.Put(j)
 	}
-	told := j.Error
-	j.NewError = &told
+	message := j.Error
+	j.NewError = &message
 	return r.Move(j, queue.Held, queue.EventHeld, noDetail)
 }
 
@@ -218,7 +218,7 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		}
 	}
 	if !j.State.Ended() {
-		err := r.noteEnded(j, 0)
+		err := r.noteParentEnded(j, 0)
 		if err == nil {
 			err = r.tx.CountNaming(j, -1)
 		}

@@ -122,9 +122,9 @@ type Counts struct {
 type Tx interface {
 	// Now returns the time of the transaction. It is the same for the whole transaction.
 	Now() queue.Millis
-	// Order returns the settings from which ranks are computed. changing reports whether some jobs still have
+	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still have
 	// a rank of an earlier order.
-	Order() (o queue.Order, changing bool)
+	Order() (o queue.Order, reranking bool)
 	// FenceStep returns by how much a claim raises a fence. The step is at least 1, and users cannot predict
 	// it.
 	FenceStep() int64
@@ -194,9 +194,9 @@ type Tx interface {
 	// (the child) on another job (the parent).
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
-	AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error
+	AddEdge(child int64, d queue.Dependency, do queue.Otherwise, status store.Met) error
 	// Waits reports whether any edge of a child has the given status.
-	Waits(child int64, met store.Met) (bool, error)
+	Waits(child int64, status store.Met) (bool, error)
 	// Parents returns up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
 	// DropEdges deletes all edges of a child.
@@ -215,7 +215,7 @@ type Tx interface {
 	Noted(parent int64) (n int64, newest EndedParent, err error)
 	// BackToAnew deletes the notes that are newer than the parent's newest Anew note, and extends that note
 	// to all current edges of the parent. It returns false if the parent has no Anew note.
-	BackToAnew(parent int64) (was bool, err error)
+	BackToAnew(parent int64) (found bool, err error)
 	// NextEnded returns the oldest note of the next user; users take turns. Its parent may have been removed.
 	NextEnded() (e EndedParent, found bool, err error)
 	// Edges returns up to n edges that a note applies to: edges with the status store.Open or, for an Anew
@@ -226,7 +226,7 @@ type Tx interface {
 	// Postpone moves all notes about a parent behind the other notes of its user, and keeps their order.
 	Postpone(parent int64) error
 	// SetEdge writes the status of an edge.
-	SetEdge(e *Edge, met store.Met) error
+	SetEdge(e *Edge, status store.Met) error
 
 	// Schedule reads a schedule. It returns queue.ErrNotFound if the schedule does not exist.
 	Schedule(name string) (store.Schedule, error)
@@ -279,9 +279,9 @@ type Tx interface {
 	// Lists are ordered by List.Compare; the first one is the next after the given list.
 	Shut(gate int64, after List, each func(Lane) (bool, error)) error
 	// NextShut returns the best lane of one list of a gate.
-	NextShut(gate int64, of List) (l Lane, found bool, err error)
+	NextShut(gate int64, list List) (l Lane, found bool, err error)
 	// FirstShut returns the best lane of all lists of a gate that belong to the given queue.
-	FirstShut(gate int64, of string) (l Lane, found bool, err error)
+	FirstShut(gate int64, queue string) (l Lane, found bool, err error)
 	// SetLane writes a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
 	// Find reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
@@ -367,17 +367,17 @@ type Memory struct {
 	// the remaining lanes. Until then, jobs with a worse rank may start before theirs.
 	Looks int
 
-	recheck map[int64]round // gates that may have room for a lane they have closed
+	recheck map[int64]recheckRound // gates that may have room for a lane they have closed
 }
 
-func (m *Memory) looks() int { return cmp.Or(m.Looks, StepsMost) }
+func (m *Memory) maxReopenSteps() int { return cmp.Or(m.Looks, StepsMost) }
 
-// round is the progress of checking all lists of a gate once. Lists are ordered by List.Compare. A round
+// recheckRound is the progress of checking all lists of a gate once. Lists are ordered by List.Compare. A round
 // starts behind one list, continues to the last list, then from the first list back to where it started.
-type round struct {
-	from  List // the round started behind this list
-	after List // the last list that was checked
-	again bool // the round has passed the last list and continues from the first
+type recheckRound struct {
+	startedBehind List // the round started behind this list
+	lastChecked   List // the last list that was checked
+	wrapped       bool // the round has passed the last list and continues from the first
 }
 
 // Left returns the number of gates that Reopen still has to check because it ran out of steps.
@@ -402,17 +402,17 @@ type Rules struct {
 	Readied bool
 	// Steps counts the steps of claims in this transaction: lanes that were checked, including lanes that
 	// wait for the same resource and rank first, and jobs that cannot run.
-	Steps    int
-	rates    map[int64]rateRoom // the rate limits checked in this transaction
-	looks    int                // steps taken outside claims, by Reopen and by jobs that join a lane
-	claiming bool               // a claim is running, so steps count in Steps instead of looks
+	Steps      int
+	rates      map[int64]rateRoom // the rate limits checked in this transaction
+	otherSteps int                // steps taken outside claims, by Reopen and by jobs that join a lane
+	claiming   bool               // a claim is running, so steps count in Steps instead of otherSteps
 
-	contenders []contender // used by pick, which reuses the memory
-	// turnSteps counts the steps that the current claim has taken to check contenders. roomy maps the id of a
-	// lane that had room, but another priority than the lane in turn, to that priority. A change of the lane
-	// removes its entry.
+	contenders []contender // used by pickLane, which reuses the memory
+	// turnSteps counts the steps that the current claim has taken to check contenders.
 	turnSteps int
-	roomy     map[int64]int64
+	// skippedPriorities maps the id of a lane that had room, but another priority than the lane in turn, to
+	// that priority. A change of the lane removes its entry.
+	skippedPriorities map[int64]int64
 	// Bytes is the size of the jobs that claims have read.
 	Bytes int
 	// HookBytes is the number of bytes read and written for hooks. A job that has hooks may be large, even if
@@ -423,7 +423,7 @@ type Rules struct {
 // New returns Rules for a transaction.
 func New(tx Tx, mem *Memory) Rules {
 	if mem.recheck == nil {
-		mem.recheck = map[int64]round{}
+		mem.recheck = map[int64]recheckRound{}
 	}
 	return Rules{tx: tx, mem: mem}
 }

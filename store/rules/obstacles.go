@@ -14,16 +14,16 @@ func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 			s.Incomplete = true
 			break
 		}
-		r.Steps, r.looks = 0, 0
+		r.Steps, r.otherSteps = 0, 0
 		var claimed []queue.Job
 		if claimed, more, err = r.Claim(n - len(s.Jobs)); err != nil {
 			return store.Simulation{}, err
 		}
 		s.Jobs = append(s.Jobs, claimed...)
 		more = more || len(claimed) > 0
-		steps += max(1, r.Steps+r.looks)
+		steps += max(1, r.Steps+r.otherSteps)
 	}
-	r.looks = steps
+	r.otherSteps = steps
 	return s, nil
 }
 
@@ -42,8 +42,8 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 	if err != nil || j.Standing != Ready && j.Standing != Timed || r.tx.Lease(seq) != nil {
 		return nil, err
 	}
-	if of := r.tx.QueueObstacle(j.Queue); of.Paused || j.Standing == Ready && r.tx.Queue(j.Queue).Room <= 0 {
-		list = append(list, of)
+	if o := r.tx.QueueObstacle(j.Queue); o.Paused || j.Standing == Ready && r.tx.Queue(j.Queue).Room <= 0 {
+		list = append(list, o)
 	}
 	if j.Standing == Timed {
 		return list, nil
@@ -53,16 +53,16 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		return nil, err
 	}
 	l.Head = j.Position()
-	of := []queue.Demand{{Kind: queue.GateUser}}
+	key := "" // the gate of the user's quota has no key
 	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
 		g, err := r.Gate(l.UID, need)
 		if err != nil {
 			return nil, err
 		}
 		if i > 0 {
-			of = j.Demands[i-1 : i]
+			key = j.Demands[i-1].Key
 		}
-		o := store.Obstacle{Gate: need.Kind, Key: of[0].Key, Used: g.Most - g.Room, Most: g.Most, Need: need.Units}
+		o := store.Obstacle{Gate: need.Kind, Key: key, Used: g.Most - g.Room, Most: g.Most, Need: need.Units}
 		if g.Room < need.Units {
 			o.Opens = g.Opens
 			list = append(list, o)

@@ -19,37 +19,37 @@ import (
 // not even the record fits, each further attempt of a job that has store.KeptRecords records replaces the
 // oldest one.
 
-// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for
+// makeRoom reports whether a user may hold more bytes in addition to those held now. limit applies to
 // their sum; 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the
 // user. It removes nothing if removing all outputs would not make enough room, or if store.RemovalLimit does
 // not allow the removal.
-func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
+func (r *Rules) makeRoom(uid int, added, limit int64) (bool, error) {
 	u := r.tx.User(uid)
 	switch {
-	case most <= 0 || more <= 0 || u.Bytes+more <= most:
+	case limit <= 0 || added <= 0 || u.Bytes+added <= limit:
 		return true, nil
-	case u.Bytes-u.Outputs+more > most:
+	case u.Bytes-u.Outputs+added > limit:
 		return false, nil
 	}
-	if err := r.tx.TrimUser(uid, most-more); err != nil || r.tx.User(uid).Bytes+more > most {
+	if err := r.tx.TrimUser(uid, limit-added); err != nil || r.tx.User(uid).Bytes+added > limit {
 		return false, err
 	}
 	r.tx.WakeAt(r.tx.Now()) // some output files may have to be deleted
 	return true, nil
 }
 
-// makeRoomFor makes room for an ended attempt of a job. most is the limit on the bytes of the job's user; 0
-// means unlimited. If there is no room for the output, makeRoomFor returns a settlement without the output,
-// and marks the output file as garbage. If there is no room for the attempt's record either, and the job has
-// store.KeptRecords records, it deletes the oldest. So the job's history does not grow.
-func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
-	record := store.RecordSize(e, j.Runs)
-	fits, err := r.makeRoom(j.UID, record+store.OutputSize(&e.Attempt), most)
+// makeRoomForAttempt makes room for an ended attempt of a job. limit applies to the bytes of the job's user;
+// 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
+// output, and marks the output file as garbage. If there is no room for the attempt's record either, and the
+// job has store.KeptRecords records, it deletes the oldest. So the job's history does not grow.
+func (r *Rules) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) (*store.Settlement, error) {
+	recordBytes := store.RecordSize(e, j.Runs)
+	fits, err := r.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit)
 	if err != nil || fits {
 		return e, err
 	}
-	bare := *e
-	a := &bare.Attempt
+	stripped := *e
+	a := &stripped.Attempt
 	if a.OutputRef != "" {
 		if err := r.tx.AddGarbage(a.OutputRef, a.Node); err != nil {
 			return nil, err
@@ -59,8 +59,8 @@ func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Set
 	if store.OutputSize(a) > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if fits, err = r.makeRoom(j.UID, record, most); err == nil && !fits && j.Runs >= store.KeptRecords {
+	if fits, err = r.makeRoom(j.UID, recordBytes, limit); err == nil && !fits && j.Runs >= store.KeptRecords {
 		err = r.tx.ForgetAttempt(j.Seq)
 	}
-	return &bare, err
+	return &stripped, err
 }

@@ -34,25 +34,25 @@ type Turn struct{ At, Before int64 }
 
 // contender is the best open lane of a user, with the number of the user's last turn.
 type contender struct {
-	lane   *Lane // belongs to the engine; copy it before use
-	served int64
+	lane     *Lane // belongs to the engine; copy it before use
+	lastTurn int64
 }
 
-// pick chooses the lane whose user has the next turn in the queue, and prepares look to scan that lane. The
-// claim takes up to want more jobs. pick returns how many jobs of the lane may be leased. 0 means that lanes
-// have changed and that the caller must choose again.
-func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
+// pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. The
+// claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. 0 means that
+// lanes have changed and that the caller must choose again.
+func (r *Rules) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 	r.claiming = true
 	defer func() { r.claiming = false }()
-	n, err = r.fits(&look.Lane)
+	n, err = r.roomOrClose(&scan.Lane)
 	if order, _ := r.tx.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival || !r.tx.Shared(q) {
 		return n, err
 	}
-	first := &look.Lane
-	if changed, err := r.locate(first); changed || err != nil {
+	first := &scan.Lane
+	if changed, err := r.ensurePriority(first); changed || err != nil {
 		return 0, err
 	}
-	look.Want, look.Peek = 1, true
+	scan.Want, scan.Peek = 1, true
 	r.contenders = r.contenders[:0]
 	r.tx.Contenders(q, func(l *Lane, served int64) {
 		// A lane without demands needs no check if its priority is known to differ, because it cannot hold
@@ -61,37 +61,37 @@ func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 			r.contenders = append(r.contenders, contender{l, served})
 		}
 	})
-	look.Likely = (want + len(r.contenders) - 1) / max(1, len(r.contenders))
+	scan.Likely = (want + len(r.contenders) - 1) / max(1, len(r.contenders))
 	priority := first.Priority
-	look.Upcoming = func(n int) []Lane { return r.upcoming(priority, min(n, want)) }
+	scan.Upcoming = func(n int) []Lane { return r.upcoming(priority, min(n, want)) }
 	for list := r.contenders; ; {
-		at := r.nextContender(list, first)
-		if at < 0 {
+		index := r.nextContender(list, first)
+		if index < 0 {
 			break
 		}
-		l := *list[at].lane
-		list[at], list[len(list)-1] = list[len(list)-1], list[at]
+		l := *list[index].lane
+		list[index], list[len(list)-1] = list[len(list)-1], list[index]
 		list = list[:len(list)-1]
 		if l.UID == first.UID {
 			break
 		}
 		steps := r.Steps
-		n, err := r.contends(&l)
+		n, err := r.contenderRoom(&l)
 		r.turnSteps += r.Steps - steps
 		if n == 0 || err != nil {
 			return 0, err
 		}
 		if l.Priority != first.Priority {
-			if r.roomy == nil {
-				r.roomy = map[int64]int64{}
+			if r.skippedPriorities == nil {
+				r.skippedPriorities = map[int64]int64{}
 			}
-			r.roomy[l.ID] = l.Priority
+			r.skippedPriorities[l.ID] = l.Priority
 			continue
 		}
-		if changed, err := r.holdPlaces(&l, list); changed || err != nil {
+		if changed, err := r.closeOvertakenLanes(&l, list); changed || err != nil {
 			return 0, err
 		}
-		look.Start, look.Lane, look.Upto = new(queue.Place(first.Head)), l, End
+		scan.Start, scan.Lane, scan.Upto = new(queue.Place(first.Head)), l, End
 		return n, nil
 	}
 	return n, nil
@@ -103,9 +103,9 @@ func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
 	next := slices.Clone(r.contenders)
 	slices.SortFunc(next, func(a, b contender) int {
 		switch {
-		case a.before(&b):
+		case a.goesBefore(&b):
 			return -1
-		case b.before(&a):
+		case b.goesBefore(&a):
 			return 1
 		}
 		return 0
@@ -118,13 +118,13 @@ func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
 	return list
 }
 
-// turnStepsMost limits the steps that a claim takes to check contenders. After demandStepsMost of them, the
+// maxTurnSteps limits the steps that a claim takes to check contenders. After maxDemandSteps of them, the
 // claim checks no more lanes with demands. So steps remain to find the priorities of the other lanes, which
-// are not known after a restart, and to lease jobs. After turnStepsMost steps, only lanes that are known to
+// are not known after a restart, and to lease jobs. After maxTurnSteps steps, only lanes that are known to
 // have the right priority take turns.
 const (
-	turnStepsMost   = StepsMost / 2
-	demandStepsMost = turnStepsMost / 2
+	maxTurnSteps   = StepsMost / 2
+	maxDemandSteps = maxTurnSteps / 2
 )
 
 // nextContender returns the index of the contender to check next, or -1. Among the contenders that may have a
@@ -132,74 +132,75 @@ const (
 // this claim has already checked and whose next job has another priority. So the claim does not read these
 // lanes again for each job that it leases.
 func (r *Rules) nextContender(list []contender, first *Lane) int {
-	at := -1
+	best := -1
 	for i := range list {
 		l := list[i].lane
-		priority, seen := r.roomy[l.ID]
-		if !seen {
+		priority, checked := r.skippedPriorities[l.ID]
+		if !checked {
 			priority = l.Priority
 		}
-		spent := r.turnSteps >= turnStepsMost || r.Steps >= StepsMost ||
-			len(l.Needs) > 0 && r.turnSteps >= demandStepsMost
-		if l.UID != first.UID && priority != first.Priority && (seen || spent) {
+		outOfSteps := r.turnSteps >= maxTurnSteps || r.Steps >= StepsMost ||
+			len(l.Needs) > 0 && r.turnSteps >= maxDemandSteps
+		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
 			continue
 		}
-		if at < 0 || list[i].before(&list[at]) {
-			at = i
+		if best < 0 || list[i].goesBefore(&list[best]) {
+			best = i
 		}
 	}
-	return at
+	return best
 }
 
-func (c *contender) before(other *contender) bool {
-	return c.served < other.served || c.served == other.served && other.lane.Head.After(c.lane.Head)
+func (c *contender) goesBefore(other *contender) bool {
+	return c.lastTurn < other.lastTurn || c.lastTurn == other.lastTurn && other.lane.Head.After(c.lane.Head)
 }
 
-// holdPlaces prevents a lane from overtaking others that lack room at a resource that both need. It closes
-// those lanes, so that they hold back this lane at the resource. It reports whether it has changed any lane.
-func (r *Rules) holdPlaces(l *Lane, others []contender) (changed bool, err error) {
+// closeOvertakenLanes prevents a lane from overtaking others that lack room at a resource that both need. It
+// closes those lanes, so that they hold back this lane at the resource. It reports whether it has changed any
+// lane.
+func (r *Rules) closeOvertakenLanes(l *Lane, others []contender) (changed bool, err error) {
 	for i := range others {
 		other := *others[i].lane
-		_, roomy := r.roomy[other.ID]
-		if roomy || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
-			return n.Kind == queue.GateResource && resource(&other, n.Gate)
+		_, skipped := r.skippedPriorities[other.ID]
+		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
+			return n.Kind == queue.GateResource && needsResource(&other, n.Gate)
 		}) {
 			continue
 		}
-		if n, err := r.contends(&other); n == 0 || err != nil {
+		if n, err := r.contenderRoom(&other); n == 0 || err != nil {
 			return true, err
 		}
 	}
 	return false, nil
 }
 
-// contends finds the priority of a lane and returns how many of its jobs may be leased. 0 means that lanes
+// contenderRoom finds the priority of a lane and returns how many of its jobs may be leased. 0 means that lanes
 // have changed.
-func (r *Rules) contends(l *Lane) (n int, err error) {
-	if changed, err := r.locate(l); changed || err != nil {
+func (r *Rules) contenderRoom(l *Lane) (n int, err error) {
+	if changed, err := r.ensurePriority(l); changed || err != nil {
 		return 0, err
 	}
 	if len(l.Needs) > 0 {
 		r.Steps++
 	}
-	return r.fits(l)
+	return r.roomOrClose(l)
 }
 
-// fits returns how many jobs of an open lane may be leased. It closes a lane without room.
-func (r *Rules) fits(l *Lane) (n int, err error) {
-	n, full, err := r.room(l)
-	if err == nil && n == 0 && full != Again {
-		err = r.set(l, l.Head, full)
+// roomOrClose returns how many jobs of an open lane may be leased. It closes a lane without room.
+func (r *Rules) roomOrClose(l *Lane) (n int, err error) {
+	n, fullGate, err := r.laneRoom(l)
+	if err == nil && n == 0 && fullGate != chooseAgain {
+		err = r.moveHead(l, l.Head, fullGate)
 	}
 	return n, err
 }
 
-// locate moves the head of a lane to its first job if the lane's priority is not known. It reports whether
-// the lane has changed in any other respect.
-func (r *Rules) locate(l *Lane) (changed bool, err error) {
+// ensurePriority moves the head of a lane to its first job if the lane's priority is not known. It reports
+// whether the lane has changed in any other respect.
+func (r *Rules) ensurePriority(l *Lane) (changed bool, err error) {
 	if l.Priority != Unknown {
 		return false, nil
 	}
-	*r.taken()++
-	return r.toFirst(l)
+	*r.stepCounter()++
+	return r.moveHeadToFirst(l)
 }
