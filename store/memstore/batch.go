@@ -10,18 +10,18 @@ import (
 
 // batch is a batch of several requests whose jobs are not all in the queue yet.
 type batch struct {
-	n         int64
-	uid       int
-	name      string
-	at        queue.Millis // time of its last frame
-	frames    [][]queue.Job
-	names     int            // number of its jobs that have a given id
-	named     map[int64]bool // seqs of these jobs
-	committed bool
+	number      int64
+	uid         int
+	name        string
+	lastFrameAt queue.Millis // time of its last frame
+	frames      [][]queue.Job
+	idCount     int            // number of its jobs that have a given id
+	withGivenID map[int64]bool // seqs of these jobs
+	committed   bool
 }
 
-// staged returns the batch of a user that accepts frames, or nil.
-func (s *Store) staged(uid int, name string) *batch {
+// openBatch returns the batch of a user that accepts frames, or nil.
+func (s *Store) openBatch(uid int, name string) *batch {
 	for _, b := range s.batches {
 		if !b.committed && b.uid == uid && b.name == name {
 			return b
@@ -30,9 +30,9 @@ func (s *Store) staged(uid int, name string) *batch {
 	return nil
 }
 
-func (s *Store) forgotten(r store.Request) bool {
-	_, was := s.forgot[key{r.UID, r.Batch}]
-	return was
+func (s *Store) wasDiscarded(r store.Request) bool {
+	_, found := s.discarded[requestKey{r.UID, r.Batch}]
+	return found
 }
 
 func (b *batch) jobs() (n int64) {
@@ -42,9 +42,9 @@ func (b *batch) jobs() (n int64) {
 	return n
 }
 
-// admit returns an error if n more waiting jobs exceed the limit most. Jobs of committed batches count as
+// admit returns an error if n more waiting jobs exceed the limit. Jobs of committed batches count as
 // waiting.
-func (s *Store) admit(n, most int64) error {
+func (s *Store) admit(n, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() {
 			n++
@@ -55,15 +55,15 @@ func (s *Store) admit(n, most int64) error {
 			n += b.jobs()
 		}
 	}
-	if most > 0 && n > most {
-		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", most)
+	if limit > 0 && n > limit {
+		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", limit)
 	}
 	return nil
 }
 
-// admitUser returns an error if n more waiting jobs of a user exceed the limit most. Jobs in batches count
+// admitUser returns an error if n more waiting jobs of a user exceed the limit. Jobs in batches count
 // too.
-func (s *Store) admitUser(uid int, n, most int64) error {
+func (s *Store) admitUser(uid int, n, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() && j.UID == uid {
 			n++
@@ -74,8 +74,8 @@ func (s *Store) admitUser(uid int, n, most int64) error {
 			n += b.jobs()
 		}
 	}
-	if most > 0 && n > most {
-		return queue.Errorf(queue.CodeFull, "the queue is full for this user: max_pending_per_user is %d", most)
+	if limit > 0 && n > limit {
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: max_pending_per_user is %d", limit)
 	}
 	return nil
 }
@@ -89,87 +89,87 @@ func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.
 	return receipt, err
 }
 
-// open returns the number of a user's uncommitted batches, and of their jobs with a given id.
-func (s *Store) open(uid int) (n, names int) {
+// countOpenBatches returns the number of a user's uncommitted batches, and of their jobs with a given id.
+func (s *Store) countOpenBatches(uid int) (n, names int) {
 	for _, b := range s.batches {
 		if b.uid == uid && !b.committed {
 			n++
-			names += b.names
+			names += b.idCount
 		}
 	}
 	return n, names
 }
 
 func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) {
-	b, known := s.staged(r.UID, r.Batch), true
+	b, known := s.openBatch(r.UID, r.Batch), true
 	if b == nil {
-		s.begun++
-		b, known = &batch{n: s.begun, uid: r.UID, name: r.Batch, named: map[int64]bool{}}, false
+		s.batchCount++
+		b, known = &batch{number: s.batchCount, uid: r.UID, name: r.Batch, withGivenID: map[int64]bool{}}, false
 	}
-	open, names := s.open(r.UID)
-	named := 0
+	open, openIDs := s.countOpenBatches(r.UID)
+	givenIDs := 0
 	for i := range r.Drafts {
 		if r.Drafts[i].ID != "" {
-			named++
+			givenIDs++
 		}
 	}
 	switch n := len(r.Drafts); {
 	case !known && open >= store.MaxStagedUser:
 		return store.Receipt{}, store.ErrManyBatches
-	case !known && s.forgotten(r):
+	case !known && s.wasDiscarded(r):
 		return store.Receipt{}, store.ErrForgotten
 	case n == 0 || n > queue.MaxBatch:
 		return store.Receipt{}, errDrafts(n)
 	case b.jobs()+int64(n) > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
-	case names+named > store.MaxStagedNames:
+	case openIDs+givenIDs > store.MaxStagedNames:
 		return store.Receipt{}, store.ErrManyNames
 	}
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.admitBytes(r.UID, storedAll(r.Drafts), r.MaxBytesUser); err != nil {
+	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesUser); err != nil {
 		return store.Receipt{}, err
 	}
 	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
 		return store.Receipt{}, queue.Invalid("unique", "is for jobs of one request")
 	}
-	if err := s.admitQueues(perQueue(all)); err != nil {
+	if err := s.admitQueues(countByQueue(all)); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.admitNew(r.UID, perQueue(all)); err != nil {
+	if err := s.admitNewQueues(r.UID, countByQueue(all)); err != nil {
 		return store.Receipt{}, err
 	}
 	if err := s.checkDependencies(r.Drafts, r.UID); err != nil {
 		return store.Receipt{}, err
 	}
-	receipt, err := s.name(r.Drafts)
+	receipt, err := s.assignIDs(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.Begun = s.begins(perQueue(r.Drafts))
+	receipt.Begun = s.missingQueues(countByQueue(r.Drafts))
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(afterSeqs(draft, receipt))
 		if draft.ID != "" {
-			b.named[receipt.Seqs[i]] = true
+			b.withGivenID[receipt.Seqs[i]] = true
 		}
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.seq = receipt.Seqs[i]
 	}
-	b.frames, b.names, b.at = append(b.frames, frame), b.names+named, now
+	b.frames, b.idCount, b.lastFrameAt = append(b.frames, frame), b.idCount+givenIDs, now
 	if !known {
 		s.batches = append(s.batches, b)
-		s.audit(b, "begun", now)
+		s.auditBatch(b, "begun", now)
 	}
-	s.own(r)
+	s.noteOwner(r)
 	return receipt, nil
 }
 
 // commit commits a batch with its last frame. ApplyBatch moves the jobs into the queue.
 func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
-	if err := s.admitQueues(perQueue(slices.Concat(b.frames...))); err != nil {
+	if err := s.admitQueues(countByQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
 	}
 	if err := s.admit(b.jobs()+int64(len(r.Drafts)), r.MaxPending); err != nil {
@@ -183,55 +183,57 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 			return receipt, err
 		}
 	}
-	b.committed, receipt.Staged, receipt.Batch = true, true, b.n
+	b.committed, receipt.Staged, receipt.Batch = true, true, b.number
 	return receipt, nil
 }
 
-// audit adds an event about an uncommitted batch.
-func (s *Store) audit(b *batch, what string, now queue.Millis) {
-	s.tell(&job{}, queue.EventAudit, queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: store.BatchTarget(b.name, what, b.jobs())}, now)
+// auditBatch adds an event about an uncommitted batch.
+func (s *Store) auditBatch(b *batch, action string, now queue.Millis) {
+	s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{
+		UID: &b.uid, Verb: store.BatchVerb, Target: store.BatchTarget(b.name, action, b.jobs()),
+	}, now)
 }
 
 // AbortBatch discards a batch that was not committed.
 func (s *Store) AbortBatch(ctx context.Context, uid int, name string) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		if b := s.staged(uid, name); b != nil {
-			s.audit(b, "aborted", now)
-			s.drop(b)
+		if b := s.openBatch(uid, name); b != nil {
+			s.auditBatch(b, "aborted", now)
+			s.dropBatch(b)
 		}
 		return nil
 	})
 }
 
-func (s *Store) drop(gone *batch) {
-	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == gone })
+func (s *Store) dropBatch(dropped *batch) {
+	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == dropped })
 }
 
 // ApplyBatch moves the next frame of a committed batch into the queue.
 func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		more = s.finish(func(b *batch) bool { return b.n == n }, now)
+		more = s.applyNextFrame(func(b *batch) bool { return b.number == n }, now)
 		return nil
 	})
 	return more, err
 }
 
-// finish moves the next frame of the first committed batch that matches.
-func (s *Store) finish(matches func(*batch) bool, now queue.Millis) (more bool) {
-	at := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
-	if at < 0 {
+// applyNextFrame moves the next frame of the first committed batch that matches.
+func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
+	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
+	if index < 0 {
 		return false
 	}
-	b := s.batches[at]
+	b := s.batches[index]
 	if len(b.frames) == 0 {
-		s.drop(b)
+		s.dropBatch(b)
 		return false
 	}
 	for _, j := range b.frames[0] {
 		if b.uid < 0 {
 			j.UID = b.uid
 		}
-		s.add(j, b.uid, now)
+		s.insert(j, b.uid, now)
 	}
 	b.frames = b.frames[1:]
 	return true

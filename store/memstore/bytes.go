@@ -11,8 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// stored returns approximately how many bytes an engine stores for a job. Engines encode texts differently.
-func stored(j *queue.Job) int64 {
+// storedBytes returns approximately how many bytes an engine stores for a job. Engines encode texts
+// differently.
+func storedBytes(j *queue.Job) int64 {
 	raw, err := json.Marshal(&j.Execution)
 	if err != nil {
 		return store.JobBytes
@@ -33,17 +34,17 @@ func scheduleBytes(s *store.Schedule) int64 {
 	return int64(len(raw)+len(s.Spec)) + store.JobBytes
 }
 
-// held returns how many bytes a user's jobs and schedules use, and how many the jobs in the user's batches
+// bytesUsed returns how many bytes a user's jobs and schedules use, and how many the jobs in the user's batches
 // use.
-func (s *Store) held(uid int) (n, staged int64) {
+func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			n += stored(&j.Job) + j.records + j.Outputs
+			n += storedBytes(&j.Job) + j.records + j.Outputs
 		}
 	}
-	for _, one := range s.schedules {
-		if one.UID == uid {
-			n += scheduleBytes(&one.Schedule)
+	for _, schedule := range s.schedules {
+		if schedule.UID == uid {
+			n += scheduleBytes(&schedule.Schedule)
 		}
 	}
 	for _, b := range s.batches {
@@ -52,49 +53,49 @@ func (s *Store) held(uid int) (n, staged int64) {
 		}
 		for _, frame := range b.frames {
 			for i := range frame {
-				staged += stored(&frame[i])
+				staged += storedBytes(&frame[i])
 			}
 		}
 	}
 	return n, staged
 }
 
-// admitBytes returns an error if a user would use more than most bytes with more bytes added.
-func (s *Store) admitBytes(uid int, more, most int64) error {
-	if most <= 0 || more <= 0 {
+// admitBytes returns an error if a user would use more than limit bytes with the added bytes.
+func (s *Store) admitBytes(uid int, added, limit int64) error {
+	if limit <= 0 || added <= 0 {
 		return nil
 	}
-	if n, staged := s.held(uid); n+staged+more > most {
-		return store.QuotaExceeded(n+staged, most, more)
+	if n, staged := s.bytesUsed(uid); n+staged+added > limit {
+		return store.QuotaExceeded(n+staged, limit, added)
 	}
 	return nil
 }
 
-// storedAll returns how many bytes the given jobs use.
-func storedAll(list []queue.Job) (n int64) {
+// storedBytesOf returns how many bytes the given jobs use.
+func storedBytesOf(list []queue.Job) (n int64) {
 	for i := range list {
-		n += stored(&list[i])
+		n += storedBytes(&list[i])
 	}
 	return n
 }
 
-// makeRoomFor makes room for an ended attempt of a job. If there is no room for the output, it removes the
-// output from the settlement. If there is no room for the attempt's record either, and the job has
+// makeRoomForAttempt makes room for an ended attempt of a job. If there is no room for the output, it removes
+// the output from the settlement. If there is no room for the attempt's record either, and the job has
 // store.KeptRecords records, it deletes the oldest.
-func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
-	size, record := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
-	if !e.Decision.Started || s.makeRoom(j.UID, size+record, most) {
+func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
+	size, recordBytes := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
+	if !e.Decision.Started || s.makeRoom(j.UID, size+recordBytes, limit) {
 		return
 	}
 	a := &e.Attempt
 	if a.OutputRef != "" {
 		s.garbage = append(s.garbage, a.OutputRef)
-		hint(s.alarm)
+		hint(s.dueSooner)
 	}
 	if size > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if s.makeRoom(j.UID, record, most) || j.Runs < store.KeptRecords {
+	if s.makeRoom(j.UID, recordBytes, limit) || j.Runs < store.KeptRecords {
 		return
 	}
 	s.removeOutput(j, 0, queue.OutputOverQuota)
@@ -103,14 +104,14 @@ func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for
+// makeRoom reports whether a user may hold more bytes in addition to those held now. limit applies to
 // their sum; 0 means unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing
 // if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
-func (s *Store) makeRoom(uid int, more, most int64) bool {
-	if most <= 0 || more <= 0 {
+func (s *Store) makeRoom(uid int, added, limit int64) bool {
+	if limit <= 0 || added <= 0 {
 		return true
 	}
-	needed := s.over(uid, most-more)
+	needed := s.bytesOver(uid, limit-added)
 	if needed <= 0 {
 		return true
 	}
@@ -123,13 +124,13 @@ func (s *Store) makeRoom(uid int, more, most int64) bool {
 	if needed > outputs {
 		return false
 	}
-	list, enough := s.removables(uid, needed, store.RemovalLimit(s.examined))
+	list, enough := s.removableParts(uid, needed, store.RemovalLimit(s.examined))
 	s.examined += len(list)
 	if !enough {
 		return false
 	}
 	s.removeParts(list)
-	hint(s.alarm)
+	hint(s.dueSooner)
 	return true
 }
 
@@ -137,7 +138,7 @@ func (s *Store) makeRoom(uid int, more, most int64) bool {
 func (s *Store) UserBytes(uid int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, staged := s.held(uid)
+	n, staged := s.bytesUsed(uid)
 	return n + staged
 }
 
@@ -145,18 +146,18 @@ func (s *Store) UserBytes(uid int) int64 {
 func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[int]int64{}
+	users := map[int]int64{}
 	for _, j := range s.jobs {
-		all[j.UID] = 0
+		users[j.UID] = 0
 	}
 	for _, b := range s.batches {
-		all[b.uid] = 0
+		users[b.uid] = 0
 	}
 	for _, one := range s.schedules {
-		all[one.UID] = 0
+		users[one.UID] = 0
 	}
-	for uid := range all {
-		if n, staged := s.held(uid); n+staged > keep {
+	for uid := range users {
+		if n, staged := s.bytesUsed(uid); n+staged > keep {
 			list = append(list, store.UserBytes{UID: uid, Bytes: n + staged})
 		}
 	}
@@ -182,7 +183,7 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 // TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		list, _ := s.removables(uid, s.over(uid, keep), math.MaxInt)
+		list, _ := s.removableParts(uid, s.bytesOver(uid, keep), math.MaxInt)
 		s.removeParts(list)
 		return nil
 	})
@@ -194,16 +195,16 @@ type removable struct {
 	attempt int
 }
 
-// removables lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the
+// removableParts lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the
 // needed bytes, and reports whether they do.
-func (s *Store) removables(uid int, needed int64, limit int) (list []removable, enough bool) {
+func (s *Store) removableParts(uid int, needed int64, limit int) (list []removable, enough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && needed > 0 && len(list) < limit {
 			list = append(list, removable{j, attempt})
 			needed -= bytes
 		}
 	}
-	for _, j := range s.byEnd() {
+	for _, j := range s.jobsByEnd() {
 		if j.UID != uid {
 			continue
 		}
@@ -231,14 +232,14 @@ func (j *job) removableInput() int64 {
 	if !store.LosesInput(j.State) {
 		return 0
 	}
-	bare := job{Job: copyJob(j.Job)}
-	bare.removeInput()
-	return stored(&j.Job) - stored(&bare.Job)
+	stripped := job{Job: copyJob(j.Job)}
+	stripped.removeInput()
+	return storedBytes(&j.Job) - storedBytes(&stripped.Job)
 }
 
-// byEnd lists the jobs that have not ended, then the ended jobs in the order in which they ended.
-func (s *Store) byEnd() []*job {
-	list := s.all()
+// jobsByEnd lists the jobs that have not ended, then the ended jobs in the order in which they ended.
+func (s *Store) jobsByEnd() []*job {
+	list := s.jobsBySeq()
 	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.endedAt(), b.endedAt()) })
 	return list
 }
@@ -251,9 +252,9 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// over returns how many bytes more than keep a user holds.
-func (s *Store) over(uid int, keep int64) int64 {
-	n, staged := s.held(uid)
+// bytesOver returns how many bytes more than keep a user holds.
+func (s *Store) bytesOver(uid int, keep int64) int64 {
+	n, staged := s.bytesUsed(uid)
 	return n + staged - keep
 }
 

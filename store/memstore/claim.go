@@ -18,27 +18,27 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// word sets the rules of the locks and rates that a job names. Starts older than the current period are
-// deleted first, so a longer period does not count them. The rule of a shared key changes only if no
-// unfinished job other than but names the key. but may be nil.
-func (s *Store) word(j, but *job, now queue.Millis) {
+// applyDeclaredLimits sets the rules of the locks and rates that a job names. Starts older than the current
+// period are deleted first, so a longer period does not count them. The rule of a shared key changes only if
+// no unfinished job other than except names the key. except may be nil.
+func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.kept[g] || g.owner == queue.Everybody && d.Ruled() && s.isNamed(g, but) {
+		if s.fixedRules[g] || g.owner == queue.Everybody && d.Ruled() && s.gateNamed(g, except) {
 			continue
 		}
 		s.forgetStarts(g, now)
-		s.rules[g] = d
+		s.gateRules[g] = d
 	}
 }
 
 // forgetStarts deletes the starts that are older than a rate's period.
 func (s *Store) forgetStarts(g gate, now queue.Millis) {
-	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.rules[g].Per) < now })
+	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Per) < now })
 }
 
-// stamp records a start for each rate that a job names.
-func (s *Store) stamp(j *job, at, now queue.Millis) {
+// recordRateStarts records a start for each rate that a job names.
+func (s *Store) recordRateStarts(j *job, at, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
 			s.forgetStarts(g, now)
@@ -47,9 +47,9 @@ func (s *Store) stamp(j *job, at, now queue.Millis) {
 	}
 }
 
-// used returns the units of a gate that leased jobs hold. For a rate, it counts the starts in the period, and
-// leased jobs that are not known to have started.
-func (s *Store) used(g gate, now queue.Millis, leased []*job) (n int) {
+// usedUnits returns the units of a gate that leased jobs hold. For a rate, it counts the starts in the
+// period, and leased jobs that are not known to have started.
+func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 	for _, j := range leased {
 		for _, d := range j.Demands {
 			if gateOf(j, d) == g && (g.kind != queue.GateRate || j.State != queue.Processing) {
@@ -58,15 +58,15 @@ func (s *Store) used(g gate, now queue.Millis, leased []*job) (n int) {
 		}
 	}
 	for _, at := range s.starts[g] {
-		if at.Add(s.rules[g].Per) >= now { // one more millisecond, because times are rounded
+		if at.Add(s.gateRules[g].Per) >= now { // one more millisecond, because times are rounded
 			n++
 		}
 	}
 	return n
 }
 
-// most returns the number of units of a gate.
-func (s *Store) most(g gate) int {
+// totalUnits returns the number of units of a gate.
+func (s *Store) totalUnits(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
 		if s.node.Is(g.key) {
@@ -76,11 +76,12 @@ func (s *Store) most(g gate) int {
 	case queue.GateResource:
 		return s.node.Resources[g.key]
 	}
-	return s.rules[g].N
+	return s.gateRules[g].N
 }
 
-// opens returns the next time at which a start leaves the period of a full rate; 0 if no rate is full.
-func (s *Store) opens(now queue.Millis) (next queue.Millis) {
+// nextRateOpening returns the next time at which a start leaves the period of a full rate; 0 if no rate is
+// full.
+func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
 		if j.leased {
@@ -88,11 +89,11 @@ func (s *Store) opens(now queue.Millis) (next queue.Millis) {
 		}
 	}
 	for g, starts := range s.starts {
-		if s.used(g, now, leased) < s.most(g) {
+		if s.usedUnits(g, now, leased) < s.totalUnits(g) {
 			continue
 		}
 		for _, at := range starts {
-			if at = at.Add(s.rules[g].Per) + 1; at > now && (next == 0 || at < next) {
+			if at = at.Add(s.gateRules[g].Per) + 1; at > now && (next == 0 || at < next) {
 				next = at
 			}
 		}
@@ -100,9 +101,9 @@ func (s *Store) opens(now queue.Millis) (next queue.Millis) {
 	return next
 }
 
-// rule returns the rule of a queue.
-func (s *Store) rule(name string) store.QueueRule {
-	if r, found := s.queues[name]; found {
+// queueRule returns the rule of a queue.
+func (s *Store) queueRule(name string) store.QueueRule {
+	if r, found := s.queueRules[name]; found {
 		return r
 	}
 	return store.QueueRule{Weight: 1}
@@ -114,16 +115,16 @@ type user struct {
 	uid   int
 }
 
-// renew resets the users' turns in a queue.
-func (s *Store) renew(name string) {
-	maps.DeleteFunc(s.served, func(u user, _ int64) bool { return u.queue == name })
-	s.fresh[name] = s.claims
+// resetTurns resets the users' turns in a queue.
+func (s *Store) resetTurns(name string) {
+	maps.DeleteFunc(s.lastServed, func(u user, _ int64) bool { return u.queue == name })
+	s.turnsResetAt[name] = s.claims
 }
 
-// unserve takes back the turn of a job's user, because the job is given back before it started.
-func (s *Store) unserve(j *job) {
-	if u := (user{j.Queue, j.UID}); j.claim > s.fresh[j.Queue] {
-		s.served[u] = min(s.served[u], j.servedBefore)
+// takeBackTurn takes back the turn of a job's user, because the job is given back before it started.
+func (s *Store) takeBackTurn(j *job) {
+	if u := (user{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
+		s.lastServed[u] = min(s.lastServed[u], j.servedBefore)
 	}
 }
 
@@ -141,24 +142,24 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
 	})
 	for len(claimed) < want {
-		first := s.next(now, ready, leased)
+		first := s.bestJob(now, ready, leased)
 		if first == nil {
 			return claimed
 		}
 		j := first
 		if s.order.Scheduling != queue.ByArrival {
-			j = s.inTurn(first, now, ready, leased)
+			j = s.jobOfNextUser(first, now, ready, leased)
 		}
 		u := user{j.Queue, j.UID}
 		s.claims++
-		j.claim, j.servedBefore, s.served[u] = s.claims, s.served[u], s.claims
+		j.lastClaim, j.servedBefore, s.lastServed[u] = s.claims, s.lastServed[u], s.claims
 		j.Fence++
 		j.leased = true
 		j.Units = s.unitsFor(j, leased)
 		leased = append(leased, j)
 		if s.weighted() {
-			s.turn = max(s.passes[j.Queue], s.turn)
-			s.passes[j.Queue] = s.turn + (1<<30)/int64(s.rule(j.Queue).Weight)
+			s.turn = max(s.nextTurns[j.Queue], s.turn)
+			s.nextTurns[j.Queue] = s.turn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
 		}
 		claimed = append(claimed, j.leasedJob())
 		claimed[len(claimed)-1].Start = queue.Place{Rank: first.rank, Seq: first.Seq}
@@ -193,7 +194,7 @@ func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 }
 
 func (s *Store) weighted() bool {
-	for _, r := range s.queues {
+	for _, r := range s.queueRules {
 		if r.Weight != 1 {
 			return true
 		}
@@ -201,18 +202,18 @@ func (s *Store) weighted() bool {
 	return false
 }
 
-// inTurn returns the job that starts instead of first. Each user has a best job that may start in the same
-// queue. Among those with the priority of first, inTurn returns the job of the user who was served least
-// recently.
-func (s *Store) inTurn(first *job, now queue.Millis, ready, leased []*job) *job {
+// jobOfNextUser returns the job that starts instead of first. Each user has a best job that may start in the
+// same queue. Among those with the priority of first, jobOfNextUser returns the job of the user who was
+// served least recently.
+func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job) *job {
 	best := first
 	seen := map[int]bool{}
-	s.each(now, ready, leased, func(j *job) bool {
+	s.eachStartable(now, ready, leased, func(j *job) bool {
 		if j.Queue != first.Queue || seen[j.UID] {
 			return true
 		}
 		seen[j.UID] = true
-		if j.Priority == first.Priority && s.served[user{j.Queue, j.UID}] < s.served[user{best.Queue, best.UID}] {
+		if j.Priority == first.Priority && s.lastServed[user{j.Queue, j.UID}] < s.lastServed[user{best.Queue, best.UID}] {
 			best = j
 		}
 		return true
@@ -220,47 +221,47 @@ func (s *Store) inTurn(first *job, now queue.Millis, ready, leased []*job) *job 
 	return best
 }
 
-// next returns the best-ranked job that may start: of all queues or, while weights differ, of the queue that
+// bestJob returns the best-ranked job that may start: of all queues or, while weights differ, of the queue that
 // has the next turn.
-func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
-	turn := func(j *job) int64 { return max(s.passes[j.Queue], s.turn) }
-	s.each(now, ready, leased, func(j *job) bool {
-		if next == nil || turn(j) < turn(next) || turn(j) == turn(next) && j.Queue < next.Queue {
-			next = j
+func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
+	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.turn) }
+	s.eachStartable(now, ready, leased, func(j *job) bool {
+		if best == nil || turn(j) < turn(best) || turn(j) == turn(best) && j.Queue < best.Queue {
+			best = j
 		}
 		return s.weighted()
 	})
-	return next
+	return best
 }
 
-// each calls f for the jobs that may start, in order, until f returns false. It cancels expired jobs.
-func (s *Store) each(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
-	of, running := map[int]int{}, map[string]int{} // leased jobs by user and by queue
+// eachStartable calls f for the jobs that may start, in order, until f returns false. It cancels expired jobs.
+func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
+	leasedByUser, leasedByQueue := map[int]int{}, map[string]int{} // leased jobs by user and by queue
 	for _, j := range leased {
-		of[j.UID]++
-		running[j.Queue]++
+		leasedByUser[j.UID]++
+		leasedByQueue[j.Queue]++
 	}
-	type place struct{ queue, resource string }
-	barred := map[place]bool{} // resources of a queue that a job already waits for
+	type queueResource struct{ queue, resource string }
+	barred := map[queueResource]bool{} // resources of a queue that a job already waits for
 	for _, j := range ready {
 		if j.leased || !j.State.Runnable() {
 			continue
 		}
-		r := s.rule(j.Queue)
-		if r.Paused || r.Concurrency > 0 && running[j.Queue] >= r.Concurrency {
+		r := s.queueRule(j.Queue)
+		if r.Paused || r.Concurrency > 0 && leasedByQueue[j.Queue] >= r.Concurrency {
 			continue
 		}
 		if j.expired(now) {
 			s.expire(j, now)
 			continue
 		}
-		if s.node.Strangers[j.UID] || s.maxUser > 0 && of[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
+		if s.node.Strangers[j.UID] || s.maxUser > 0 && leasedByUser[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
 			g := gateOf(j, d)
-			fits := s.used(g, now, leased)+d.Units() <= s.most(g)
+			fits := s.usedUnits(g, now, leased)+d.Units() <= s.totalUnits(g)
 			if d.Kind == queue.GateResource {
-				at := place{j.Queue, d.Key}
-				barred[at] = barred[at] || !fits
-				return barred[at]
+				resource := queueResource{j.Queue, d.Key}
+				barred[resource] = barred[resource] || !fits
+				return barred[resource]
 			}
 			return !fits
 		}) {
@@ -272,10 +273,10 @@ func (s *Store) each(now queue.Millis, ready, leased []*job, f func(*job) (more 
 	}
 }
 
-// isNamed reports whether any unfinished job except but names a gate.
-func (s *Store) isNamed(g gate, but *job) bool {
+// gateNamed reports whether any unfinished job other than except names a gate.
+func (s *Store) gateNamed(g gate, except *job) bool {
 	for _, j := range s.jobs {
-		if j == but || j.State.Ended() {
+		if j == except || j.State.Ended() {
 			continue
 		}
 		for _, d := range j.Demands {

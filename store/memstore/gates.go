@@ -28,13 +28,13 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 		case !rule.Ruled() || !strings.HasPrefix(rule.Key, "@"):
 			return queue.Invalid("key", "%q is not everybody's", rule.Key)
 		case rule.N == 0:
-			delete(s.kept, g)
+			delete(s.fixedRules, g)
 			return nil
-		case len(s.kept) >= store.MaxGates && !s.kept[g]:
-			return queue.Errorf(queue.CodeFull, "%d keys have a rule", len(s.kept))
+		case len(s.fixedRules) >= store.MaxGates && !s.fixedRules[g]:
+			return queue.Errorf(queue.CodeFull, "%d keys have a rule", len(s.fixedRules))
 		}
 		s.forgetStarts(g, now)
-		s.rules[g], s.kept[g] = rule, true
+		s.gateRules[g], s.fixedRules[g] = rule, true
 		return nil
 	})
 }
@@ -45,7 +45,7 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 		now := s.now()
 		var leased []*job
 		jobs := map[gate]int64{}
-		for _, j := range s.all() {
+		for _, j := range s.jobsBySeq() {
 			if j.leased {
 				leased = append(leased, j)
 			}
@@ -62,16 +62,22 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 				}
 			}
 		}
-		for g := range s.kept {
+		for g := range s.fixedRules {
 			jobs[g] += 0
 		}
 		for g, n := range jobs {
-			is := store.GateState{Demand: s.rules[g], UID: g.owner, Jobs: n, Set: s.kept[g], Used: s.used(g, now, leased)}
-			if g.kind == queue.GateResource {
-				is.Demand, is.Jobs = queue.Demand{Kind: g.kind, Key: g.key, N: s.node.Resources[g.key]}, 0
+			state := store.GateState{
+				Demand: s.gateRules[g],
+				UID:    g.owner,
+				Jobs:   n,
+				Set:    s.fixedRules[g],
+				Used:   s.usedUnits(g, now, leased),
 			}
-			if (g.owner == queue.Everybody || g.owner == uid) && (after.Kind == 0 || is.Follows(&after)) {
-				list = append(list, is)
+			if g.kind == queue.GateResource {
+				state.Demand, state.Jobs = queue.Demand{Kind: g.kind, Key: g.key, N: s.node.Resources[g.key]}, 0
+			}
+			if (g.owner == queue.Everybody || g.owner == uid) && (after.Kind == 0 || state.Follows(&after)) {
+				list = append(list, state)
 			}
 		}
 		slices.SortFunc(list, func(a, b store.GateState) int {
@@ -89,13 +95,13 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 	return list, err
 }
 
-// opensAt returns the time at which the start that blocks a rate leaves its period. It returns 0 if no start
-// does, because jobs that are not known to have started use all units.
-func (s *Store) opensAt(g gate, leased []*job) queue.Millis {
+// rateOpensAt returns the time at which the start that blocks a rate leaves its period. It returns 0 if no
+// start does, because jobs that are not known to have started use all units.
+func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0
 	}
-	room := s.rules[g].N
+	room := s.gateRules[g].N
 	for _, j := range leased {
 		for _, d := range j.Demands {
 			if gateOf(j, d) == g && j.State != queue.Processing {
@@ -110,5 +116,5 @@ func (s *Store) opensAt(g gate, leased []*job) queue.Millis {
 	if room == 0 {
 		return 0
 	}
-	return starts[len(starts)-room].Add(s.rules[g].Per) + 1
+	return starts[len(starts)-room].Add(s.gateRules[g].Per) + 1
 }

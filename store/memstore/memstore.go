@@ -15,55 +15,55 @@ import (
 )
 
 // Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever
-// that makes the code simpler. All fields except now, alarm and watchers are guarded by mu.
+// that makes the code simpler. All fields except now, dueSooner and watchers are guarded by mu.
 type Store struct {
-	order   queue.Order
-	maxUser int // limit of leased jobs of one user, 0 means unlimited
-	now     func() queue.Millis
-	alarm   chan struct{}
-	decided []end // ended parents whose dependants are not decided yet
+	order        queue.Order
+	maxUser      int // limit of leased jobs of one user, 0 means unlimited
+	now          func() queue.Millis
+	dueSooner    chan struct{}
+	endedParents []parentEnd // whose dependants are not decided yet
 
-	queues map[string]store.QueueRule // rules by queue name
-	makers map[string]int             // by queue: uid that enqueued its first job
-	passes map[string]int64           // by queue: its next turn, while weights differ
-	turn   int64                      // turn of the queue that was served last
-	served map[user]int64             // the last claim that took a job of a user in a queue
-	claims int64                      // number of jobs that were ever claimed
-	fresh  map[string]int64           // by queue: users' turns up to this claim are forgotten
-	node   store.Node
-	hooks  store.Hooks
-	rules  map[gate]queue.Demand   // the current rule of each lock and rate
-	starts map[gate][]queue.Millis // starts of each rate
-	kept   map[gate]bool           // gates whose rule jobs cannot change
+	queueRules   map[string]store.QueueRule // rules by queue name
+	firstUsers   map[string]int             // by queue: uid that enqueued its first job
+	nextTurns    map[string]int64           // by queue: its next turn, while weights differ
+	turn         int64                      // turn of the queue that was served last
+	lastServed   map[user]int64             // the last claim that took a job of a user in a queue
+	claims       int64                      // number of jobs that were ever claimed
+	turnsResetAt map[string]int64           // by queue: the last claim before the users' turns were reset
+	node         store.Node
+	hooks        store.Hooks
+	gateRules    map[gate]queue.Demand   // the current rule of each lock and rate
+	starts       map[gate][]queue.Millis // starts of each rate
+	fixedRules   map[gate]bool           // gates whose rule jobs cannot change
 
-	mu       sync.Mutex
-	closed   bool
-	jobs     map[int64]*job           // by seq
-	seq      int64                    // the last seq assigned
-	enqueued int64                    // number of jobs ever enqueued
-	epoch    int64                    // of the service
-	events   []queue.Event            // event n is at index n-1-trimmed
-	trimmed  int64                    // number of deleted events
-	begun    int64                    // number of batches ever begun
-	batches  []*batch                 // batches with frames that are not in the queue yet
-	forgot   map[key]queue.Millis     // times when batches were discarded, by user and name
-	keys     map[key]memory           // receipts by user and request key
-	settings map[string]store.Setting // by key
-	owners   map[int]string           // names by uid; uids below 0 are former owners
-	garbage  []string                 // output files whose attempts are gone
+	mu         sync.Mutex
+	closed     bool
+	jobs       map[int64]*job               // by seq
+	seq        int64                        // the last seq assigned
+	enqueued   int64                        // number of jobs ever enqueued
+	epoch      int64                        // of the service
+	events     []queue.Event                // event n is at index n-1-trimmed
+	trimmed    int64                        // number of deleted events
+	batchCount int64                        // number of batches ever begun
+	batches    []*batch                     // batches with frames that are not in the queue yet
+	discarded  map[requestKey]queue.Millis  // times when batches were discarded, by user and name
+	keys       map[requestKey]storedReceipt // receipts by user and request key
+	settings   map[string]store.Setting     // by key
+	owners     map[int]string               // names by uid; uids below 0 are former owners
+	garbage    []string                     // output files whose attempts are gone
 	// examined counts the outputs and inputs that the current update has read to make room.
 	examined int
 	runners  []string      // directories last passed to NoteRunners
-	promised queue.Millis  // no event is due before, as reported by the last Promote
-	newer    chan struct{} // closed by the next event; nil if no caller waits for it
+	nextDue  queue.Millis  // no event is due before, as reported by the last Promote
+	newEvent chan struct{} // closed by the next event; nil if no caller waits for it
 	waiters  []*waiter     // active calls of Await
 	watchers store.Watchers
 
-	samples []sample // all starts and ends of attempts
-	usual   []usual  // typical run times, the last completed command at the end
+	samples          []sample          // all starts and ends of attempts
+	runtimeEstimates []runtimeEstimate // typical run times, the last completed command at the end
 
-	schedules map[string]*schedule // by name
-	gens      int64                // number of schedule definitions ever stored
+	schedules   map[string]*schedule // by name
+	generations int64                // number of schedule definitions ever stored
 }
 
 var _ store.Store = (*Store)(nil)
@@ -71,41 +71,42 @@ var _ store.Store = (*Store)(nil)
 // job is a stored job, with data that the contract does not return.
 type job struct {
 	queue.Job
-	rank   int64
-	leased bool
-	claim  int64 // number of its last claim; see Store.claims
+	rank      int64
+	leased    bool
+	lastClaim int64 // number of the job's last claim; see Store.claims
 	// servedBefore is the claim that had last served the job's user before the last claim.
-	servedBefore int64
-	former       int           // uid that the job gets once its lease ends; 0 means no change
-	moment       queue.HookSet // moment that was reached, and whose hooks are not created yet
-	asleep       bool          // has never been due
-	links        []link        // dependencies, past and present
-	otherwise    queue.Otherwise
-	attempts     []queue.Attempt
-	records      int64 // bytes that the records of its attempts count for
+	servedBefore        int64
+	disownAs            int           // uid that the job gets once its lease ends; 0 means no change
+	hookMoment          queue.HookSet // the moment whose hooks are not created yet
+	notYetDue           bool          // has never been due
+	links               []link        // dependencies, past and present
+	onDependencyFailure queue.Otherwise
+	attempts            []queue.Attempt
+	records             int64 // bytes that the records of its attempts count for
 }
 
 // link is a dependency of a job, with its status.
 type link struct {
 	queue.Dependency
-	met store.Met
+	status store.Met
 }
 
-// waits reports whether any of a job's dependencies has the given status.
-func (j *job) waits(met store.Met) bool {
-	return slices.ContainsFunc(j.links, func(l link) bool { return l.met == met })
+// hasLink reports whether any of a job's dependencies has the given status.
+func (j *job) hasLink(status store.Met) bool {
+	return slices.ContainsFunc(j.links, func(l link) bool { return l.status == status })
 }
 
-// key names a request. memory is what the store remembers about it.
-type key struct {
+// requestKey names a request, or a batch that was discarded.
+type requestKey struct {
 	uid  int
-	text string
+	name string
 }
 
-type memory struct {
-	at      queue.Millis
-	sum     [32]byte
-	receipt store.Receipt
+// storedReceipt is the receipt of a request that has a key.
+type storedReceipt struct {
+	at       queue.Millis
+	checksum [32]byte
+	receipt  store.Receipt
 }
 
 // New creates an empty store that ranks its jobs by order.
@@ -116,23 +117,23 @@ func New(order queue.Order) *Store {
 // NewAt is like New, but uses the given clock. The clock may stand still.
 func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
-		order:    order,
-		now:      now,
-		alarm:    make(chan struct{}, 1),
-		jobs:     map[int64]*job{},
-		keys:     map[key]memory{},
-		forgot:   map[key]queue.Millis{},
-		settings: map[string]store.Setting{},
-		owners:   map[int]string{},
-		queues:   map[string]store.QueueRule{},
-		makers:   map[string]int{},
-		passes:   map[string]int64{},
-		served:   map[user]int64{},
-		fresh:    map[string]int64{},
-		rules:    map[gate]queue.Demand{},
-		starts:   map[gate][]queue.Millis{},
-		kept:     map[gate]bool{},
-		promised: math.MaxInt64,
+		order:        order,
+		now:          now,
+		dueSooner:    make(chan struct{}, 1),
+		jobs:         map[int64]*job{},
+		keys:         map[requestKey]storedReceipt{},
+		discarded:    map[requestKey]queue.Millis{},
+		settings:     map[string]store.Setting{},
+		owners:       map[int]string{},
+		queueRules:   map[string]store.QueueRule{},
+		firstUsers:   map[string]int{},
+		nextTurns:    map[string]int64{},
+		lastServed:   map[user]int64{},
+		turnsResetAt: map[string]int64{},
+		gateRules:    map[gate]queue.Demand{},
+		starts:       map[gate][]queue.Millis{},
+		fixedRules:   map[gate]bool{},
+		nextDue:      math.MaxInt64,
 
 		schedules: map[string]*schedule{},
 	}
@@ -167,7 +168,7 @@ func (s *Store) Close() error {
 }
 
 // read runs a transaction that changes nothing.
-func (s *Store) read(ctx context.Context, look func() error) error {
+func (s *Store) read(ctx context.Context, view func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func (s *Store) read(ctx context.Context, look func() error) error {
 	if s.closed {
 		return queue.ErrUnavailable
 	}
-	return look()
+	return view()
 }
 
 // update runs a transaction with a fixed time. It then decides dependencies and gives runnable jobs to the
@@ -185,34 +186,34 @@ func (s *Store) read(ctx context.Context, look func() error) error {
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
-		s.wake(now)
+		s.rankNewlyDue(now)
 		s.examined = 0
 		if err := change(now); err != nil {
 			return err
 		}
-		s.decide(now)
-		s.serve(now)
-		if next, found := s.due(now); found && next < s.promised {
-			hint(s.alarm)
+		s.decideDependencies(now)
+		s.serveWaiters(now)
+		if next, found := s.earliestDue(now); found && next < s.nextDue {
+			hint(s.dueSooner)
 		}
 		return nil
 	})
 }
 
-// wake ranks jobs that are due for the first time, so that they gain ageing points from now on.
-func (s *Store) wake(now queue.Millis) {
+// rankNewlyDue ranks jobs that are due for the first time, so that they gain ageing points from now on.
+func (s *Store) rankNewlyDue(now queue.Millis) {
 	for _, j := range s.jobs {
-		if j.asleep && j.DueAt <= now {
-			j.asleep = false
+		if j.notYetDue && j.DueAt <= now {
+			j.notYetDue = false
 			if j.State == queue.Pending {
-				s.place(j, j.Since, s.enqueued)
+				s.setRank(j, j.Since, s.enqueued)
 			}
 		}
 	}
 }
 
-// move changes a job's state. It panics if the state table does not allow the transition.
-func (s *Store) move(j *job, to queue.State, now queue.Millis) {
+// setState changes a job's state. It panics if the state table does not allow the transition.
+func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	if to != j.State && !j.State.May(to) {
 		panic("memstore: " + j.State.String() + " may not become " + to.String())
 	}
@@ -221,7 +222,7 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.Kept = (to == queue.Completed || to == queue.Cancelled) && s.rule(j.Queue).Keep != store.Retention{}
+	j.Kept = (to == queue.Completed || to == queue.Cancelled) && s.queueRule(j.Queue).Keep != store.Retention{}
 	j.UpdatedAt = now
 	j.EndedAt = 0
 	if to.Ended() {
@@ -229,101 +230,102 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	}
 	s.watchers.Tell(j.Seq)
 	if ends {
-		s.decided = append(s.decided, end{seq: j.Seq, state: to})
-		j.moment = queue.HooksAt(to)
+		s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, state: to})
+		j.hookMoment = queue.HooksAt(to)
 	}
 }
 
-// end notes that a parent has ended in a state, was removed (state 0), or runs again (anew).
-type end struct {
-	seq   int64
-	state queue.State
-	anew  bool
+// parentEnd notes that a parent has ended in a state, was removed (state 0), or runs again.
+type parentEnd struct {
+	seq       int64
+	state     queue.State
+	runsAgain bool
 }
 
-// decide decides the dependencies on parents that have ended, including those on jobs that end as a result.
-func (s *Store) decide(now queue.Millis) {
-	for ; len(s.decided) > 0; s.decided = s.decided[1:] {
-		e := s.decided[0]
-		for _, j := range s.all() {
+// decideDependencies decides the dependencies on parents that have ended, including those on jobs that end as
+// a result.
+func (s *Store) decideDependencies(now queue.Millis) {
+	for ; len(s.endedParents) > 0; s.endedParents = s.endedParents[1:] {
+		e := s.endedParents[0]
+		for _, j := range s.jobsBySeq() {
 			for i := range j.links {
 				l := &j.links[i]
 				switch {
 				case l.Job != e.seq:
-				case e.anew:
-					if l.met == store.Failed {
-						l.met = store.Open
-						s.reopen(j, now)
+				case e.runsAgain:
+					if l.status == store.Failed {
+						l.status = store.Open
+						s.reopenDependant(j, now)
 					}
-				case l.met == store.Open:
-					met := l.How.Met(e.state) || j.otherwise == queue.OtherwiseRun
-					if l.met = store.Well; !met {
-						l.met = store.Failed
+				case l.status == store.Open:
+					satisfied := l.How.Met(e.state) || j.onDependencyFailure == queue.OtherwiseRun
+					if l.status = store.Well; !satisfied {
+						l.status = store.Failed
 					}
-					s.decideOne(j, met, now)
+					s.applyDependency(j, satisfied, now)
 				}
 			}
 		}
 	}
 }
 
-// reopen makes a job wait again that was cancelled because of its dependencies. It does so only if no
+// reopenDependant makes a job wait again that was cancelled because of its dependencies. It does so only if no
 // dependency has failed, the job still has its input, and no unfinished job has its unique key.
-func (s *Store) reopen(j *job, now queue.Millis) {
-	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.waits(store.Failed) {
+func (s *Store) reopenDependant(j *job, now queue.Millis) {
+	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Failed) {
 		return
 	}
-	if other := s.holder(j.UID, j.Unique); other != nil && !other.State.Ended() {
+	if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
 		return
 	}
-	s.wait(j, now)
-	s.word(j, nil, now)
+	s.restartWait(j, now)
+	s.applyDeclaredLimits(j, nil, now)
 	j.Reason = ""
-	s.move(j, queue.Blocked, now)
-	s.tell(j, queue.EventRetried, queue.EventDetail{Reason: queue.ReasonDependency}, now)
-	s.decided = append(s.decided, end{seq: j.Seq, anew: true})
+	s.setState(j, queue.Blocked, now)
+	s.addEvent(j, queue.EventRetried, queue.EventDetail{Reason: queue.ReasonDependency}, now)
+	s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
 }
 
-// decideOne changes a job after one of its dependencies was decided. If it was the last one and all were met,
-// the job may run. If met is false, decideOne does what the job asked for in that case.
-func (s *Store) decideOne(j *job, met bool, now queue.Millis) {
+// applyDependency changes a job after one of its dependencies was decided. If it was the last one and all
+// were met, the job may run. If satisfied is false, applyDependency does what the job asked for in that case.
+func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {
 	case j.State != queue.Blocked && j.State != queue.Held:
-	case met && (j.State == queue.Held || j.waits(store.Open)):
-	case met:
-		s.wait(j, max(now, j.RunAt))
-		s.move(j, queue.Pending, now)
+	case satisfied && (j.State == queue.Held || j.hasLink(store.Open)):
+	case satisfied:
+		s.restartWait(j, max(now, j.RunAt))
+		s.setState(j, queue.Pending, now)
 		j.Reason = ""
-		s.tell(j, queue.EventReleased, detail, now)
-	case j.otherwise == queue.OtherwiseCancel:
-		s.move(j, queue.Cancelled, now)
+		s.addEvent(j, queue.EventReleased, detail, now)
+	case j.onDependencyFailure == queue.OtherwiseCancel:
+		s.setState(j, queue.Cancelled, now)
 		j.Reason = queue.ReasonDependency
-		s.tell(j, queue.EventCancelled, detail, now)
+		s.addEvent(j, queue.EventCancelled, detail, now)
 	case j.State != queue.Held:
-		s.move(j, queue.Held, now)
+		s.setState(j, queue.Held, now)
 		j.Reason = queue.ReasonDependency
-		s.tell(j, queue.EventHeld, detail, now)
+		s.addEvent(j, queue.EventHeld, detail, now)
 	}
 }
 
-// tell adds an event about a job, and then creates the hooks of the job's new state.
-func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
-	if s.newer != nil {
-		close(s.newer)
-		s.newer = nil
+// addEvent adds an event about a job, and then creates the hooks of the job's new state.
+func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
+	if s.newEvent != nil {
+		close(s.newEvent)
+		s.newEvent = nil
 	}
 	s.events = append(s.events, queue.Event{
 		Seq: s.trimmed + int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d, Private: j.Private(),
 	})
-	if on := j.moment; on != 0 {
-		j.moment = 0
-		s.hook(j, on, now)
+	if moments := j.hookMoment; moments != 0 {
+		j.hookMoment = 0
+		s.createHooks(j, moments, now)
 	}
 }
 
-// place sets a job's rank. since and arrival say when it begins to gain ageing points.
-func (s *Store) place(j *job, since queue.Millis, arrival int64) {
+// setRank sets a job's rank. since and arrival say when it begins to gain ageing points.
+func (s *Store) setRank(j *job, since queue.Millis, arrival int64) {
 	j.Since, j.Arrival = since, arrival
 	j.rank = s.order.Rank(j.Priority, since, arrival)
 }
@@ -334,13 +336,13 @@ func (j *job) expired(now queue.Millis) bool {
 }
 
 func (s *Store) expire(j *job, now queue.Millis) {
-	s.move(j, queue.Cancelled, now)
+	s.setState(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonExpired
-	s.tell(j, queue.EventExpired, queue.EventDetail{Reason: queue.ReasonExpired}, now)
+	s.addEvent(j, queue.EventExpired, queue.EventDetail{Reason: queue.ReasonExpired}, now)
 }
 
-// all returns the stored jobs, ordered by seq.
-func (s *Store) all() []*job {
+// jobsBySeq returns the stored jobs, ordered by seq.
+func (s *Store) jobsBySeq() []*job {
 	seqs := slices.Sorted(maps.Keys(s.jobs))
 	jobs := make([]*job, len(seqs))
 	for i, seq := range seqs {
@@ -366,8 +368,8 @@ func copyJob(j queue.Job) queue.Job {
 		j.Backoff.Jitter = &jitter
 	}
 	if j.Progress != nil {
-		told := *j.Progress
-		j.Progress = &told
+		progress := *j.Progress
+		j.Progress = &progress
 	}
 	if j.AsUID != nil {
 		uid := *j.AsUID

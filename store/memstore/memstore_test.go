@@ -32,7 +32,7 @@ func TestStore(t *testing.T) {
 
 // Await returns a job once its time has come, even if Promote is not called. The transaction that makes a job
 // runnable also claims it.
-func TestAwait(t *testing.T) {
+func TestAwaitReturnsJobOnceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
 		served := make(chan time.Duration)
@@ -47,23 +47,23 @@ func TestAwait(t *testing.T) {
 				served <- time.Since(begin)
 			}
 		}()
-		put := func(delay time.Duration) {
+		enqueueAfter := func(delay time.Duration) {
 			t.Helper()
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{Delay: delay}}}); err != nil {
 				t.Fatalf("enqueue: got error %v, want none", err)
 			}
 		}
 		synctest.Wait() // until Await waits
-		put(3 * time.Hour)
+		enqueueAfter(3 * time.Hour)
 		synctest.Wait()
-		put(time.Second)
+		enqueueAfter(time.Second)
 		for _, want := range []time.Duration{time.Second, 3 * time.Hour} {
 			if got := <-served; got != want {
 				t.Errorf("served after %v, want %v", got, want)
 			}
 		}
 		synctest.Wait()
-		put(0)
+		enqueueAfter(0)
 		left, err := s.Left(context.Background())
 		if err != nil || len(left.Leased) != 3 {
 			t.Errorf("got %d leased jobs and error %v, want all 3", len(left.Leased), err)
@@ -92,14 +92,14 @@ func TestCloseEndsAwait(t *testing.T) {
 }
 
 // Changing a returned job does not change the stored job.
-func TestACopySharesNothing(t *testing.T) {
+func TestCopyJobSharesNothing(t *testing.T) {
 	var j queue.Job
 	fill(reflect.ValueOf(&j).Elem())
 	c := copyJob(j)
 	if !reflect.DeepEqual(c, j) {
 		t.Errorf("got %+v, want %+v", c, j)
 	}
-	apart(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
+	checkNoSharing(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
 }
 
 // fill sets every pointer, slice and map in v to a new value.
@@ -118,13 +118,13 @@ func fill(v reflect.Value) {
 	}
 }
 
-// apart checks that two values share no pointer, slice or map.
-func apart(t *testing.T, name string, a, b reflect.Value) {
+// checkNoSharing checks that two values share no pointer, slice or map.
+func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
 	t.Helper()
 	switch a.Kind() {
 	case reflect.Struct:
 		for i := range a.NumField() {
-			apart(t, name+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
+			checkNoSharing(t, name+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
 		}
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		if a.Pointer() == b.Pointer() {

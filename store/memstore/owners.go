@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// own stores the owner's name of a uid that has none yet.
-func (s *Store) own(r store.Request) {
+// noteOwner stores the owner's name of a uid that has none yet.
+func (s *Store) noteOwner(r store.Request) {
 	if _, known := s.owners[r.UID]; !known && r.Owner != "" {
 		s.owners[r.UID] = r.Owner
 	}
@@ -22,7 +22,7 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 	err = s.read(ctx, func() error {
 		names = maps.Clone(s.owners)
 		for _, j := range s.jobs {
-			if j.former != 0 && !slices.Contains(moving, j.UID) {
+			if j.disownAs != 0 && !slices.Contains(moving, j.UID) {
 				moving = append(moving, j.UID)
 			}
 		}
@@ -44,11 +44,11 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 		}
 		s.owners[former] = name
 		delete(s.owners, uid)
-		for _, j := range s.all() {
+		for _, j := range s.jobsBySeq() {
 			switch {
-			case j.UID != uid || j.former != 0:
+			case j.UID != uid || j.disownAs != 0:
 			case j.leased:
-				j.former = former
+				j.disownAs = former
 			default:
 				s.disown(j, former, now)
 			}
@@ -59,8 +59,8 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 			case b.committed:
 				b.uid = former
 			default:
-				s.audit(b, "forgotten", now)
-				s.drop(b)
+				s.auditBatch(b, "forgotten", now)
+				s.dropBatch(b)
 			}
 		}
 		for _, known := range s.schedules {
@@ -71,8 +71,8 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 				}
 			}
 		}
-		maps.DeleteFunc(s.keys, func(k key, _ memory) bool { return k.uid == uid })
-		maps.DeleteFunc(s.forgot, func(k key, _ queue.Millis) bool { return k.uid == uid })
+		maps.DeleteFunc(s.keys, func(k requestKey, _ storedReceipt) bool { return k.uid == uid })
+		maps.DeleteFunc(s.discarded, func(k requestKey, _ queue.Millis) bool { return k.uid == uid })
 		return nil
 	})
 	return false, err
@@ -80,11 +80,11 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 
 // disown moves an unleased job to the uid of its former owner. A waiting job is held.
 func (s *Store) disown(j *job, former int, now queue.Millis) {
-	j.UID, j.former = former, 0
+	j.UID, j.disownAs = former, 0
 	if j.State.Waiting() && j.State != queue.Held {
-		s.move(j, queue.Held, now)
+		s.setState(j, queue.Held, now)
 		j.Reason = queue.ReasonDisowned
-		s.tell(j, queue.EventHeld, queue.EventDetail{Reason: queue.ReasonDisowned}, now)
+		s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: queue.ReasonDisowned}, now)
 	}
 	s.watchers.Tell(j.Seq)
 }
@@ -92,8 +92,8 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 // giveBack ends a lease.
 func (s *Store) giveBack(j *job, now queue.Millis) {
 	j.leased, j.Units = false, ""
-	if j.former != 0 {
-		s.disown(j, j.former, now)
+	if j.disownAs != 0 {
+		s.disown(j, j.disownAs, now)
 	}
 }
 

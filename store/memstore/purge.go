@@ -10,11 +10,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ended returns the ended jobs that match a selection, in the order in which they ended.
-func (s *Store) ended(of store.Ended) (list []*job) {
-	for _, j := range s.all() {
-		meant := of.Of == nil || *of.Of == "" && !j.Kept || j.Kept && *of.Of == j.Queue
-		if j.State.Ended() && slices.Contains(of.States, j.State) && j.EndedAt < of.Before && meant {
+// endedJobs returns the ended jobs that match a selection, in the order in which they ended.
+func (s *Store) endedJobs(selection store.Ended) (list []*job) {
+	for _, j := range s.jobsBySeq() {
+		matches := selection.Of == nil || *selection.Of == "" && !j.Kept || j.Kept && *selection.Of == j.Queue
+		if j.State.Ended() && slices.Contains(selection.States, j.State) && j.EndedAt < selection.Before && matches {
 			list = append(list, j)
 		}
 	}
@@ -23,11 +23,11 @@ func (s *Store) ended(of store.Ended) (list []*job) {
 }
 
 // Purge removes matching ended jobs.
-func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (removed int, err error) {
+func (s *Store) Purge(ctx context.Context, selection store.Ended, limit int, by *int) (removed int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.ended(of)
+		list := s.endedJobs(selection)
 		for _, j := range list[:min(limit, len(list))] {
-			s.expel(j, queue.EventDetail{UID: by}, now)
+			s.removeEnded(j, queue.EventDetail{UID: by}, now)
 			removed++
 		}
 		return nil
@@ -36,9 +36,9 @@ func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (
 }
 
 // CountEnded returns the number of matching ended jobs.
-func (s *Store) CountEnded(ctx context.Context, of store.Ended) (n int64, err error) {
+func (s *Store) CountEnded(ctx context.Context, selection store.Ended) (n int64, err error) {
 	err = s.read(ctx, func() error {
-		n = int64(len(s.ended(of)))
+		n = int64(len(s.endedJobs(selection)))
 		return nil
 	})
 	return n, err
@@ -69,12 +69,12 @@ func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err err
 			if !j.Kept {
 				continue
 			}
-			at := slices.IndexFunc(list, func(q store.KeepingQueue) bool { return q.Name == j.Queue })
-			if at < 0 {
-				at, list = len(list), append(list, store.KeepingQueue{Name: j.Queue})
+			index := slices.IndexFunc(list, func(q store.KeepingQueue) bool { return q.Name == j.Queue })
+			if index < 0 {
+				index, list = len(list), append(list, store.KeepingQueue{Name: j.Queue})
 			}
-			list[at].Jobs++
-			list[at].Outputs += j.Outputs
+			list[index].Jobs++
+			list[index].Outputs += j.Outputs
 		}
 		slices.SortFunc(list, func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })
 		return nil
@@ -83,45 +83,45 @@ func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err err
 }
 
 // TrimJobs removes the jobs of a queue that ended first while more than keep of them are stored.
-func (s *Store) TrimJobs(ctx context.Context, of string, keep int64, limit int) (more bool, err error) {
+func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.ended(store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &of})
-		over := int64(len(list)) - keep
-		if over <= 0 {
+		list := s.endedJobs(store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &name})
+		excess := int64(len(list)) - keep
+		if excess <= 0 {
 			return nil
 		}
-		for _, j := range list[:min(over, int64(limit))] {
-			s.expel(j, queue.EventDetail{}, now)
+		for _, j := range list[:min(excess, int64(limit))] {
+			s.removeEnded(j, queue.EventDetail{}, now)
 		}
-		more = over > int64(limit)
+		more = excess > int64(limit)
 		return nil
 	})
 	return more, err
 }
 
-// expel removes a job that has ended.
-func (s *Store) expel(j *job, detail queue.EventDetail, now queue.Millis) {
+// removeEnded removes a job that has ended.
+func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) {
 	s.remove(j)
 	j.State = 0
-	s.tell(j, queue.EventRemoved, detail, now)
+	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
 // TrimOutputs removes outputs while all outputs use more than keep bytes. It takes each output from the user
 // whose outputs use the most.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		for s.outputs() > keep {
-			of := map[int]int64{}
+		for s.outputBytes() > keep {
+			bytesByUser := map[int]int64{}
 			for _, j := range s.jobs {
-				of[j.UID] += j.Outputs
+				bytesByUser[j.UID] += j.Outputs
 			}
-			most := 0
-			for uid, n := range of {
-				if n > of[most] || n == of[most] && uid < most {
-					most = uid
+			largest := 0
+			for uid, n := range bytesByUser {
+				if n > bytesByUser[largest] || n == bytesByUser[largest] && uid < largest {
+					largest = uid
 				}
 			}
-			if !s.removeFirst(func(j *job) bool { return j.UID == most }) {
+			if !s.removeFirst(func(j *job) bool { return j.UID == largest }) {
 				break
 			}
 		}
@@ -130,19 +130,19 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 }
 
 // TrimOutputsOf removes outputs of the jobs that ended while the given queue had its own retention.
-func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more bool, err error) {
+func (s *Store) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		meant := func(j *job) bool { return j.Kept && j.Queue == of }
-		all := func() (n int64) {
+		selected := func(j *job) bool { return j.Kept && j.Queue == name }
+		outputBytes := func() (n int64) {
 			for _, j := range s.jobs {
-				if meant(j) {
+				if selected(j) {
 					n += j.Outputs
 				}
 			}
 			return n
 		}
-		for all() > keep {
-			if !s.removeFirst(meant) {
+		for outputBytes() > keep {
+			if !s.removeFirst(selected) {
 				break
 			}
 		}
@@ -153,7 +153,7 @@ func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more 
 // removeFirst removes the first output of the selected jobs, in the order in which the jobs ended. It reports
 // whether it found an output.
 func (s *Store) removeFirst(selected func(*job) bool) bool {
-	for _, j := range s.byEnd() {
+	for _, j := range s.jobsByEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
 			s.removeOutput(j, i, queue.OutputForgotten)
 			return true
@@ -175,8 +175,8 @@ func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, mark
 }
 
-// outputs returns the bytes of all outputs.
-func (s *Store) outputs() (bytes int64) {
+// outputBytes returns the bytes of all outputs.
+func (s *Store) outputBytes() (bytes int64) {
 	for _, j := range s.jobs {
 		for _, a := range j.attempts {
 			bytes += max(0, a.OutputBytes)

@@ -20,33 +20,33 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Rec
 }
 
 func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error) {
-	k := key{r.UID, r.Key}
-	if m, known := s.keys[k]; known && r.Key != "" {
-		if m.sum != r.Sum {
+	k := requestKey{r.UID, r.Key}
+	if m, found := s.keys[k]; found && r.Key != "" {
+		if m.checksum != r.Sum {
 			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was used for another request; give a new one"}
 		}
-		known := m.receipt
-		known.IDs, known.Seqs, known.Duplicate = slices.Clone(known.IDs), slices.Clone(known.Seqs), true
-		return known, nil
+		found := m.receipt
+		found.IDs, found.Seqs, found.Duplicate = slices.Clone(found.IDs), slices.Clone(found.Seqs), true
+		return found, nil
 	}
 	receipt, err := s.enqueueAll(r, now)
 	if err == nil {
-		s.own(r)
+		s.noteOwner(r)
 	}
 	if err == nil && r.Key != "" {
-		kept := receipt
-		kept.IDs, kept.Seqs = slices.Clone(kept.IDs), slices.Clone(kept.Seqs)
-		s.keys[k] = memory{now, r.Sum, kept}
+		copied := receipt
+		copied.IDs, copied.Seqs = slices.Clone(copied.IDs), slices.Clone(copied.Seqs)
+		s.keys[k] = storedReceipt{now, r.Sum, copied}
 	}
 	return receipt, err
 }
 
 // enqueueAll stores the drafts as jobs, or commits the batch whose last frame they are.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
-	if b := s.staged(r.UID, r.Batch); b != nil && r.Batch != "" {
+	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
 		return s.commit(b, r, now)
 	}
-	if r.Batch != "" && s.forgotten(r) {
+	if r.Batch != "" && s.wasDiscarded(r) {
 		return store.Receipt{}, store.ErrForgotten
 	}
 	n := len(r.Drafts)
@@ -56,13 +56,13 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if err := s.admitAll(r); err != nil {
 		return store.Receipt{}, err
 	}
-	receipt, err := s.name(r.Drafts)
+	receipt, err := s.assignIDs(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.Begun = s.begins(perQueue(r.Drafts))
+	receipt.Begun = s.missingQueues(countByQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
-	if err := s.findKeyed(r.Drafts, &receipt, now); err != nil { // checked before anything is changed
+	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // checked before anything is changed
 		return store.Receipt{}, err
 	}
 	if receipt.Found != nil {
@@ -77,11 +77,11 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		if j := s.holds(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() { // replaced by the draft
-			s.giveWay(j, now)
+		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() { // replaced by the draft
+			s.cancelReplaced(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
-		s.add(afterSeqs(draft, receipt), r.UID, now)
+		s.insert(afterSeqs(draft, receipt), r.UID, now)
 	}
 	return receipt, nil
 }
@@ -93,21 +93,22 @@ func (s *Store) admitAll(r store.Request) error {
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return err
 	}
-	if err := s.admitBytes(r.UID, storedAll(r.Drafts), r.MaxBytesUser); err != nil {
+	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesUser); err != nil {
 		return err
 	}
-	if err := s.admitQueues(perQueue(r.Drafts)); err != nil {
+	if err := s.admitQueues(countByQueue(r.Drafts)); err != nil {
 		return err
 	}
-	if err := s.admitNew(r.UID, perQueue(r.Drafts)); err != nil {
+	if err := s.admitNewQueues(r.UID, countByQueue(r.Drafts)); err != nil {
 		return err
 	}
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyed sets receipt.Found, and the ids and seqs, for drafts whose unique key another job or draft has.
-func (s *Store) findKeyed(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
-	keyed := map[string]int{}
+// findKeyConflicts sets receipt.Found, and the ids and seqs, for drafts whose unique key another job or draft
+// has.
+func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
+	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
 		if receipt.Found == nil {
 			receipt.Found = make([]bool, len(drafts))
@@ -119,25 +120,25 @@ func (s *Store) findKeyed(drafts []queue.Job, receipt *store.Receipt, now queue.
 		if d.Unique == "" {
 			continue
 		}
-		before, twice := keyed[d.Unique]
-		if twice && d.OnConflict == queue.ConflictReject {
+		earlier, duplicate := draftsByKey[d.Unique]
+		if duplicate && d.OnConflict == queue.ConflictReject {
 			return queue.Errorf(queue.CodeExists, "another draft has the key")
 		}
-		if twice && d.OnConflict == queue.ConflictReturn {
-			found(i, receipt.IDs[before], receipt.Seqs[before])
+		if duplicate && d.OnConflict == queue.ConflictReturn {
+			found(i, receipt.IDs[earlier], receipt.Seqs[earlier])
 			continue
 		}
-		if !twice {
-			instead, err := s.conflict(d, now)
+		if !duplicate {
+			other, err := s.conflict(d, now)
 			if err != nil {
 				return err
 			}
-			if instead != nil {
-				found(i, instead.ID, instead.Seq)
+			if other != nil {
+				found(i, other.ID, other.Seq)
 				continue
 			}
 		}
-		keyed[d.Unique] = i
+		draftsByKey[d.Unique] = i
 	}
 	return nil
 }
@@ -157,8 +158,8 @@ func errDrafts(n int) error {
 	return queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 }
 
-// name chooses a seq and an id for each draft. It stores nothing.
-func (s *Store) name(drafts []queue.Job) (store.Receipt, error) {
+// assignIDs chooses a seq and an id for each draft. It stores nothing.
+func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 	var r store.Receipt
 	taken := map[string]bool{}
 	for _, j := range s.jobs {
@@ -199,11 +200,11 @@ func idTaken(id string, i, n int) error {
 	return e
 }
 
-// add stores a draft that has its seq and id.
-func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
+// insert stores a draft that has its seq and id.
+func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
-	if !s.exists(j.Queue) {
-		s.makers[j.Queue] = j.UID
+	if !s.queueExists(j.Queue) {
+		s.firstUsers[j.Queue] = j.UID
 	}
 	defer func() {
 		if j.UID < 0 { // the batch's owner was disowned before this frame was applied
@@ -211,30 +212,30 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 		}
 	}()
 	j.State = 0
-	s.word(j, nil, now)
+	s.applyDeclaredLimits(j, nil, now)
 	j.CreatedAt = now
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
 	}
 	j.DueAt = j.RunAt
 	j.Delay = 0
-	s.place(j, max(now, j.RunAt), s.enqueued+1)
-	j.asleep = j.RunAt > now
-	j.otherwise, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
-	j.links = s.linksOf(draft.After, j.Seq, j.otherwise)
+	s.setRank(j, max(now, j.RunAt), s.enqueued+1)
+	j.notYetDue = j.RunAt > now
+	j.onDependencyFailure, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
+	j.links = s.linksOf(draft.After, j.Seq, j.onDependencyFailure)
 	j.Parents = len(j.links)
-	failed := j.waits(store.Failed)
+	failed := j.hasLink(store.Failed)
 	first := queue.Pending
-	if j.waits(store.Open) || failed {
+	if j.hasLink(store.Open) || failed {
 		first = queue.Blocked
 	}
-	s.move(j, first, now)
-	s.tell(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
+	s.setState(j, first, now)
+	s.addEvent(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
 	s.jobs[j.Seq] = j
 	s.seq = max(s.seq, j.Seq)
 	s.enqueued++
 	if failed {
-		s.decideOne(j, false, now)
+		s.applyDependency(j, false, now)
 	}
 }
 
@@ -267,11 +268,11 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		if err := s.admitQueues(map[string]int64{j.Queue: 1}); err != nil {
 			return err
 		}
-		if other := s.holder(j.UID, j.Unique); other != nil && !other.State.Ended() {
+		if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
 			return queue.Errorf(queue.CodeExists, "job %s has the key", other.ID)
 		}
 		if !c.Alone {
-			s.decided = append(s.decided, end{seq: j.Seq, anew: true})
+			s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
 		}
 	}
 	switch c.Verb {
@@ -282,14 +283,14 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
-		s.word(j, nil, now)
+		s.applyDeclaredLimits(j, nil, now)
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
 		}
-		s.wait(j, now)
+		s.restartWait(j, now)
 	case queue.VerbRelease:
-		s.wait(j, max(now, j.RunAt))
+		s.restartWait(j, max(now, j.RunAt))
 	}
 	if c.Verb != queue.VerbEdit {
 		j.Reason = "" // the reason explained an earlier failure
@@ -297,28 +298,28 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	switch {
 	// The job has run, so it does not wait for parents that run again.
 	case j.State == queue.Completed, j.State == queue.Dead:
-	case to == queue.Pending && j.waits(store.Open), to == queue.Failed && j.waits(store.Open):
+	case to == queue.Pending && j.hasLink(store.Open), to == queue.Failed && j.hasLink(store.Open):
 		to = queue.Blocked
-	case to == queue.Blocked && !j.waits(store.Open):
-		s.wait(j, max(now, j.RunAt))
+	case to == queue.Blocked && !j.hasLink(store.Open):
+		s.restartWait(j, max(now, j.RunAt))
 		to = queue.Pending
 	}
 	if to == 0 {
 		if !j.State.Ended() {
-			s.decided = append(s.decided, end{seq: j.Seq})
+			s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq})
 		}
 		j.State = 0
 	} else {
-		s.move(j, to, now)
+		s.setState(j, to, now)
 	}
-	s.tell(j, event, queue.EventDetail{UID: &c.UID}, now)
+	s.addEvent(j, event, queue.EventDetail{UID: &c.UID}, now)
 	return nil
 }
 
-// wait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
-func (s *Store) wait(j *job, due queue.Millis) {
-	s.place(j, due, s.enqueued)
-	j.DueAt, j.asleep = due, due > s.now()
+// restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
+func (s *Store) restartWait(j *job, due queue.Millis) {
+	s.setRank(j, due, s.enqueued)
+	j.DueAt, j.notYetDue = due, due > s.now()
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
@@ -329,7 +330,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	if err := c.Edit(&edited); err != nil {
 		return err
 	}
-	if err := s.admitBytes(j.UID, stored(&edited)-stored(&j.Job), c.MaxBytesUser); err != nil {
+	if err := s.admitBytes(j.UID, storedBytes(&edited)-storedBytes(&j.Job), c.MaxBytesUser); err != nil {
 		return err
 	}
 	if err := queue.CheckDemands(edited.Demands); err != nil {
@@ -343,32 +344,32 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 			return err
 		}
 	}
-	if edited.Unique != j.Unique && s.holds(edited.UID, edited.Unique, now) != nil {
+	if edited.Unique != j.Unique && s.keyHolder(edited.UID, edited.Unique, now) != nil {
 		return queue.Errorf(queue.CodeExists, "another job has the key")
 	}
 	if edited.After != nil {
-		if err := s.rewire(j, &edited); err != nil {
+		if err := s.replaceLinks(j, &edited); err != nil {
 			return err
 		}
 	}
-	runAt, renamed := j.RunAt, !slices.Equal(j.Demands, edited.Demands)
+	runAt, demandsChanged := j.RunAt, !slices.Equal(j.Demands, edited.Demands)
 	j.Job = edited
-	if renamed {
-		s.word(j, j, now)
+	if demandsChanged {
+		s.applyDeclaredLimits(j, j, now)
 	}
 	if j.RunAt != runAt {
-		j.DueAt, j.asleep = j.RunAt, j.RunAt > now
-		s.place(j, max(now, j.RunAt), s.enqueued)
+		j.DueAt, j.notYetDue = j.RunAt, j.RunAt > now
+		s.setRank(j, max(now, j.RunAt), s.enqueued)
 	} else {
-		s.place(j, j.Since, j.Arrival)
+		s.setRank(j, j.Since, j.Arrival)
 	}
 	return nil
 }
 
-// holder returns the job that has a unique key and has not ended or, if all have ended, the one that ended
-// last.
-func (s *Store) holder(uid int, key string) (found *job) {
-	for _, j := range s.all() {
+// newestWithKey returns the job that has a unique key and has not ended or, if all have ended, the one that
+// ended last.
+func (s *Store) newestWithKey(uid int, key string) (found *job) {
+	for _, j := range s.jobsBySeq() {
 		if key != "" && j.UID == uid && j.Unique == key && (found == nil || !j.State.Ended() || found.State.Ended() && j.EndedAt >= found.EndedAt) {
 			found = j
 		}
@@ -376,24 +377,24 @@ func (s *Store) holder(uid int, key string) (found *job) {
 	return found
 }
 
-// holds returns the job that prevents others from using a unique key at this time.
-func (s *Store) holds(uid int, key string, now queue.Millis) *job {
-	if j := s.holder(uid, key); j != nil && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > now) {
+// keyHolder returns the job that prevents others from using a unique key at this time.
+func (s *Store) keyHolder(uid int, key string, now queue.Millis) *job {
+	if j := s.newestWithKey(uid, key); j != nil && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > now) {
 		return j
 	}
 	return nil
 }
 
-// giveWay cancels a job that is replaced by another job with its unique key.
-func (s *Store) giveWay(j *job, now queue.Millis) {
-	s.move(j, queue.Cancelled, now)
+// cancelReplaced cancels a job that is replaced by another job with its unique key.
+func (s *Store) cancelReplaced(j *job, now queue.Millis) {
+	s.setState(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonReplaced
-	s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
+	s.addEvent(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
 // conflict returns the job to be returned instead of storing a draft.
 func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
-	j := s.holds(draft.UID, draft.Unique, now)
+	j := s.keyHolder(draft.UID, draft.Unique, now)
 	switch {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:
 		return j, nil
@@ -406,23 +407,23 @@ func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
 }
 
 // admitQueues returns an error if new jobs exceed a queue's limit on waiting jobs.
-func (s *Store) admitQueues(of map[string]int64) error {
-	for name, n := range of {
+func (s *Store) admitQueues(newJobs map[string]int64) error {
+	for name, n := range newJobs {
 		for _, j := range s.jobs {
 			if j.Queue == name && j.State.Waiting() {
 				n++
 			}
 		}
-		if most := s.rule(name).MaxPending; most > 0 && n > most {
+		if limit := s.queueRule(name).MaxPending; limit > 0 && n > limit {
 			return queue.Errorf(queue.CodeFull, "queue %s is full", name)
 		}
 	}
 	return nil
 }
 
-// exists reports whether a queue has a rule, or jobs that have not ended.
-func (s *Store) exists(name string) bool {
-	if _, ruled := s.queues[name]; ruled {
+// queueExists reports whether a queue has a rule, or jobs that have not ended.
+func (s *Store) queueExists(name string) bool {
+	if _, ruled := s.queueRules[name]; ruled {
 		return true
 	}
 	for _, j := range s.jobs {
@@ -433,24 +434,24 @@ func (s *Store) exists(name string) bool {
 	return false
 }
 
-// begins returns those of the given queues that do not exist yet.
-func (s *Store) begins(of map[string]int64) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		if !s.exists(name) {
+// missingQueues returns those of the given queues that do not exist yet.
+func (s *Store) missingQueues(counts map[string]int64) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if !s.queueExists(name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// admitNew returns an error if a user would begin too many queues.
-func (s *Store) admitNew(uid int, of map[string]int64) error {
-	n := len(s.begins(of))
+// admitNewQueues returns an error if a user would begin too many queues.
+func (s *Store) admitNewQueues(uid int, counts map[string]int64) error {
+	n := len(s.missingQueues(counts))
 	if n == 0 {
 		return nil
 	}
-	for name, maker := range s.makers {
-		if _, ruled := s.queues[name]; maker == uid && !ruled && s.exists(name) {
+	for name, creator := range s.firstUsers {
+		if _, ruled := s.queueRules[name]; creator == uid && !ruled && s.queueExists(name) {
 			n++
 		}
 	}
@@ -460,13 +461,13 @@ func (s *Store) admitNew(uid int, of map[string]int64) error {
 	return nil
 }
 
-// perQueue counts jobs by queue.
-func perQueue(jobs []queue.Job) map[string]int64 {
-	of := map[string]int64{}
+// countByQueue counts jobs by queue.
+func countByQueue(jobs []queue.Job) map[string]int64 {
+	counts := map[string]int64{}
 	for i := range jobs {
-		of[jobs[i].Queue]++
+		counts[jobs[i].Queue]++
 	}
-	return of
+	return counts
 }
 
 // remove deletes a job and its history.

@@ -21,7 +21,7 @@ func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err erro
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.ID == id {
-				found = s.see(j)
+				found = s.visibleJob(j)
 				return nil
 			}
 		}
@@ -39,30 +39,30 @@ func shown(j queue.Job) queue.Job {
 // Queues lists the queues that have a rule or jobs that have not ended.
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	err = s.read(ctx, func() error {
-		of := map[string]*store.QueueState{}
-		at := func(name string) *store.QueueState {
-			if of[name] == nil {
-				of[name] = &store.QueueState{Name: name, Rule: s.rule(name)}
+		states := map[string]*store.QueueState{}
+		stateOf := func(name string) *store.QueueState {
+			if states[name] == nil {
+				states[name] = &store.QueueState{Name: name, Rule: s.queueRule(name)}
 			}
-			return of[name]
+			return states[name]
 		}
-		for name := range s.queues {
-			at(name)
+		for name := range s.queueRules {
+			stateOf(name)
 		}
 		for _, j := range s.jobs {
 			if j.State.Waiting() {
-				at(j.Queue).Waiting++
+				stateOf(j.Queue).Waiting++
 			}
 			if j.leased {
-				at(j.Queue).Leased++
+				stateOf(j.Queue).Leased++
 			} else if j.State.Runnable() && j.DueAt <= s.now() {
-				if q := at(j.Queue); q.Oldest == 0 || j.Since < q.Oldest {
+				if q := stateOf(j.Queue); q.Oldest == 0 || j.Since < q.Oldest {
 					q.Oldest = j.Since
 				}
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(of)) {
-			list = append(list, *of[name])
+		for _, name := range slices.Sorted(maps.Keys(states)) {
+			list = append(list, *states[name])
 		}
 		return nil
 	})
@@ -75,7 +75,7 @@ func (s *Store) BestWaiting(ctx context.Context, uid int) (w store.WaitingPriori
 		var best *job
 		now := s.now()
 		for _, j := range s.jobs {
-			counts := j.State == queue.Failed || j.State == queue.Pending && j.DueAt <= now && !j.asleep
+			counts := j.State == queue.Failed || j.State == queue.Pending && j.DueAt <= now && !j.notYetDue
 			if j.UID != uid || !counts || j.leased {
 				continue
 			}
@@ -97,8 +97,9 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
 		other.maxUser, other.turn, other.node, other.enqueued = s.maxUser, s.turn, s.node, s.enqueued
-		other.claims, other.served, other.fresh = s.claims, maps.Clone(s.served), maps.Clone(s.fresh)
-		other.queues, other.passes, other.rules = maps.Clone(s.queues), maps.Clone(s.passes), maps.Clone(s.rules)
+		other.claims, other.lastServed, other.turnsResetAt = s.claims, maps.Clone(s.lastServed), maps.Clone(s.turnsResetAt)
+		other.queueRules, other.nextTurns = maps.Clone(s.queueRules), maps.Clone(s.nextTurns)
+		other.gateRules = maps.Clone(s.gateRules)
 		for g, starts := range s.starts {
 			other.starts[g] = slices.Clone(starts)
 		}
@@ -108,7 +109,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 			other.jobs[seq] = &c
 		}
 		now := s.now()
-		other.wake(now)
+		other.rankNewlyDue(now)
 		next.Jobs = other.claim(now, n)
 		return nil
 	})
@@ -116,8 +117,8 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 }
 
 // Obstacles implements store.Reader.
-func (s *Store) Obstacles(ctx context.Context, seqs []int64) (all map[int64][]store.Obstacle, err error) {
-	all = map[int64][]store.Obstacle{}
+func (s *Store) Obstacles(ctx context.Context, seqs []int64) (obstacles map[int64][]store.Obstacle, err error) {
+	obstacles = map[int64][]store.Obstacle{}
 	err = s.read(ctx, func() error {
 		for _, seq := range seqs {
 			j, err := s.find(seq)
@@ -125,12 +126,12 @@ func (s *Store) Obstacles(ctx context.Context, seqs []int64) (all map[int64][]st
 				continue // it was removed
 			}
 			if list := s.obstacles(j); len(list) > 0 {
-				all[seq] = list
+				obstacles[seq] = list
 			}
 		}
 		return nil
 	})
-	return all, err
+	return obstacles, err
 }
 
 func (s *Store) obstacles(j *job) (list []store.Obstacle) {
@@ -139,7 +140,7 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 		return nil
 	}
 	var leased []*job
-	running, mine := 0, 0
+	running, ofUser := 0, 0
 	for _, other := range s.jobs {
 		if other.leased {
 			leased = append(leased, other)
@@ -147,12 +148,12 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 				running++
 			}
 			if other.UID == j.UID {
-				mine++
+				ofUser++
 			}
 		}
 	}
 	timed := j.DueAt > now
-	if r := s.rule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
+	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
 		list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Need: 1, Paused: r.Paused})
 	}
 	if timed {
@@ -161,20 +162,21 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	switch {
 	case s.node.Strangers[j.UID]:
 		list = append(list, store.Obstacle{Gate: queue.GateUser, Need: 1})
-	case s.maxUser > 0 && mine >= s.maxUser:
-		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser, Need: 1})
+	case s.maxUser > 0 && ofUser >= s.maxUser:
+		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: ofUser, Most: s.maxUser, Need: 1})
 	}
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: s.used(g, now, leased), Most: s.most(g), Need: d.Units()}
+		used := s.usedUnits(g, now, leased)
+		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: used, Most: s.totalUnits(g), Need: d.Units()}
 		if d.Kind == queue.GateNode {
 			o.Used, o.Most = 0, min(0, o.Most)
 		}
 		switch {
-		case s.used(g, now, leased)+d.Units() > s.most(g):
-			o.Opens = s.opensAt(g, leased)
+		case used+d.Units() > s.totalUnits(g):
+			o.Opens = s.rateOpensAt(g, leased)
 			list = append(list, o)
-		case d.Kind == queue.GateResource && s.before(j, d, now, leased):
+		case d.Kind == queue.GateResource && s.waitsBehind(j, d, now, leased):
 			o.Barred = true
 			list = append(list, o)
 		}
@@ -182,15 +184,16 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	return list
 }
 
-// before reports whether a job of the same queue that ranks before j waits only for a resource: it needs more
-// units than are free.
-func (s *Store) before(j *job, of queue.Demand, now queue.Millis, leased []*job) bool {
+// waitsBehind reports whether a job of the same queue that ranks before j waits only for a resource: it needs
+// more units than are free.
+func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
 		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue || cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
 			continue
 		}
 		for _, d := range other.Demands {
-			if g := gateOf(other, d); d.Kind == queue.GateResource && d.Key == of.Key && s.used(g, now, leased)+d.Units() > s.most(g) {
+			g := gateOf(other, d)
+			if d.Kind == queue.GateResource && d.Key == demand.Key && s.usedUnits(g, now, leased)+d.Units() > s.totalUnits(g) {
 				return true
 			}
 		}
@@ -207,47 +210,47 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 		if _, err := s.find(seq); err != nil {
 			return err
 		}
-		see := func(other int64, l link) store.Link {
-			to := store.Link{Seq: other, How: l.How, Met: l.met}
+		linkTo := func(other int64, l link) store.Link {
+			result := store.Link{Seq: other, How: l.How, Met: l.status}
 			if j := s.jobs[other]; j != nil {
-				to.ID, to.State = j.ID, j.State
+				result.ID, result.State = j.ID, j.State
 			}
-			return to
+			return result
 		}
-		for _, j := range s.all() {
+		for _, j := range s.jobsBySeq() {
 			for _, l := range j.links {
 				if j.Seq == seq {
-					parents = append(parents, see(l.Job, l))
+					parents = append(parents, linkTo(l.Job, l))
 				}
 				if l.Job == seq {
-					children = append(children, see(j.Seq, l))
+					children = append(children, linkTo(j.Seq, l))
 				}
 			}
 		}
 		return nil
 	})
-	open := func(a, b store.Link) int { return cmp.Compare(a.Met, b.Met) }
-	slices.SortStableFunc(parents, open)
-	slices.SortStableFunc(children, open)
+	byStatus := func(a, b store.Link) int { return cmp.Compare(a.Met, b.Met) }
+	slices.SortStableFunc(parents, byStatus)
+	slices.SortStableFunc(children, byStatus)
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
 }
 
-// see returns a copy of a job, with the parents that it waits for.
-func (s *Store) see(j *job) queue.Job {
-	out := copyJob(j.Job)
+// visibleJob returns a copy of a job, with the parents that it waits for.
+func (s *Store) visibleJob(j *job) queue.Job {
+	visible := copyJob(j.Job)
 	if j.State != queue.Blocked {
-		return out
+		return visible
 	}
 	for _, l := range j.links {
-		if l.met == store.Open && len(out.After) < store.MaxAfter {
+		if l.status == store.Open && len(visible.After) < store.MaxAfter {
 			d := l.Dependency
 			if parent := s.jobs[d.Job]; parent != nil {
 				d.ID = parent.ID
 			}
-			out.After = append(out.After, d)
+			visible.After = append(visible.After, d)
 		}
 	}
-	return out
+	return visible
 }
 
 // History reads a page of a job's attempts, without output.
@@ -292,14 +295,14 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 		if err != nil {
 			return err
 		}
-		at := len(j.attempts) - 1
+		index := len(j.attempts) - 1
 		if n != 0 {
-			at = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.N == n })
+			index = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.N == n })
 		}
-		if at < 0 {
+		if index < 0 {
 			return queue.ErrNotFound
 		}
-		found = j.attempts[at]
+		found = j.attempts[index]
 		found.Output, found.Result = slices.Clone(found.Output), slices.Clone(found.Result)
 		return nil
 	})
@@ -316,7 +319,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 				page.Next = page.Jobs[len(page.Jobs)-1].Seq
 				return
 			}
-			page.Jobs = append(page.Jobs, shown(s.see(j)))
+			page.Jobs = append(page.Jobs, shown(s.visibleJob(j)))
 		}
 	})
 	return page, err
@@ -347,8 +350,8 @@ func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job))
 	}
 	return s.read(ctx, func() error {
 		var list []*job
-		for _, j := range slices.Backward(s.all()) {
-			if matches(f, j) && glob(j.ID) {
+		for _, j := range slices.Backward(s.jobsBySeq()) {
+			if matchesFilter(f, j) && glob(j.ID) {
 				list = append(list, j)
 			}
 		}
@@ -357,9 +360,9 @@ func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job))
 	})
 }
 
-func matches(f store.Filter, j *job) bool {
+func matchesFilter(f store.Filter, j *job) bool {
 	for name, value := range f.Labels {
-		if has, found := j.Labels[name]; !found || has != value {
+		if label, found := j.Labels[name]; !found || label != value {
 			return false
 		}
 	}
@@ -380,7 +383,7 @@ func (s *Store) Counts() store.Counts {
 }
 
 func (s *Store) counts() store.Counts {
-	c := store.Counts{Enqueued: s.enqueued, Outputs: s.outputs()}
+	c := store.Counts{Enqueued: s.enqueued, Outputs: s.outputBytes()}
 	for _, j := range s.jobs {
 		c.States[j.State]++
 		if j.Kept {
@@ -411,41 +414,41 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 	}
 	err = s.read(ctx, func() error {
 		now := s.now()
-		part := func(in func(j *job) bool, order func(a, b *job) int) (list []queue.Job) {
-			var all []*job
-			for _, j := range s.all() {
-				if in(j) {
-					all = append(all, j)
+		part := func(include func(j *job) bool, order func(a, b *job) int) (list []queue.Job) {
+			var matching []*job
+			for _, j := range s.jobsBySeq() {
+				if include(j) {
+					matching = append(matching, j)
 				}
 			}
-			slices.SortStableFunc(all, order)
+			slices.SortStableFunc(matching, order)
 			bytes := 0
-			for _, j := range all[:min(len(all), f.Rows)] {
-				one := shown(s.see(j))
-				if f.Submitter != nil && one.UID != *f.Submitter {
-					one.Execution = queue.Execution{Labels: one.Labels}
+			for _, j := range matching[:min(len(matching), f.Rows)] {
+				shownJob := shown(s.visibleJob(j))
+				if f.Submitter != nil && shownJob.UID != *f.Submitter {
+					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
 				}
-				if bytes += store.TextSize(&one); bytes > store.MaxPartBytes && len(list) > 0 {
+				if bytes += store.TextSize(&shownJob); bytes > store.MaxPartBytes && len(list) > 0 {
 					break
 				}
-				list = append(list, one)
+				list = append(list, shownJob)
 			}
 			return list
 		}
 		age := func(a, b *job) int { return cmp.Compare(a.Seq, b.Seq) }
 		lastEnded := func(a, b *job) int { return cmp.Or(cmp.Compare(b.EndedAt, a.EndedAt), cmp.Compare(b.Seq, a.Seq)) }
-		is := func(states ...queue.State) func(j *job) bool {
+		inState := func(states ...queue.State) func(j *job) bool {
 			return func(j *job) bool { return slices.Contains(states, j.State) }
 		}
 		screen = store.Screen{
-			Running: part(is(queue.Processing), age),
+			Running: part(inState(queue.Processing), age),
 			Ready:   part(func(j *job) bool { return j.State.Runnable() && j.DueAt <= now }, s.startOrder(now)),
 			Timed: part(func(j *job) bool { return j.State.Runnable() && j.DueAt > now }, func(a, b *job) int {
 				return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
 			}),
-			Kept: part(is(queue.Held, queue.Blocked), age),
-			Dead: part(is(queue.Dead), lastEnded),
-			Done: part(is(queue.Completed, queue.Cancelled), lastEnded),
+			Kept: part(inState(queue.Held, queue.Blocked), age),
+			Dead: part(inState(queue.Dead), lastEnded),
+			Done: part(inState(queue.Completed, queue.Cancelled), lastEnded),
 		}
 		return nil
 	})
@@ -455,37 +458,37 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 // startOrder returns the order in which ready jobs start if no gate is full: first the leased jobs, then the
 // others. Users take turns.
 func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
-	at := map[*job]int{}
+	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {
 		served := map[user]int64{}
 		if !leased {
-			maps.Copy(served, s.served)
+			maps.Copy(served, s.lastServed)
 		}
-		var left []*job
-		for _, j := range s.all() {
+		var remaining []*job
+		for _, j := range s.jobsBySeq() {
 			if j.State.Runnable() && j.DueAt <= now && j.leased == leased {
-				left = append(left, j)
+				remaining = append(remaining, j)
 			}
 		}
-		slices.SortStableFunc(left, func(a, b *job) int { return cmp.Compare(a.rank, b.rank) })
-		for n := int64(1); len(left) > 0; n++ {
+		slices.SortStableFunc(remaining, func(a, b *job) int { return cmp.Compare(a.rank, b.rank) })
+		for n := int64(1); len(remaining) > 0; n++ {
 			best := 0
-			met := map[int]bool{}
-			for i, j := range left {
-				if j.Queue != left[0].Queue || met[j.UID] || s.order.Scheduling == queue.ByArrival {
+			seen := map[int]bool{}
+			for i, j := range remaining {
+				if j.Queue != remaining[0].Queue || seen[j.UID] || s.order.Scheduling == queue.ByArrival {
 					continue
 				}
-				met[j.UID] = true
-				if j.Priority == left[0].Priority && served[user{j.Queue, j.UID}] < served[user{j.Queue, left[best].UID}] {
+				seen[j.UID] = true
+				if j.Priority == remaining[0].Priority && served[user{j.Queue, j.UID}] < served[user{j.Queue, remaining[best].UID}] {
 					best = i
 				}
 			}
-			j := left[best]
-			at[j], served[user{j.Queue, j.UID}] = len(at), s.claims+n
-			left = slices.Delete(left, best, best+1)
+			j := remaining[best]
+			position[j], served[user{j.Queue, j.UID}] = len(position), s.claims+n
+			remaining = slices.Delete(remaining, best, best+1)
 		}
 	}
-	return func(a, b *job) int { return cmp.Compare(at[a], at[b]) }
+	return func(a, b *job) int { return cmp.Compare(position[a], position[b]) }
 }
 
 // Events lists up to limit events after a sequence number.
@@ -505,10 +508,10 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (events []qu
 func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.newer == nil {
-		s.newer = make(chan struct{})
+	if s.newEvent == nil {
+		s.newEvent = make(chan struct{})
 	}
-	return s.trimmed + int64(len(s.events)), s.newer
+	return s.trimmed + int64(len(s.events)), s.newEvent
 }
 
 // Watch sends hints about changes of some jobs.

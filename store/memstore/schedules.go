@@ -49,16 +49,16 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 		if err := s.checkDependencies([]queue.Job{first}, put.UID); err != nil {
 			return err
 		}
-		s.gens++
+		s.generations++
 		stored = put.Schedule
-		stored.Gen = s.gens
+		stored.Gen = s.generations
 		kept := &schedule{Schedule: copySchedule(stored)}
 		if known != nil {
 			kept.runs = known.runs
 		}
 		s.schedules[put.Name] = kept
 		s.dueAt(put.DueAt)
-		s.tell(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.By, Schedule: put.Name}, now)
+		s.addEvent(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.By, Schedule: put.Name}, now)
 		return nil
 	})
 	return stored, err
@@ -66,8 +66,8 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 
 // dueAt sends a hint if a schedule is due earlier than the last Promote reported.
 func (s *Store) dueAt(at queue.Millis) {
-	if at != 0 && at < s.promised {
-		hint(s.alarm)
+	if at != 0 && at < s.nextDue {
+		hint(s.dueSooner)
 	}
 }
 
@@ -121,7 +121,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 			return store.ErrChanged
 		}
 		delete(s.schedules, name)
-		s.tell(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name}, now)
+		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name}, now)
 		return nil
 	})
 }
@@ -139,13 +139,13 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
 		detail := queue.EventDetail{UID: p.By, Schedule: p.Name, Target: p.Note}
 		if p.Pause && known.PausedAt == 0 {
 			known.PausedAt, known.PausedBy, known.Note, known.NextAt, known.DueAt = now, p.By, p.Note, 0, 0
-			s.tell(&job{}, queue.EventSchedulePaused, detail, now)
+			s.addEvent(&job{}, queue.EventSchedulePaused, detail, now)
 		}
 		if !p.Pause && known.PausedAt != 0 {
 			known.PausedAt, known.PausedBy, known.Note = 0, nil, ""
 			known.LastAt, known.NextAt, known.DueAt, known.Boot = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
 			s.dueAt(p.DueAt)
-			s.tell(&job{}, queue.EventScheduleResumed, detail, now)
+			s.addEvent(&job{}, queue.EventScheduleResumed, detail, now)
 		}
 		return nil
 	})
@@ -202,48 +202,50 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 		if known.Gen != f.Gen || known.UID < 0 || f.By == nil && !expected {
 			return nil
 		}
-		var open []*job
-		for _, j := range s.all() {
+		var unfinished []*job
+		for _, j := range s.jobsBySeq() {
 			if j.Schedule == f.Name && !j.State.Ended() {
-				open = append(open, j)
+				unfinished = append(unfinished, j)
 			}
 		}
 		var replaced []*job
-		var never error
+		var rejection error
 		if len(f.Runs) > 0 && known.Overlap == store.OverlapReplace {
-			replaced, open = open, nil
+			replaced, unfinished = unfinished, nil
 			for _, j := range replaced {
 				if j.leased {
 					fired.Leased = append([]int64{j.Seq}, fired.Leased...)
 				}
 			}
 			if len(fired.Leased) > 0 {
-				if never = s.mayMake(known, &f, now); never == nil || errors.Is(never, queue.ErrExists) && known.Draft.UniqueFor == 0 {
+				if rejection = s.checkCreate(known, &f, now); rejection == nil || errors.Is(rejection, queue.ErrExists) && known.Draft.UniqueFor == 0 {
 					return nil
 				}
 				fired.Leased = nil
 			}
 		}
-		may := func() error {
-			return cmp.Or(never, s.without(replaced, now, func() error { return s.mayMake(known, &f, now) }))
+		checkCreate := func() error {
+			return cmp.Or(rejection, s.withoutJobs(replaced, now, func() error { return s.checkCreate(known, &f, now) }))
 		}
 		if f.By != nil && len(f.Runs) > 0 {
-			if err := s.mayFire(known, open, may); err != nil {
+			if err := s.checkFire(known, unfinished, checkCreate); err != nil {
 				return err
 			}
 		}
-		var full *store.QuotaError
-		opens := len(open) == 0 || known.Overlap != store.OverlapSkip && len(open) < store.MaxUnfinished
-		if f.FailOverQuota && len(f.Runs) > 0 && opens && errors.As(may(), &full) {
-			return full
+		var overQuota *store.QuotaError
+		canStart := len(unfinished) == 0 || known.Overlap != store.OverlapSkip && len(unfinished) < store.MaxUnfinished
+		if f.FailOverQuota && len(f.Runs) > 0 && canStart && errors.As(checkCreate(), &overQuota) {
+			return overQuota
 		}
 		for i, at := range f.Missed {
-			s.ran(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
+			s.recordRun(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
 			if i == len(f.Missed)-1 {
-				s.tell(&job{}, queue.EventScheduleMissed, queue.EventDetail{Schedule: f.Name, Instant: at, Count: len(f.Missed)}, now)
+				s.addEvent(&job{}, queue.EventScheduleMissed, queue.EventDetail{
+					Schedule: f.Name, Instant: at, Count: len(f.Missed),
+				}, now)
 			}
 		}
-		s.fireAll(known, &f, open, replaced, may, &fired.Runs, now)
+		s.fireOccurrences(known, &f, unfinished, replaced, checkCreate, &fired.Runs, now)
 		if fired.Done = true; f.By == nil {
 			known.LastAt, known.NextAt, known.DueAt, known.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
 		}
@@ -252,91 +254,91 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 	return fired, err
 }
 
-// fireAll creates the jobs of the occurrences in f.Runs. The first job that can be created replaces the jobs
-// in replaced.
-func (s *Store) fireAll(known *schedule, f *store.Firing, open, replaced []*job, may func() error, runs *[]store.ScheduleRun, now queue.Millis) {
-	before := len(open)
+// fireOccurrences creates the jobs of the occurrences in f.Runs. The first job that can be created replaces
+// the jobs in replaced.
+func (s *Store) fireOccurrences(known *schedule, f *store.Firing, unfinished, replaced []*job, checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
+	unfinishedBefore := len(unfinished)
 	for _, at := range f.Runs {
-		if len(replaced) > 0 && may() == nil {
+		if len(replaced) > 0 && checkCreate() == nil {
 			for _, j := range replaced {
-				s.giveWay(j, now)
+				s.cancelReplaced(j, now)
 			}
 			replaced = nil
 		}
-		run, made := s.fireOne(known, f, at, open, before, may, now)
-		if open = append(open, made...); made == nil {
-			made = []*job{{}}
+		run, created := s.fireOccurrence(known, f, at, unfinished, unfinishedBefore, checkCreate, now)
+		if unfinished = append(unfinished, created...); created == nil {
+			created = []*job{{}}
 		}
-		s.ran(known, run, now)
+		s.recordRun(known, run, now)
 		run.At = 0
 		*runs = append(*runs, run)
 		kind := queue.EventScheduleFired
 		if run.Outcome != store.OutcomeFired {
 			kind = queue.EventScheduleSkipped
 		}
-		s.tell(made[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.By}, now)
+		s.addEvent(created[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.By}, now)
 	}
 }
 
-// mayFire returns an error if a run that a user requests is not possible. It changes nothing.
-func (s *Store) mayFire(known *schedule, open []*job, may func() error) error {
-	if len(open) > 0 && known.Overlap == store.OverlapSkip {
-		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", open[len(open)-1].ID)
+// checkFire returns an error if a run that a user requests is not possible. It changes nothing.
+func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func() error) error {
+	if len(unfinished) > 0 && known.Overlap == store.OverlapSkip {
+		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinished[len(unfinished)-1].ID)
 	}
-	if len(open) >= store.MaxUnfinished && known.Overlap == store.OverlapQueue {
+	if len(unfinished) >= store.MaxUnfinished && known.Overlap == store.OverlapQueue {
 		return queue.Errorf(queue.CodeFull, "too many jobs of the schedule have not ended")
 	}
-	return may()
+	return checkCreate()
 }
 
-// mayMake returns an error if the job of a schedule cannot be created.
-func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) error {
+// checkCreate returns an error if the job of a schedule cannot be created.
+func (s *Store) checkCreate(known *schedule, f *store.Firing, now queue.Millis) error {
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
-	of := map[string]int64{draft.Queue: 1}
-	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitBytes(known.UID, stored(&draft), f.MaxBytesUser), s.admitQueues(of), s.admitNew(known.UID, of), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
+	counts := map[string]int64{draft.Queue: 1}
+	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitBytes(known.UID, storedBytes(&draft), f.MaxBytesUser), s.admitQueues(counts), s.admitNewQueues(known.UID, counts), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
-	holds, err := s.conflict(&draft, now)
-	if err == nil && holds != nil {
-		err = queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", holds.ID)
+	holder, err := s.conflict(&draft, now)
+	if err == nil && holder != nil {
+		err = queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", holder.ID)
 	}
 	return err
 }
 
-// without calls f as if the given jobs had been cancelled.
-func (s *Store) without(gone []*job, now queue.Millis, f func() error) error {
-	for _, j := range gone {
-		was := j.Job
-		defer func() { j.Job = was }()
+// withoutJobs calls f as if the given jobs had been cancelled.
+func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) error {
+	for _, j := range excluded {
+		saved := j.Job
+		defer func() { j.Job = saved }()
 		j.State, j.EndedAt = queue.Cancelled, now
 	}
 	return f()
 }
 
-// ran records the outcome of an occurrence.
-func (s *Store) ran(known *schedule, run store.ScheduleRun, now queue.Millis) {
+// recordRun records the outcome of an occurrence.
+func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Millis) {
 	run.At = now
 	known.runs = append(known.runs, run)
 	known.runs = known.runs[max(0, len(known.runs)-store.MaxScheduleRuns):]
 }
 
-// fireOne creates the job of an occurrence, or records why it does not. before is the number of open jobs
-// that existed before this firing.
-func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open []*job, before int, may func() error, now queue.Millis) (run store.ScheduleRun, made []*job) {
+// fireOccurrence creates the job of an occurrence, or records why it does not. unfinishedBefore is the number
+// of unfinished jobs that existed before this firing.
+func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, made []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
-	refuse := func(as store.Outcome, note string) (store.ScheduleRun, []*job) {
-		run.Outcome, run.Note = as, note
+	refuse := func(outcome store.Outcome, note string) (store.ScheduleRun, []*job) {
+		run.Outcome, run.Note = outcome, note
 		return run, nil
 	}
 	draft := copyJob(known.Draft)
 	draft.UID, draft.Schedule = known.UID, known.Name
-	if len(open) >= store.MaxUnfinished {
+	if len(unfinished) >= store.MaxUnfinished {
 		return refuse(store.OutcomeRefused, "too many have not ended")
 	}
-	if len(open) > 0 {
-		newest := open[len(open)-1]
-		if len(open) == before && known.Overlap == store.OverlapSkip {
+	if len(unfinished) > 0 {
+		newest := unfinished[len(unfinished)-1]
+		if len(unfinished) == unfinishedBefore && known.Overlap == store.OverlapSkip {
 			return refuse(store.OutcomeSkipped, newest.ID)
 		}
 		if len(draft.After) == 0 {
@@ -344,25 +346,25 @@ func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open 
 		}
 		draft.After = append(draft.After, queue.Dependency{Job: newest.Seq, How: queue.ParentEnded})
 	}
-	if err := may(); err != nil {
+	if err := checkCreate(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	if err := s.resolve([]queue.Job{draft}, known.UID); err != nil {
+	if err := s.resolveParents([]queue.Job{draft}, known.UID); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
 	for n := 1; n <= store.MaxIDs; n++ {
 		draft.ID = f.IDs(at, n)
-		receipt, err := s.name([]queue.Job{draft})
+		receipt, err := s.assignIDs([]queue.Job{draft})
 		if err != nil {
 			continue // the id is taken
 		}
-		s.own(store.Request{UID: known.UID, Owner: f.Owner})
+		s.noteOwner(store.Request{UID: known.UID, Owner: f.Owner})
 		draft.Seq = receipt.Seqs[0]
 		s.seq = max(s.seq, draft.Seq)
-		if j := s.holds(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
-			s.giveWay(j, now)
+		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
+			s.cancelReplaced(j, now)
 		}
-		s.add(draft, known.UID, now)
+		s.insert(draft, known.UID, now)
 		run.Job, run.ID = draft.Seq, draft.ID
 		return run, []*job{s.jobs[draft.Seq]}
 	}

@@ -19,81 +19,81 @@ type waiter struct {
 }
 
 // Exchange records what happened to leases and claims up to t.Want jobs.
-func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant, err error) {
+func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		for _, e := range t.Started {
-			if j := s.lease(e.Lease); j == nil {
-				done.Stale = append(done.Stale, e.Lease)
+			if j := s.currentLease(e.Lease); j == nil {
+				grant.Stale = append(grant.Stale, e.Lease)
 			} else if j.State != queue.Processing { // the same start may be reported twice
-				s.start(j, e, now)
+				s.recordStarted(j, e, now)
 			}
 		}
 		for _, p := range t.Progress {
-			if j := s.lease(p.Lease); j == nil || j.State != queue.Processing {
-				done.Stale = append(done.Stale, p.Lease)
+			if j := s.currentLease(p.Lease); j == nil || j.State != queue.Processing {
+				grant.Stale = append(grant.Stale, p.Lease)
 			} else {
-				told := p.Progress
-				j.Progress = &told
-				s.tell(j, queue.EventProgress, queue.EventDetail{Attempt: j.Runs + 1, Percent: &told.Percent}, now)
+				progress := p.Progress
+				j.Progress = &progress
+				s.addEvent(j, queue.EventProgress, queue.EventDetail{Attempt: j.Runs + 1, Percent: &progress.Percent}, now)
 			}
 		}
 		for _, e := range t.Ended {
-			if j := s.lease(e.Lease); j == nil {
-				done.Stale = append(done.Stale, e.Lease)
+			if j := s.currentLease(e.Lease); j == nil {
+				grant.Stale = append(grant.Stale, e.Lease)
 			} else {
-				s.makeRoomFor(j, &e, t.MaxBytesUser)
+				s.makeRoomForAttempt(j, &e, t.MaxBytesUser)
 				s.settle(j, e, now)
 			}
 		}
 		for _, l := range t.Released {
-			if j := s.lease(l); j == nil || j.State == queue.Processing {
-				done.Stale = append(done.Stale, l)
+			if j := s.currentLease(l); j == nil || j.State == queue.Processing {
+				grant.Stale = append(grant.Stale, l)
 			} else {
-				s.unserve(j)
+				s.takeBackTurn(j)
 				s.giveBack(j, now)
 			}
 		}
 		for _, c := range t.Changed {
-			j := s.lease(c.Lease)
+			j := s.currentLease(c.Lease)
 			if j == nil || j.State == queue.Processing {
-				done.Stale = append(done.Stale, c.Lease)
+				grant.Stale = append(grant.Stale, c.Lease)
 				continue
 			}
-			s.unserve(j)
+			s.takeBackTurn(j)
 			s.giveBack(j, now)
 			if err := s.change(j, c.Change, now); err != nil {
-				if done.Refused == nil {
-					done.Refused = map[queue.Lease]error{}
+				if grant.Refused == nil {
+					grant.Refused = map[queue.Lease]error{}
 				}
-				done.Refused[c.Lease] = err
+				grant.Refused[c.Lease] = err
 			}
 		}
-		done.Jobs = s.claim(now, t.Want)
+		grant.Jobs = s.claim(now, t.Want)
 		return nil
 	})
-	return done, err
+	return grant, err
 }
 
-// lease returns the job of a lease, or nil if the lease is stale.
-func (s *Store) lease(l queue.Lease) *job {
+// currentLease returns the job of a lease, or nil if the lease is stale.
+func (s *Store) currentLease(l queue.Lease) *job {
 	if j := s.jobs[l.Seq]; j != nil && j.leased && j.Fence == l.Fence {
 		return j
 	}
 	return nil
 }
 
-func (s *Store) start(j *job, e store.Started, now queue.Millis) {
-	s.stamp(j, e.At, now)
+func (s *Store) recordStarted(j *job, e store.Started, now queue.Millis) {
+	s.recordRateStarts(j, e.At, now)
 	s.measure(j, 0, max(j.DueAt, j.Since), e.At, now)
-	s.move(j, queue.Processing, now)
+	s.setState(j, queue.Processing, now)
 	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.At, e.Worker, e.PID, nil
-	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
+	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
 }
 
 // Pause records that a running job is paused or resumed.
 func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		j := s.lease(p.Lease)
+		j := s.currentLease(p.Lease)
 		if j == nil {
 			return store.ErrMoved
 		}
@@ -103,10 +103,10 @@ func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 		switch {
 		case p.On && j.PausedAt == 0:
 			j.PausedAt, j.PausedBy = now, p.UID
-			s.tell(j, queue.EventPaused, queue.EventDetail{UID: &p.UID}, now)
+			s.addEvent(j, queue.EventPaused, queue.EventDetail{UID: &p.UID}, now)
 		case !p.On && j.PausedAt != 0:
 			j.PausedAt, j.PausedBy = 0, 0
-			s.tell(j, queue.EventResumed, queue.EventDetail{UID: &p.UID}, now)
+			s.addEvent(j, queue.EventResumed, queue.EventDetail{UID: &p.UID}, now)
 		default:
 			return nil
 		}
@@ -121,12 +121,12 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if e.DeletableOutput != "" && !slices.Contains(s.garbage, e.DeletableOutput) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
-	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
+	d, a, wasRunning := e.Decision, e.Attempt, j.State == queue.Processing
 	s.measureEnd(j, &e, now)
 	if j.State != queue.Processing {
-		s.move(j, queue.Processing, now)
+		s.setState(j, queue.Processing, now)
 	}
-	s.move(j, d.State, now)
+	s.setState(j, d.State, now)
 	j.WorkerID, j.PID, j.Reason = "", 0, d.Reason
 	if j.State.Runnable() {
 		j.DueAt = now.Add(d.Delay)
@@ -146,27 +146,27 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if !d.Started { // no attempt ran, so the values of the last one stay
 		j.Error = cmp.Or(d.Error, j.Error)
 		if j.State == queue.Held {
-			s.tell(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
+			s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
 		}
-		if on := j.moment; on != 0 {
-			j.moment = 0
-			s.hook(j, on, now)
+		if moments := j.hookMoment; moments != 0 {
+			j.hookMoment = 0
+			s.createHooks(j, moments, now)
 		}
 		return
 	}
-	if !ran {
-		s.stamp(j, a.StartedAt, now)
+	if !wasRunning {
+		s.recordRateStarts(j, a.StartedAt, now)
 	}
-	s.keepAttempt(j, &a, e, ran)
+	s.addAttempt(j, &a, e, wasRunning)
 	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}
-	s.tell(j, queue.EventEnded, detail, now)
+	s.addEvent(j, queue.EventEnded, detail, now)
 }
 
-// keepAttempt adds an attempt to its job. ran reports whether the attempt was reported as started before.
-func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bool) {
+// addAttempt adds an attempt to its job. wasRunning reports whether the attempt was reported as started before.
+func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunning bool) {
 	j.records += store.RecordSize(&e, j.Runs)
 	j.Runs++
 	j.Refunds = 0
@@ -180,7 +180,7 @@ func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bo
 	if a.OutputRef == "" && a.OutputBytes >= 0 {
 		a.OutputBytes = int64(len(a.Output) + len(a.Result))
 	}
-	if !ran {
+	if !wasRunning {
 		j.Progress = nil
 	}
 	if e.Progress != nil {
@@ -189,21 +189,21 @@ func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bo
 	j.attempts = append(j.attempts, *a)
 	j.Outputs += max(0, a.OutputBytes)
 	if j.State == queue.Failed {
-		j.moment = queue.HookFailed
+		j.hookMoment = queue.HookFailed
 	}
 }
 
 // Await claims at least one and up to want jobs, and waits until one is runnable.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: max(1, want), served: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
-	begin := func(queue.Millis) error {
+	addWaiter := func(queue.Millis) error {
 		s.waiters = append(s.waiters, w)
 		return nil
 	}
-	if err := s.update(ctx, begin); err != nil {
+	if err := s.update(ctx, addWaiter); err != nil {
 		return nil, err
 	}
-	look := func(queue.Millis) error { return nil } // update itself serves the waiters
+	noChange := func(queue.Millis) error { return nil } // update itself serves the waiters
 	for {
 		timer := time.NewTimer(s.untilRunnable())
 		select {
@@ -215,20 +215,20 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 			return jobs, nil
 		case <-ctx.Done():
 			timer.Stop()
-			return s.leave(w, ctx.Err())
+			return s.stopWaiting(w, ctx.Err())
 		case <-w.wake:
 			timer.Stop()
 		case <-timer.C:
 			// An error can only mean that ctx has ended or the store was closed. The next select detects
 			// both.
-			_ = s.update(ctx, look)
+			_ = s.update(ctx, noChange)
 		}
 	}
 }
 
-// leave ends a call of Await. If the call was served at the same time, it returns the jobs, because they are
-// leased and only its caller can run them.
-func (s *Store) leave(w *waiter, reason error) ([]queue.Job, error) {
+// stopWaiting ends a call of Await. If the call was served at the same time, it returns the jobs, because
+// they are leased and only its caller can run them.
+func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiters, w); i >= 0 {
@@ -241,8 +241,8 @@ func (s *Store) leave(w *waiter, reason error) ([]queue.Job, error) {
 	return nil, queue.ErrUnavailable
 }
 
-// serve gives runnable jobs to waiters, in the transaction that made the jobs runnable.
-func (s *Store) serve(now queue.Millis) {
+// serveWaiters gives runnable jobs to waiters, in the transaction that made the jobs runnable.
+func (s *Store) serveWaiters(now queue.Millis) {
 	for len(s.waiters) > 0 {
 		w := s.waiters[0]
 		jobs := s.claim(now, w.want)
@@ -269,8 +269,8 @@ func (s *Store) untilRunnable() time.Duration {
 			next = min(next, j.DueAt)
 		}
 	}
-	if at := s.opens(now); at != 0 {
-		next = min(next, at)
+	if opens := s.nextRateOpening(now); opens != 0 {
+		next = min(next, opens)
 	}
 	return time.Duration(next-now) * time.Millisecond
 }
@@ -282,16 +282,16 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 		if err != nil {
 			return err
 		}
-		room := queue.MaxDeps
+		maxResult := queue.MaxDeps
 		for _, l := range j.links {
 			parent := s.jobs[l.Job]
 			if parent == nil {
 				continue
 			}
 			p := store.Parent{ID: parent.ID, UID: parent.UID, State: parent.State, ExitCode: parent.ExitCode}
-			if n := len(parent.attempts); n > 0 && len(parent.attempts[n-1].Result) <= room {
+			if n := len(parent.attempts); n > 0 && len(parent.attempts[n-1].Result) <= maxResult {
 				p.Result = slices.Clone(parent.attempts[n-1].Result)
-				room -= len(p.Result)
+				maxResult -= len(p.Result)
 			}
 			list = append(list, p)
 		}
@@ -304,7 +304,7 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 // is never a copy.
 func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.read(ctx, func() error {
-		for _, j := range s.all() {
+		for _, j := range s.jobsBySeq() {
 			if j.leased {
 				left.Leased = append(left.Leased, j.leasedJob())
 			}

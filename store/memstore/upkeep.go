@@ -42,7 +42,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if set.Value == "" {
 			delete(s.settings, set.Key)
 		}
-		s.tell(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()}, now)
+		s.addEvent(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()}, now)
 		return nil
 	})
 }
@@ -50,9 +50,9 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 // Audit records a user's action that no other event records.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		var on job
-		on.Seq, on.ID = a.Job, a.ID
-		s.tell(&on, queue.EventAudit, queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target}, now)
+		var subject job
+		subject.Seq, subject.ID = a.Job, a.ID
+		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target}, now)
 		return nil
 	})
 }
@@ -62,7 +62,7 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.order = o
 		for _, j := range s.jobs {
-			s.place(j, j.Since, j.Arrival)
+			s.setRank(j, j.Since, j.Arrival)
 		}
 		return nil
 	})
@@ -82,26 +82,26 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 // SetQueue stores the rule of a queue.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	return s.update(ctx, func(queue.Millis) error {
-		s.queues[name] = rule
+		s.queueRules[name] = rule
 		if rule == store.Plain {
-			delete(s.queues, name)
+			delete(s.queueRules, name)
 		}
-		s.passes, s.turn = map[string]int64{}, 0
-		s.renew(name)
+		s.nextTurns, s.turn = map[string]int64{}, 0
+		s.resetTurns(name)
 		return nil
 	})
 }
 
-// resume ends the pauses of queues that are due to end.
-func (s *Store) resume(now queue.Millis) {
-	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
-		if r := s.queues[name]; r.Until != 0 && r.Until <= now {
-			if s.queues[name] = r.Resumed(); r.Resumed() == store.Plain {
-				delete(s.queues, name)
+// endDuePauses ends the pauses of queues that are due to end.
+func (s *Store) endDuePauses(now queue.Millis) {
+	for _, name := range slices.Sorted(maps.Keys(s.queueRules)) {
+		if r := s.queueRules[name]; r.Until != 0 && r.Until <= now {
+			if s.queueRules[name] = r.Resumed(); r.Resumed() == store.Plain {
+				delete(s.queueRules, name)
 			}
-			s.passes, s.turn = map[string]int64{}, 0
-			s.renew(name)
-			s.tell(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", Target: name}, now)
+			s.nextTurns, s.turn = map[string]int64{}, 0
+			s.resetTurns(name)
+			s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", Target: name}, now)
 		}
 	}
 }
@@ -126,9 +126,9 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 // batches. Due jobs need no change, because claims compare due times with the clock.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		s.resume(now)
+		s.endDuePauses(now)
 		cancelled, forgotten, more := 0, 0, false
-		for _, j := range s.all() {
+		for _, j := range s.jobsBySeq() {
 			switch {
 			case !j.expired(now):
 			case cancelled == maxPromoted:
@@ -149,31 +149,31 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			}
 		}
 		for _, b := range slices.Clone(s.batches) {
-			if !b.committed && b.at.Add(store.StageMemory) < now {
-				s.forgot[key{b.uid, b.name}] = now
-				s.audit(b, "forgotten", now)
-				s.drop(b)
+			if !b.committed && b.lastFrameAt.Add(store.StageMemory) < now {
+				s.discarded[requestKey{b.uid, b.name}] = now
+				s.auditBatch(b, "forgotten", now)
+				s.dropBatch(b)
 			}
 		}
-		maps.DeleteFunc(s.forgot, func(_ key, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
-		s.finish(func(*batch) bool { return true }, now)
+		maps.DeleteFunc(s.discarded, func(_ requestKey, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
+		s.applyNextFrame(func(*batch) bool { return true }, now)
 		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.committed })
 		next = maxWait
-		if at, found := s.due(now); found {
+		if at, found := s.earliestDue(now); found {
 			next = min(next, time.Duration(at-now)*time.Millisecond)
 		}
 		if more {
 			next = 0
 		}
-		s.promised = now.Add(next)
+		s.nextDue = now.Add(next)
 		return nil
 	})
 	return next, err
 }
 
-// due returns the next time, from now on, at which a job is runnable or expires, a pause ends or a full rate
-// has room.
-func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
+// earliestDue returns the next time, from now on, at which a job is runnable or expires, a pause ends or a
+// full rate has room.
+func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	consider := func(at queue.Millis) {
 		if !found || at < next {
 			next, found = at, true
@@ -190,12 +190,12 @@ func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 			consider(max(now, j.ExpiresAt))
 		}
 	}
-	for _, r := range s.queues {
+	for _, r := range s.queueRules {
 		if r.Until != 0 {
 			consider(max(now, r.Until))
 		}
 	}
-	if at := s.opens(now); at != 0 {
+	if at := s.nextRateOpening(now); at != 0 {
 		consider(at)
 	}
 	return next, found
@@ -203,7 +203,7 @@ func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 
 // DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
 // reported.
-func (s *Store) DueSooner() <-chan struct{} { return s.alarm }
+func (s *Store) DueSooner() <-chan struct{} { return s.dueSooner }
 
 // DeletableOutputs lists up to limit output files whose attempts are gone.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {

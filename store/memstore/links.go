@@ -9,9 +9,9 @@ import (
 
 // waitsForItself reports whether a draft depends on itself through other drafts, once drafts are replaced by
 // the jobs in receipt.
-func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
-	var reaches func(from, depth int) bool
-	reaches = func(from, depth int) bool {
+func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
+	var dependsOnStart func(from, depth int) bool
+	dependsOnStart = func(from, depth int) bool {
 		for _, d := range drafts[from].After {
 			if d.Draft == 0 || depth == 0 {
 				continue
@@ -21,13 +21,13 @@ func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int
 			if receipt.Found[next] {
 				continue
 			}
-			if next == of || reaches(next, depth-1) {
+			if next == start || dependsOnStart(next, depth-1) {
 				return true
 			}
 		}
 		return false
 	}
-	return reaches(of, depth)
+	return dependsOnStart(start, depth)
 }
 
 // linksOf returns the dependencies of a job with their current status.
@@ -38,9 +38,9 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise)
 		// A missing parent with a higher seq may be a later draft.
 		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended():
 		case do == queue.OtherwiseRun || parent != nil && d.How.Met(parent.State):
-			l.met = store.Well
+			l.status = store.Well
 		default:
-			l.met = store.Failed
+			l.status = store.Failed
 		}
 		links = append(links, l)
 	}
@@ -50,13 +50,13 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise)
 // checkDependencies returns an error if a draft depends on a job that does not exist or on itself, or demands
 // what no gate can provide.
 func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
-	if err := s.resolve(drafts, uid); err != nil {
+	if err := s.resolveParents(drafts, uid); err != nil {
 		return err
 	}
-	var reaches func(from, to, depth int) bool
-	reaches = func(from, to, depth int) bool {
+	var dependsOn func(from, to, depth int) bool
+	dependsOn = func(from, to, depth int) bool {
 		for _, d := range drafts[from].After {
-			if d.Draft != 0 && depth > 0 && (d.Draft-1 == to || reaches(d.Draft-1, to, depth-1)) {
+			if d.Draft != 0 && depth > 0 && (d.Draft-1 == to || dependsOn(d.Draft-1, to, depth-1)) {
 				return true
 			}
 		}
@@ -73,48 +73,51 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 		}
 	}
 	for i := range drafts {
-		if len(drafts[i].After) > queue.MaxDependencies || reaches(i, i, len(drafts)) {
+		if len(drafts[i].After) > queue.MaxDependencies || dependsOn(i, i, len(drafts)) {
 			return queue.Invalid("depends_on", "jobs would wait for each other, or for too many")
 		}
 	}
 	return nil
 }
 
-// rewire replaces the dependencies of a job by those of an edit.
-func (s *Store) rewire(j *job, edited *queue.Job) error {
+// replaceLinks replaces the dependencies of a job by those of an edit.
+func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
-	if err := s.resolve(drafts, j.UID); err != nil {
+	if err := s.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	var reaches func(from int64) bool
-	reaches = func(from int64) bool {
-		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool { return l.met == store.Open && reaches(l.Job) })
+	var dependsOnJob func(from int64) bool
+	dependsOnJob = func(from int64) bool {
+		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool {
+			return l.status == store.Open && dependsOnJob(l.Job)
+		})
 	}
 	for _, d := range drafts[0].After {
 		parent := s.jobs[d.Job]
 		switch {
-		case parent == nil, reaches(d.Job), parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
+		case parent == nil, dependsOnJob(d.Job),
+			parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
 			return queue.Invalid("depends_on", "names a job that this one cannot wait for")
 		}
 	}
 	links := s.linksOf(drafts[0].After, j.Seq, edited.OtherwiseDo)
-	j.links, j.otherwise, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
+	j.links, j.onDependencyFailure, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
 	edited.Parents = len(links)
 	return nil
 }
 
-// resolve finds the jobs that drafts depend on by id.
-func (s *Store) resolve(drafts []queue.Job, uid int) error {
+// resolveParents finds the jobs that drafts depend on by id.
+func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].After {
 			d := &drafts[i].After[k]
 			if d.ID == "" {
 				continue
 			}
-			if at := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); at >= 0 {
-				d.Draft = at + 1
-			} else if d.Job = s.named(uid, d.ID); d.Job == 0 {
+			if index := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); index >= 0 {
+				d.Draft = index + 1
+			} else if d.Job = s.findByID(uid, d.ID); d.Job == 0 {
 				return queue.Invalid("depends_on", "there is no job %q", d.ID)
 			}
 		}
@@ -122,9 +125,9 @@ func (s *Store) resolve(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// named returns the seq of a job by id: a stored job, or one in this user's batches. It returns 0 if none
+// findByID returns the seq of a job by id: a stored job, or one in this user's batches. It returns 0 if none
 // exists.
-func (s *Store) named(uid int, id string) int64 {
+func (s *Store) findByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
 		if j.ID == id && (j.Hooks&queue.HookSettings == 0 || j.UID == uid) {
 			return j.Seq
@@ -133,7 +136,7 @@ func (s *Store) named(uid int, id string) int64 {
 	for _, b := range s.batches {
 		for _, frame := range b.frames {
 			for i := range frame {
-				if b.uid == uid && frame[i].ID == id && b.named[frame[i].Seq] {
+				if b.uid == uid && frame[i].ID == id && b.withGivenID[frame[i].Seq] {
 					return frame[i].Seq
 				}
 			}

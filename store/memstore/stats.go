@@ -1,0 +1,158 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// sample is the start or the end of an attempt, with the minute in which it was recorded.
+type sample struct {
+	minute   queue.Millis
+	queue    string      // name under which the minute counts it
+	endState queue.State // state of the job after the attempt; 0 for a start
+	duration time.Duration
+}
+
+// runtimeEstimate is the typical run time of a command, identified by its fingerprint.
+type runtimeEstimate struct {
+	fingerprint uint64
+	store.Estimate
+}
+
+// measure records a start with its wait, or an end with its run time.
+func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
+	m := sample{
+		minute:   store.Minute.Floor(now),
+		queue:    j.Queue,
+		endState: end,
+		duration: max(0, time.Duration(to-from)*time.Millisecond),
+	}
+	separateQueues := map[string]bool{}
+	for _, other := range s.samples {
+		if other.minute == m.minute && !s.hasOwnStats(other.queue) {
+			separateQueues[other.queue] = true
+		}
+	}
+	if !s.hasOwnStats(m.queue) && !separateQueues[m.queue] && len(separateQueues) >= store.MaxNamed {
+		m.queue = store.OtherQueues
+	}
+	s.samples = append(s.samples, m)
+}
+
+// measureEnd records the end of an attempt, and its start if it was not reported before. j is the job before
+// the end.
+func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
+	a := &e.Attempt
+	if !e.Decision.Started {
+		return
+	}
+	if j.State != queue.Processing {
+		s.measure(j, 0, max(j.DueAt, j.Since), a.StartedAt, now)
+	}
+	s.measure(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
+	s.noteRuntime(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
+}
+
+// hasOwnStats reports whether a queue always has separate statistics, however many queues there are.
+func (s *Store) hasOwnStats(name string) bool {
+	_, ruled := s.queueRules[name]
+	return ruled || name == queue.DefaultQueue || name == store.OtherQueues
+}
+
+// Stats sums up the samples of the selected periods.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+	if f.Ever {
+		f = store.StatsFilter{Ever: true}
+	}
+	err = s.read(ctx, func() error {
+		out.Grain, out.Since, out.Until = f.Range(s.now())
+		periods := map[queue.Millis]map[string]*store.Figures{}
+		for _, m := range s.samples {
+			start := out.Grain.Floor(m.minute)
+			if f.Ever {
+				start = 0
+			} else if start < out.Since || start >= out.Until {
+				continue
+			}
+			if periods[start] == nil {
+				periods[start] = map[string]*store.Figures{}
+			}
+			figures := periods[start][m.queue]
+			if figures == nil {
+				figures = new(store.Figures)
+				periods[start][m.queue] = figures
+			}
+			if m.endState == 0 {
+				figures.Begin(m.duration)
+			} else {
+				figures.End(m.endState, m.duration)
+			}
+		}
+		queues := map[string]*store.Figures{}
+		for _, start := range slices.Sorted(maps.Keys(periods)) {
+			sum := store.PeriodFigures{At: start}
+			for name, figures := range periods[start] {
+				if f.Queue != "" && name != f.Queue {
+					continue
+				}
+				sum.Add(figures)
+				if queues[name] == nil {
+					queues[name] = new(store.Figures)
+				}
+				queues[name].Add(figures)
+			}
+			if f.Series && sum.Figures != (store.Figures{}) {
+				out.Periods = append(out.Periods, sum)
+			}
+		}
+		for name, figures := range queues {
+			out.Queues = append(out.Queues, store.QueueFigures{Queue: name, Figures: *figures})
+		}
+		last := func(q store.QueueFigures) int {
+			if q.Queue == store.OtherQueues {
+				return 1
+			}
+			return 0
+		}
+		slices.SortFunc(out.Queues, func(a, b store.QueueFigures) int {
+			return cmp.Or(cmp.Compare(last(a), last(b)), strings.Compare(a.Queue, b.Queue))
+		})
+		return nil
+	})
+	return out, err
+}
+
+// noteRuntime adds the run time of a completed job.
+func (s *Store) noteRuntime(fingerprint uint64, run time.Duration) {
+	if fingerprint == 0 {
+		return
+	}
+	entry := runtimeEstimate{fingerprint: fingerprint}
+	i := slices.IndexFunc(s.runtimeEstimates, func(e runtimeEstimate) bool { return e.fingerprint == fingerprint })
+	if i >= 0 {
+		entry = s.runtimeEstimates[i]
+		s.runtimeEstimates = slices.Delete(s.runtimeEstimates, i, i+1)
+	}
+	entry.Note(max(0, run))
+	s.runtimeEstimates = append(s.runtimeEstimates, entry)
+	s.runtimeEstimates = s.runtimeEstimates[max(0, len(s.runtimeEstimates)-store.MaxEstimates):]
+}
+
+// Usual returns the typical run time of a command.
+func (s *Store) Usual(fingerprint uint64) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.runtimeEstimates {
+		if s.runtimeEstimates[i].fingerprint == fingerprint {
+			return s.runtimeEstimates[i].Usual()
+		}
+	}
+	return 0
+}
