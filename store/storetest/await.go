@@ -11,38 +11,38 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var awaiting = []promise{
-	{name: "an await takes what is ready at once", keep: awaitReady},
-	{name: "an await is served by an enqueue", keep: awaitEnqueue},
-	{name: "an await is served when a job becomes due", keep: awaitDue},
-	{name: "an await is served by whatever makes a job runnable", keep: awaitGivenBack},
-	{name: "an await never gets an expired job", keep: awaitExpired},
-	{name: "an await ends with its context", keep: awaitEnds},
-	{name: "a cancelled await loses nothing", keep: awaitLosesNothing},
-	{name: "an await and a turn never share a lease", keep: awaitBesideTurn},
-	{name: "an await ends when the store closes", keep: awaitCloses},
+var awaitPromises = []promise{
+	{name: "an await takes what is ready at once", check: awaitReady},
+	{name: "an await is served by an enqueue", check: awaitEnqueue},
+	{name: "an await is served when a job becomes due", check: awaitDue},
+	{name: "an await is served by whatever makes a job runnable", check: awaitGivenBack},
+	{name: "an await never gets an expired job", check: awaitExpired},
+	{name: "an await ends with its context", check: awaitEndsWithContext},
+	{name: "a cancelled await loses nothing", check: awaitLosesNothing},
+	{name: "an await and a turn never share a lease", check: awaitAndExchangeShareNoLease},
+	{name: "an await ends when the store closes", check: awaitEndsOnClose},
 }
 
-// awaited is the result of an Await.
-type awaited struct {
+// awaitResult is the result of an Await.
+type awaitResult struct {
 	jobs []queue.Job
 	err  error
 }
 
 // await calls Await in a goroutine. The returned channel receives the result.
-func (r *rig) await(ctx context.Context, want int) <-chan awaited {
-	result := make(chan awaited, 1)
+func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
+	result := make(chan awaitResult, 1)
 	go func() {
 		jobs, err := r.s.Await(ctx, want)
-		result <- awaited{jobs, err}
+		result <- awaitResult{jobs, err}
 	}()
 	return result
 }
 
-// served returns the jobs of an Await that must succeed.
-func (r *rig) served(what string, result <-chan awaited) []queue.Job {
+// awaitedJobs returns the jobs of an Await that must succeed.
+func (r *rig) awaitedJobs(what string, result <-chan awaitResult) []queue.Job {
 	r.Helper()
-	got := within(r, what, result)
+	got := receive(r, what, result)
 	if got.err != nil {
 		r.Fatalf("%s: got error %v, want none", what, got.err)
 	}
@@ -51,85 +51,85 @@ func (r *rig) served(what string, result <-chan awaited) []queue.Job {
 }
 
 func awaitReady(r *rig) {
-	low, high, middle := r.one(priority(1)), r.one(priority(9)), r.one(priority(5))
-	r.news()
-	first := r.served("first await", r.await(r.Context(), 2))
+	low, high, middle := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9)), r.enqueueOne(withPriority(5))
+	r.newEvents()
+	first := r.awaitedJobs("first await", r.await(r.Context(), 2))
 	same(r, "first await", first, r.asClaimed(first, high, middle))
-	second := r.served("second await", r.await(r.Context(), 2))
+	second := r.awaitedJobs("second await", r.await(r.Context(), 2))
 	same(r, "second await", second, r.asClaimed(second, low))
 	same(r, "job as stored", r.get(high.ID), first[0])
-	same(r, "events", r.news(), nil)
-	r.counted()
+	same(r, "events", r.newEvents(), nil)
+	r.checkCounts()
 }
 
 func awaitEnqueue(r *rig) {
 	for range 20 {
 		result := r.await(r.Context(), 2)
-		jobs := r.store(draft(), draft(), draft())
-		got := r.served("await", result)
+		jobs := r.enqueueAndGet(draft(), draft(), draft())
+		got := r.awaitedJobs("await", result)
 		same(r, "awaited", seqs(got), seqs(jobs[:2]))
 		same(r, "left over", seqs(r.claim(10)), seqs(jobs[2:]))
 	}
 }
 
 func awaitDue(r *rig) {
-	j := r.one(delay(time.Minute))
+	j := r.enqueueOne(withDelay(time.Minute))
 	result := r.await(r.Context(), 1)
-	r.pass(time.Minute)
+	r.advanceAndPromote(time.Minute)
 	j.Arrival = 1
-	got := r.served("await", result)
+	got := r.awaitedJobs("await", result)
 	same(r, "awaited", got, r.asClaimed(got, j))
 }
 
 func awaitGivenBack(r *rig) {
-	release := func(j queue.Job) { r.turn(store.Report{Released: []queue.Lease{j.Lease()}}) }
+	release := func(j queue.Job) { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
 	}{
 		{"a release", release},
-		{"an end due at once", func(j queue.Job) { r.end(j, ended(queue.Lost)) }},
-		{"a refund", func(j queue.Job) { r.end(j, ended(queue.Unstarted)) }},
+		{"an end due at once", func(j queue.Job) { r.settle(j, endedAs(queue.Lost)) }},
+		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.Unstarted)) }},
 		{"a revival", func(j queue.Job) {
-			r.end(j, exit(0))
-			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+			r.settle(j, exited(0))
+			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 		}},
 		{"a retry that is due", func(j queue.Job) {
-			r.end(j, exit(1))
-			r.pass(2 * time.Second)
+			r.settle(j, exited(1))
+			r.advanceAndPromote(2 * time.Second)
 		}},
 	} {
-		r.one()
+		r.enqueueOne()
 		claimed := r.claimOne()
 		result := r.await(r.Context(), 1)
 		c.do(claimed)
-		got := r.served(c.name, result)
+		got := r.awaitedJobs(c.name, result)
 		want := r.get(claimed.ID)
 		same(r, c.name+": awaited", got, []queue.Job{want})
 		same(r, c.name+": has a fence of its own", want.Fence > claimed.Fence, true)
-		r.end(want, exit(0))
+		r.settle(want, exited(0))
 	}
 }
 
 func awaitExpired(r *rig) {
-	late := r.one(expires(r.s.Now() + 1))
+	late := r.enqueueOne(expiringAt(r.s.Now() + 1))
 	r.advance(time.Millisecond)
 	result := r.await(r.Context(), 5)
-	fresh := r.one()
-	same(r, "awaited", seqs(r.served("await", result)), []int64{fresh.Seq})
+	fresh := r.enqueueOne()
+	same(r, "awaited", seqs(r.awaitedJobs("await", result)), []int64{fresh.Seq})
 	r.promote()
 	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
 }
 
-func awaitEnds(r *rig) {
+func awaitEndsWithContext(r *rig) {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
 	defer cancel()
-	got := within(r, "await until a deadline", r.await(ctx, 1))
+	got := receive(r, "await until a deadline", r.await(ctx, 1))
 	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
 		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
 	}
-	j := r.one()
-	got = within(r, "await that is late", r.await(ctx, 1))
+	j := r.enqueueOne()
+	got = receive(r, "await that is late", r.await(ctx, 1))
 	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
 		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
 	}
@@ -147,10 +147,10 @@ func awaitLosesNothing(r *rig) {
 		}
 		var all sync.WaitGroup
 		all.Go(cancel)
-		j := r.one()
+		j := r.enqueueOne()
 		all.Wait()
-		got := within(r, "await", result)
-		held, err := r.heldJobs()
+		got := receive(r, "await", result)
+		held, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased jobs, beside what the await returned", leases(held), leases(got.jobs))
 		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
@@ -158,32 +158,32 @@ func awaitLosesNothing(r *rig) {
 		}
 		claimed := append(got.jobs, r.claim(1)...)
 		same(r, "the job, awaited or claimed", seqs(claimed), []int64{j.Seq})
-		r.end(claimed[0], exit(0))
+		r.settle(claimed[0], exited(0))
 	}
 }
 
-func awaitBesideTurn(r *rig) {
+func awaitAndExchangeShareNoLease(r *rig) {
 	for range 50 {
 		result := r.await(r.Context(), 1)
-		r.store(draft(), draft())
-		claimed := append(r.claim(1), r.served("await", result)...)
+		r.enqueueAndGet(draft(), draft())
+		claimed := append(r.claim(1), r.awaitedJobs("await", result)...)
 		same(r, "jobs of both", len(claimed), 2)
 		if claimed[0].Seq == claimed[1].Seq {
 			r.Fatalf("job %d was given twice", claimed[0].Seq)
 		}
 		for _, j := range claimed {
-			r.end(j, exit(0))
+			r.settle(j, exited(0))
 		}
 	}
 }
 
-func awaitCloses(r *rig) {
+func awaitEndsOnClose(r *rig) {
 	result := r.await(r.Context(), 1)
 	for range 1000 {
 		runtime.Gosched() // long enough that Await most likely waits
 	}
 	r.must(r.s.Close())
-	got := within(r, "await", result)
+	got := receive(r, "await", result)
 	if !errors.Is(got.err, queue.ErrUnavailable) || got.jobs != nil {
 		r.Errorf("got %d jobs and error %v, want none and ErrUnavailable", len(got.jobs), got.err)
 	}

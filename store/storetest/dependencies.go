@@ -9,29 +9,29 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var depending = []promise{
-	{name: "a job waits for others", keep: waitsForOthers},
-	{name: "a job waits for drafts of its request", keep: waitsForDrafts},
-	{name: "what has ended decides at once", keep: decidedAtOnce},
-	{name: "what ends otherwise cancels, holds or is let pass", keep: endsOtherwise},
-	{name: "a cancelled job cancels those that wait for it", keep: cancelsOn},
-	{name: "a removed job has not ended as asked", keep: removedParent},
-	{name: "what a staged job waits for may go", keep: stagedParentGoes},
-	{name: "drafts of a frame wait for each other", keep: framesWait},
-	{name: "nobody waits for what is not there, or for itself", keep: wrongDependencies},
-	{name: "a job that is held waits still", keep: heldWaits},
-	{name: "a job that is retried waits for what is left", keep: retriedWaits},
-	{name: "a job that earns points begins when it may run", keep: earnsFromThen},
-	{name: "parents are named by id", keep: namedParents},
-	{name: "a retried parent takes those back that were cancelled for its sake", keep: retriedParent},
-	{name: "an edit changes what a job waits for", keep: editedParents},
-	{name: "what waits and has waited is told", keep: toldLinks},
-	{name: "a job that starts is told of those that it waited for", keep: parentsTold},
-	{name: "a job with many dependants ends at once", keep: manyDependants},
+var dependencyPromises = []promise{
+	{name: "a job waits for others", check: waitsForOthers},
+	{name: "a job waits for drafts of its request", check: waitsForDrafts},
+	{name: "what has ended decides at once", check: endedParentDecidesImmediately},
+	{name: "what ends otherwise cancels, holds or is let pass", check: failedDependencyIsHandled},
+	{name: "a cancelled job cancels those that wait for it", check: cancelCascades},
+	{name: "a removed job has not ended as asked", check: removedParent},
+	{name: "what a staged job waits for may go", check: stagedParentMayBeRemoved},
+	{name: "drafts of a frame wait for each other", check: draftsOfFrameDepend},
+	{name: "nobody waits for what is not there, or for itself", check: wrongDependencies},
+	{name: "a job that is held waits still", check: heldJobStaysBlocked},
+	{name: "a job that is retried waits for what is left", check: retriedJobWaitsForParents},
+	{name: "a job that earns points begins when it may run", check: dependantAgesFromRelease},
+	{name: "parents are named by id", check: parentsByID},
+	{name: "a retried parent takes those back that were cancelled for its sake", check: retriedParentRevivesDependants},
+	{name: "an edit changes what a job waits for", check: editedParents},
+	{name: "what waits and has waited is told", check: linksAreListed},
+	{name: "a job that starts is told of those that it waited for", check: parentsAreReturned},
+	{name: "a job with many dependants ends at once", check: manyDependants},
 }
 
-// after makes a draft depend on parents that end in the given way.
-func after(how queue.ParentEnd, parents ...queue.Job) func(*queue.Job) {
+// dependingOn makes a draft depend on parents that end in the given way.
+func dependingOn(how queue.ParentEnd, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
 			j.After = append(j.After, queue.Dependency{Job: p.Seq, How: how})
@@ -39,130 +39,130 @@ func after(how queue.ParentEnd, parents ...queue.Job) func(*queue.Job) {
 	}
 }
 
-func otherwise(do queue.Otherwise) func(*queue.Job) {
+func onDependencyFailure(do queue.Otherwise) func(*queue.Job) {
 	return func(j *queue.Job) { j.OtherwiseDo = do }
 }
 
-func (r *rig) in(what string, j queue.Job, want queue.State, reason queue.Reason) {
+func (r *rig) checkState(what string, j queue.Job, want queue.State, reason queue.Reason) {
 	r.Helper()
 	if got := r.get(j.ID); got.State != want || got.Reason != reason {
 		r.Errorf("%s: job %s is %s %q, want %s %q", what, j.ID, got.State, got.Reason, want, reason)
 	}
 }
 
-func framesWait(r *rig) {
+func draftsOfFrameDepend(r *rig) {
 	stage := func(drafts ...queue.Job) (store.Receipt, error) {
-		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: asker, Batch: "b"})
+		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
 	}
 	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Draft: 2, How: queue.ParentCompleted}} }
 	got, err := stage(draft(waits), draft())
 	r.must(err)
 	_, err = stage(draft(waits), draft(waits))
-	r.refused("drafts that wait for each other", err, queue.CodeInvalid, "depends_on")
-	_, err = stage(draft(demands(lock("k", 0))))
-	r.refused("a lock of none", err, queue.CodeInvalid, "demands")
-	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b"})
+	r.wantError("drafts that wait for each other", err, queue.CodeInvalid, "depends_on")
+	_, err = stage(draft(withDemands(lockDemand("k", 0))))
+	r.wantError("a lock of none", err, queue.CodeInvalid, "demands")
+	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
-	r.finish(committed)
-	r.in("before the other has ended", r.get(got.IDs[0]), queue.Blocked, "")
-	r.end(r.claims("the other", r.get(got.IDs[1]))[0], exit(0))
-	r.claims("then this one", r.get(got.IDs[0]))
+	r.applyBatch(committed)
+	r.checkState("before the other has ended", r.get(got.IDs[0]), queue.Blocked, "")
+	r.settle(r.claimExactly("the other", r.get(got.IDs[1]))[0], exited(0))
+	r.claimExactly("then this one", r.get(got.IDs[0]))
 }
 
 func waitsForOthers(r *rig) {
-	parents := r.store(draft(), draft())
-	child := r.one(after(queue.ParentCompleted, parents...))
-	r.in("at first", child, queue.Blocked, "")
-	got := r.claims("the parents alone", parents...)
-	r.end(got[0], exit(0))
-	r.claims("one has ended")
-	r.end(got[1], exit(1)) // the parent will be retried
-	r.in("the other has failed", child, queue.Blocked, "")
-	r.pass(time.Hour)
+	parents := r.enqueueAndGet(draft(), draft())
+	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	r.checkState("at first", child, queue.Blocked, "")
+	got := r.claimExactly("the parents alone", parents...)
+	r.settle(got[0], exited(0))
+	r.claimExactly("one has ended")
+	r.settle(got[1], exited(1)) // the parent will be retried
+	r.checkState("the other has failed", child, queue.Blocked, "")
+	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.end(r.claims("the other", parents[1])[0], exit(0))
-	r.in("both have ended", child, queue.Pending, "")
-	r.claims("it may run", child)
-	r.counted()
+	r.settle(r.claimExactly("the other", parents[1])[0], exited(0))
+	r.checkState("both have ended", child, queue.Pending, "")
+	r.claimExactly("it may run", child)
+	r.checkCounts()
 }
 
 func waitsForDrafts(r *rig) {
 	third := func(j *queue.Job) {
 		j.After = []queue.Dependency{{Draft: 2, How: queue.ParentCompleted}, {Draft: 3, How: queue.ParentCompleted}}
 	}
-	jobs := r.store(draft(third), draft(), draft())
-	for _, j := range r.claims("in any order", jobs[1], jobs[2]) {
-		r.end(j, exit(0))
+	jobs := r.enqueueAndGet(draft(third), draft(), draft())
+	for _, j := range r.claimExactly("in any order", jobs[1], jobs[2]) {
+		r.settle(j, exited(0))
 	}
-	r.claims("both have ended", jobs[0])
+	r.claimExactly("both have ended", jobs[0])
 }
 
-func decidedAtOnce(r *rig) {
-	done := r.run(exit(0))
-	dead := r.run(exit(1), maxAttempts(1))
-	jobs := r.store(draft(after(queue.ParentCompleted, done)), draft(after(queue.ParentDead, dead)), draft(after(queue.ParentEnded, done, dead)),
-		draft(after(queue.ParentCompleted, done, dead)), draft(after(queue.ParentCompleted, dead), otherwise(queue.OtherwiseHold)), draft(after(queue.ParentCompleted, dead), otherwise(queue.OtherwiseRun)))
-	r.claims("those that may", jobs[0], jobs[1], jobs[2], jobs[5])
-	r.in("that can never run", jobs[3], queue.Cancelled, queue.ReasonDependency)
-	r.in("that is to be held", jobs[4], queue.Held, queue.ReasonDependency)
-	r.counted()
+func endedParentDecidesImmediately(r *rig) {
+	done := r.runJob(exited(0))
+	dead := r.runJob(exited(1), withMaxAttempts(1))
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, done)), draft(dependingOn(queue.ParentDead, dead)), draft(dependingOn(queue.ParentEnded, done, dead)),
+		draft(dependingOn(queue.ParentCompleted, done, dead)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.OtherwiseHold)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.OtherwiseRun)))
+	r.claimExactly("those that may", jobs[0], jobs[1], jobs[2], jobs[5])
+	r.checkState("that can never run", jobs[3], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("that is to be held", jobs[4], queue.Held, queue.ReasonDependency)
+	r.checkCounts()
 }
 
-func endsOtherwise(r *rig) {
-	parent := r.one(maxAttempts(1))
-	jobs := r.store(draft(after(queue.ParentCompleted, parent)), draft(after(queue.ParentCompleted, parent), otherwise(queue.OtherwiseHold)),
-		draft(after(queue.ParentCompleted, parent), otherwise(queue.OtherwiseRun)), draft(after(queue.ParentDead, parent)), draft(after(queue.ParentEnded, parent)))
-	r.end(r.claims("the parent", parent)[0], exit(1))
-	r.in("as usual", jobs[0], queue.Cancelled, queue.ReasonDependency)
-	r.in("to be held", jobs[1], queue.Held, queue.ReasonDependency)
-	r.claims("the others", jobs[2], jobs[3], jobs[4])
-	r.counted()
+func failedDependencyIsHandled(r *rig) {
+	parent := r.enqueueOne(withMaxAttempts(1))
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, parent)), draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.OtherwiseHold)),
+		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.OtherwiseRun)), draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
+	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
+	r.checkState("as usual", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("to be held", jobs[1], queue.Held, queue.ReasonDependency)
+	r.claimExactly("the others", jobs[2], jobs[3], jobs[4])
+	r.checkCounts()
 }
 
-func cancelsOn(r *rig) {
-	first := r.one()
-	second := r.one(after(queue.ParentCompleted, first))
-	third := r.one(after(queue.ParentCompleted, second))
-	last := r.one(after(queue.ParentEnded, third))
+func cancelCascades(r *rig) {
+	first := r.enqueueOne()
+	second := r.enqueueOne(dependingOn(queue.ParentCompleted, first))
+	third := r.enqueueOne(dependingOn(queue.ParentCompleted, second))
+	last := r.enqueueOne(dependingOn(queue.ParentEnded, third))
 	r.must(r.change(first, queue.VerbCancel))
-	r.in("its child", second, queue.Cancelled, queue.ReasonDependency)
-	r.in("and its child", third, queue.Cancelled, queue.ReasonDependency)
-	r.claims("which has ended", last)
+	r.checkState("its child", second, queue.Cancelled, queue.ReasonDependency)
+	r.checkState("and its child", third, queue.Cancelled, queue.ReasonDependency)
+	r.claimExactly("which has ended", last)
 }
 
 func removedParent(r *rig) {
-	parents := r.store(draft(), draft())
-	jobs := r.store(draft(after(queue.ParentEnded, parents[0])), draft(after(queue.ParentCompleted, parents[1])))
+	parents := r.enqueueAndGet(draft(), draft())
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentEnded, parents[0])), draft(dependingOn(queue.ParentCompleted, parents[1])))
 	r.must(r.change(parents[0], queue.VerbRemove))
-	r.in("nobody knows how it would have ended", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("nobody knows how it would have ended", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job removes its dependencies
-	r.end(r.claims("the other parent", parents[1])[0], exit(0))
-	r.counted()
+	r.settle(r.claimExactly("the other parent", parents[1])[0], exited(0))
+	r.checkCounts()
 }
 
-func stagedParentGoes(r *rig) {
-	parents := r.store(draft(), draft())
-	_, err := r.s.StageBatch(r.Context(), store.Request{Batch: "b", UID: asker, Drafts: []queue.Job{
-		draft(), draft(after(queue.ParentCompleted, parents[0])), draft(after(queue.ParentEnded, parents[1]), otherwise(queue.OtherwiseRun))}})
+func stagedParentMayBeRemoved(r *rig) {
+	parents := r.enqueueAndGet(draft(), draft())
+	_, err := r.s.StageBatch(r.Context(), store.Request{Batch: "b", UID: testUID, Drafts: []queue.Job{
+		draft(), draft(dependingOn(queue.ParentCompleted, parents[0])), draft(dependingOn(queue.ParentEnded, parents[1]), onDependencyFailure(queue.OtherwiseRun))}})
 	r.must(err)
 	for _, p := range parents {
 		r.must(r.change(p, queue.VerbRemove))
 	}
-	committed, err := r.s.Enqueue(r.Context(), store.Request{Batch: "b", UID: asker})
+	committed, err := r.s.Enqueue(r.Context(), store.Request{Batch: "b", UID: testUID})
 	r.must(err)
-	r.finish(committed)
-	got := r.turn(store.Report{Want: 9}).Jobs
+	r.applyBatch(committed)
+	got := r.exchange(store.Report{Want: 9}).Jobs
 	same(r, "jobs that may run", len(got), 2)
 	same(r, "cancelled jobs", r.s.Counts().States[queue.Cancelled], int64(1))
-	r.counted()
+	r.checkCounts()
 }
 
 func wrongDependencies(r *rig) {
 	ask := func(what string, drafts ...queue.Job) {
 		r.Helper()
-		r.unchanged(func() {
-			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker})
-			r.refusedCode(what, err, queue.CodeInvalid)
+		r.checkUnchanged(func() {
+			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID})
+			r.wantCode(what, err, queue.CodeInvalid)
 			if err != nil && !strings.Contains(err.Error(), "depends_on") {
 				r.Errorf("%s: %v does not name the field", what, err)
 			}
@@ -175,7 +175,7 @@ func wrongDependencies(r *rig) {
 			}
 		})
 	}
-	ask("an unknown job", draft(after(queue.ParentCompleted, queue.Job{Seq: 99})))
+	ask("an unknown job", draft(dependingOn(queue.ParentCompleted, queue.Job{Seq: 99})))
 	ask("a draft that is not there", of(2))
 	ask("itself", of(1))
 	ask("a ring", draft(), of(3), of(4, 1), of(2))
@@ -187,81 +187,81 @@ func wrongDependencies(r *rig) {
 	}))
 }
 
-func heldWaits(r *rig) {
-	parents := r.store(draft(), draft())
-	child := r.one(after(queue.ParentCompleted, parents...))
+func heldJobStaysBlocked(r *rig) {
+	parents := r.enqueueAndGet(draft(), draft())
+	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
 	r.must(r.change(child, queue.VerbHold))
-	got := r.claims("the parents", parents...)
-	r.end(got[0], exit(0))
+	got := r.claimExactly("the parents", parents...)
+	r.settle(got[0], exited(0))
 	r.must(r.change(child, queue.VerbRelease))
-	r.in("one is left", child, queue.Blocked, "")
+	r.checkState("one is left", child, queue.Blocked, "")
 	r.must(r.change(child, queue.VerbHold))
-	r.end(got[1], exit(0))
-	r.in("none is left", child, queue.Held, "")
+	r.settle(got[1], exited(0))
+	r.checkState("none is left", child, queue.Held, "")
 	r.must(r.change(child, queue.VerbRelease))
-	r.claims("released", child)
+	r.claimExactly("released", child)
 }
 
-func retriedWaits(r *rig) {
-	parents := r.store(draft(maxAttempts(1)), draft())
-	child := r.one(after(queue.ParentCompleted, parents...))
-	got := r.claims("the parents", parents...)
-	r.end(got[0], exit(1))
-	r.in("one is dead", child, queue.Cancelled, queue.ReasonDependency)
+func retriedJobWaitsForParents(r *rig) {
+	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft())
+	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	got := r.claimExactly("the parents", parents...)
+	r.settle(got[0], exited(1))
+	r.checkState("one is dead", child, queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(child, queue.VerbRetry))
-	r.in("a person wants it all the same", child, queue.Blocked, "")
-	r.end(got[1], exit(0))
-	r.end(r.claims("the other has ended", child)[0], exit(0))
+	r.checkState("a person wants it all the same", child, queue.Blocked, "")
+	r.settle(got[1], exited(0))
+	r.settle(r.claimExactly("the other has ended", child)[0], exited(0))
 	r.must(r.change(parents[0], queue.VerbRetry))
 	r.promote()
-	r.in("it has run, and its parent waits to", child, queue.Completed, "")
+	r.checkState("it has run, and its parent waits to", child, queue.Completed, "")
 	r.must(r.change(child, queue.VerbRetry))
-	r.in("it is wanted again, too", child, queue.Pending, "")
-	r.claims("neither waits for the other", parents[0], child)
-	r.counted()
+	r.checkState("it is wanted again, too", child, queue.Pending, "")
+	r.claimExactly("neither waits for the other", parents[0], child)
+	r.checkCounts()
 }
 
-func earnsFromThen(r *rig) {
-	parent := r.one()
-	child := r.one(after(queue.ParentCompleted, parent))
-	later := r.one(func(j *queue.Job) { j.Delay = time.Hour }, after(queue.ParentCompleted, parent))
-	r.pass(time.Minute)
-	other := r.one()
-	got := r.claims("the parent and another", parent, other)
-	r.pass(time.Minute)
-	r.end(got[0], exit(0))
+func dependantAgesFromRelease(r *rig) {
+	parent := r.enqueueOne()
+	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parent))
+	later := r.enqueueOne(func(j *queue.Job) { j.Delay = time.Hour }, dependingOn(queue.ParentCompleted, parent))
+	r.advanceAndPromote(time.Minute)
+	other := r.enqueueOne()
+	got := r.claimExactly("the parent and another", parent, other)
+	r.advanceAndPromote(time.Minute)
+	r.settle(got[0], exited(0))
 	same(r, "since", r.get(child.ID).Since, r.s.Now())
 	same(r, "due", r.get(later.ID).DueAt, r.get(later.ID).RunAt)
-	r.claims("not before its time", child)
-	r.pass(time.Hour)
+	r.claimExactly("not before its time", child)
+	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.claims("then", later)
+	r.claimExactly("then", later)
 }
 
 // Many dependants are decided in several steps, which Promote continues. A dependant that is added in
 // between, while the parent is to run again, waits for the parent to end again.
 func manyDependants(r *rig) {
 	const many = 400
-	parent := r.one()
+	parent := r.enqueueOne()
 	drafts := make([]queue.Job, many)
 	for i := range drafts {
-		drafts[i] = draft(after(queue.ParentCompleted, parent))
+		drafts[i] = draft(dependingOn(queue.ParentCompleted, parent))
 	}
-	r.store(drafts...)
-	r.end(r.claims("the parent", parent)[0], exit(0))
+	r.enqueueAndGet(drafts...)
+	r.settle(r.claimExactly("the parent", parent)[0], exited(0))
 	r.must(r.change(parent, queue.VerbRetry))
-	late := r.one(after(queue.ParentCompleted, parent))
+	late := r.enqueueOne(dependingOn(queue.ParentCompleted, parent))
 	for range many {
 		if r.promote() != 0 {
 			break
 		}
 	}
 	same(r, "waiting jobs", r.s.Counts().States[queue.Pending], int64(many+1))
-	r.in("it waits for another end", late, queue.Blocked, "")
+	r.checkState("it waits for another end", late, queue.Blocked, "")
 }
 
-// byID makes a draft depend on jobs with these ids.
-func byID(how queue.ParentEnd, ids ...string) func(*queue.Job) {
+// dependingOnIDs makes a draft depend on jobs with these ids.
+func dependingOnIDs(how queue.ParentEnd, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {
 			j.After = append(j.After, queue.Dependency{ID: id, How: how})
@@ -269,72 +269,72 @@ func byID(how queue.ParentEnd, ids ...string) func(*queue.Job) {
 	}
 }
 
-func namedParents(r *rig) {
-	parent := r.one(named("p"))
-	hook := r.one(named("h"), of(7), func(j *queue.Job) { j.Hooks = queue.HookItself | queue.HookSettings })
-	jobs := r.store(draft(named("c"), byID(queue.ParentCompleted, "b", "p")), draft(named("b")))
-	r.in("it waits for both", jobs[0], queue.Blocked, "")
-	r.unchanged(func() {
-		_, err := r.ask(byID(queue.ParentCompleted, "nobody"))
-		r.refused("an unknown id", err, queue.CodeInvalid, "depends_on")
-		_, err = r.ask(byID(queue.ParentCompleted, "h"))
-		r.refused("another one's hook of the settings", err, queue.CodeInvalid, "depends_on")
-		_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(named("x"), byID(queue.ParentCompleted, "y")), draft(named("y"), byID(queue.ParentCompleted, "x"))}})
-		r.refused("a ring", err, queue.CodeInvalid, "depends_on")
+func parentsByID(r *rig) {
+	parent := r.enqueueOne(withID("p"))
+	hook := r.enqueueOne(withID("h"), ofUser(7), func(j *queue.Job) { j.Hooks = queue.HookItself | queue.HookSettings })
+	jobs := r.enqueueAndGet(draft(withID("c"), dependingOnIDs(queue.ParentCompleted, "b", "p")), draft(withID("b")))
+	r.checkState("it waits for both", jobs[0], queue.Blocked, "")
+	r.checkUnchanged(func() {
+		_, err := r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "nobody"))
+		r.wantError("an unknown id", err, queue.CodeInvalid, "depends_on")
+		_, err = r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "h"))
+		r.wantError("another one's hook of the settings", err, queue.CodeInvalid, "depends_on")
+		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(withID("x"), dependingOnIDs(queue.ParentCompleted, "y")), draft(withID("y"), dependingOnIDs(queue.ParentCompleted, "x"))}})
+		r.wantError("a ring", err, queue.CodeInvalid, "depends_on")
 	})
 	stage := func(drafts ...queue.Job) error {
-		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: asker, Batch: "f"})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "f"})
 		return err
 	}
-	r.must(stage(draft(named("first"))))
-	r.must(stage(draft(named("second"), byID(queue.ParentCompleted, "first"))))
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(of(7), byID(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
-	r.refused("what another one stages", err, queue.CodeInvalid, "depends_on")
-	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "f"})
+	r.must(stage(draft(withID("first"))))
+	r.must(stage(draft(withID("second"), dependingOnIDs(queue.ParentCompleted, "first"))))
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7), dependingOnIDs(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
+	r.wantError("what another one stages", err, queue.CodeInvalid, "depends_on")
+	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "f"})
 	r.must(err)
-	r.finish(committed)
-	got := r.claims("what waits for nothing", parent, hook, jobs[1], r.get("first"))
-	r.end(got[3], exit(0))
-	r.claims("the second frame", r.get("second"))
+	r.applyBatch(committed)
+	got := r.claimExactly("what waits for nothing", parent, hook, jobs[1], r.get("first"))
+	r.settle(got[3], exited(0))
+	r.claimExactly("the second frame", r.get("second"))
 }
 
-func retriedParent(r *rig) {
-	parents := r.store(draft(maxAttempts(1)), draft(maxAttempts(1)))
-	child := r.one(after(queue.ParentCompleted, parents[0]))
-	grand := r.one(after(queue.ParentCompleted, child), delay(time.Hour))
-	both := r.one(after(queue.ParentCompleted, parents...))
-	got := r.claims("the parents", parents...)
-	r.end(got[0], exit(1))
-	r.end(got[1], exit(1))
+func retriedParentRevivesDependants(r *rig) {
+	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft(withMaxAttempts(1)))
+	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents[0]))
+	grand := r.enqueueOne(dependingOn(queue.ParentCompleted, child), withDelay(time.Hour))
+	both := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	got := r.claimExactly("the parents", parents...)
+	r.settle(got[0], exited(1))
+	r.settle(got[1], exited(1))
 	for _, j := range []queue.Job{child, grand, both} {
-		r.in("its parent is dead", j, queue.Cancelled, queue.ReasonDependency)
+		r.checkState("its parent is dead", j, queue.Cancelled, queue.ReasonDependency)
 	}
 	alone := store.Change{Verb: queue.VerbRetry, Alone: true}
 	r.must(r.s.Change(r.Context(), parents[0].Seq, alone))
-	r.in("the parent alone", child, queue.Cancelled, queue.ReasonDependency)
-	r.end(r.claims("it runs", parents[0])[0], exit(1))
+	r.checkState("the parent alone", child, queue.Cancelled, queue.ReasonDependency)
+	r.settle(r.claimExactly("it runs", parents[0])[0], exited(1))
 	r.must(r.change(parents[0], queue.VerbRetry))
 	r.promote()
-	r.in("it waits again", child, queue.Blocked, "")
-	r.in("and who waits for it", grand, queue.Blocked, "")
-	r.in("who waits for the other too", both, queue.Cancelled, queue.ReasonDependency)
-	r.end(r.claims("it runs again", parents[0])[0], exit(0))
+	r.checkState("it waits again", child, queue.Blocked, "")
+	r.checkState("and who waits for it", grand, queue.Blocked, "")
+	r.checkState("who waits for the other too", both, queue.Cancelled, queue.ReasonDependency)
+	r.settle(r.claimExactly("it runs again", parents[0])[0], exited(0))
 	r.promote()
-	r.end(r.claims("the child", child)[0], exit(0))
+	r.settle(r.claimExactly("the child", child)[0], exited(0))
 	r.must(r.change(parents[1], queue.VerbRetry))
 	r.promote()
-	r.in("it waits for the other", both, queue.Blocked, "")
-	r.end(r.claims("the other", parents[1])[0], exit(0))
+	r.checkState("it waits for the other", both, queue.Blocked, "")
+	r.settle(r.claimExactly("the other", parents[1])[0], exited(0))
 	r.promote()
-	r.claims("both have ended", both)
-	r.counted()
+	r.claimExactly("both have ended", both)
+	r.checkCounts()
 }
 
 func editedParents(r *rig) {
-	parents := r.store(draft(named("a")), draft(named("b")), draft(named("done")))
-	got := r.claims("all", parents...)
-	r.end(got[2], exit(0))
-	child := r.one(named("c"), delay(time.Hour))
+	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("done")))
+	got := r.claimExactly("all", parents...)
+	r.settle(got[2], exited(0))
+	child := r.enqueueOne(withID("c"), withDelay(time.Hour))
 	to := func(j queue.Job, list ...queue.Dependency) error {
 		return r.edit(j, func(j *queue.Job) error { j.After = append([]queue.Dependency{}, list...); return nil })
 	}
@@ -345,35 +345,35 @@ func editedParents(r *rig) {
 		return list
 	}
 	r.must(to(child, completed("a", "done")...))
-	r.in("it waits", child, queue.Blocked, "")
-	r.unchanged(func() {
-		r.refusedCode("itself", to(child, completed("c")...), queue.CodeInvalid)
-		r.refusedCode("nobody", to(child, completed("zzz")...), queue.CodeInvalid)
-		r.refusedCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", How: queue.ParentDead}), queue.CodeInvalid)
+	r.checkState("it waits", child, queue.Blocked, "")
+	r.checkUnchanged(func() {
+		r.wantCode("itself", to(child, completed("c")...), queue.CodeInvalid)
+		r.wantCode("nobody", to(child, completed("zzz")...), queue.CodeInvalid)
+		r.wantCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", How: queue.ParentDead}), queue.CodeInvalid)
 	})
-	grand := r.one(named("g"), byID(queue.ParentCompleted, "c"))
-	r.unchanged(func() { r.refusedCode("a ring", to(child, completed("g")...), queue.CodeInvalid) })
+	grand := r.enqueueOne(withID("g"), dependingOnIDs(queue.ParentCompleted, "c"))
+	r.checkUnchanged(func() { r.wantCode("a ring", to(child, completed("g")...), queue.CodeInvalid) })
 	r.must(r.edit(grand, func(j *queue.Job) error { j.Priority = 9; return nil }))
-	r.in("another edit leaves it", grand, queue.Blocked, "")
+	r.checkState("another edit leaves it", grand, queue.Blocked, "")
 	r.must(to(child, completed("b")...))
-	r.end(got[0], exit(1))
-	r.in("it waits for the other now", child, queue.Blocked, "")
+	r.settle(got[0], exited(1))
+	r.checkState("it waits for the other now", child, queue.Blocked, "")
 	r.must(to(child))
-	r.in("for nobody", child, queue.Pending, "")
-	r.end(got[1], exit(0))
-	r.counted()
+	r.checkState("for nobody", child, queue.Pending, "")
+	r.settle(got[1], exited(0))
+	r.checkCounts()
 }
 
-func toldLinks(r *rig) {
-	parents := r.store(draft(named("a")), draft(named("b")), draft(named("gone")))
-	child := r.one(named("c"), func(j *queue.Job) {
+func linksAreListed(r *rig) {
+	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("gone")))
+	child := r.enqueueOne(withID("c"), func(j *queue.Job) {
 		j.After = []queue.Dependency{{ID: "a", How: queue.ParentCompleted}, {ID: "b", How: queue.ParentEnded}, {ID: "gone", How: queue.ParentDead}}
 		j.OtherwiseDo = queue.OtherwiseRun
 	})
 	same(r, "those that it waits for, as it is read", r.get("c").After, []queue.Dependency{
 		{ID: "a", Job: parents[0].Seq, How: queue.ParentCompleted}, {ID: "b", Job: parents[1].Seq, How: queue.ParentEnded}, {ID: "gone", Job: parents[2].Seq, How: queue.ParentDead}})
 	r.must(r.change(parents[2], queue.VerbRemove))
-	r.end(r.claims("the parents", parents[0], parents[1])[0], exit(0))
+	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exited(0))
 	up, down, err := r.s.Links(r.Context(), child.Seq, 9)
 	r.must(err)
 	same(r, "parents", up, []store.Link{
@@ -386,21 +386,21 @@ func toldLinks(r *rig) {
 	same(r, "no parents", up, nil)
 	same(r, "its child", down, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, How: queue.ParentEnded}})
 	_, _, err = r.s.Links(r.Context(), 99, 9)
-	r.refusedCode("of nobody", err, queue.CodeNotFound)
+	r.wantCode("of nobody", err, queue.CodeNotFound)
 	up, _, err = r.s.Links(r.Context(), child.Seq, 1)
 	r.must(err)
 	same(r, "up to one", len(up), 1)
 }
 
-func parentsTold(r *rig) {
-	first := r.one(named("a"), maxAttempts(1))
-	e := r.settlement(r.claimOne(), exit(0))
+func parentsAreReturned(r *rig) {
+	first := r.enqueueOne(withID("a"), withMaxAttempts(1))
+	e := r.settlement(r.claimOne(), exited(0))
 	e.Attempt.Result = []byte(`{"x":1}`)
-	r.turn(store.Report{Ended: []store.Settlement{e}})
-	second := r.one(named("b"), maxAttempts(1), func(j *queue.Job) { j.UID = 7 })
-	r.end(r.claimOne(), exit(3))
-	gone := r.one(named("c"))
-	child := r.one(after(queue.ParentEnded, second, first, gone))
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	second := r.enqueueOne(withID("b"), withMaxAttempts(1), func(j *queue.Job) { j.UID = 7 })
+	r.settle(r.claimOne(), exited(3))
+	gone := r.enqueueOne(withID("c"))
+	child := r.enqueueOne(dependingOn(queue.ParentEnded, second, first, gone))
 	r.must(r.change(r.get("c"), queue.VerbCancel))
 	r.must(r.change(r.get("c"), queue.VerbRemove))
 	if got := r.get(child.ID); got.Parents != 3 {
@@ -408,7 +408,7 @@ func parentsTold(r *rig) {
 	}
 	got, err := r.s.Parents(r.Context(), child.Seq)
 	r.must(err)
-	same(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3}, {ID: "a", UID: asker, State: queue.Completed, Result: []byte(`{"x":1}`)}})
+	same(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3}, {ID: "a", UID: testUID, State: queue.Completed, Result: []byte(`{"x":1}`)}})
 	got, err = r.s.Parents(r.Context(), first.Seq)
 	r.must(err)
 	same(r, "parents of who has none", got, nil)

@@ -11,26 +11,26 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var enqueuing = []promise{
-	{name: "a draft becomes a pending job", keep: draftBecomesJob},
-	{name: "what a job runs by comes back as it was", keep: termsComeBack},
-	{name: "delay and run_at say when a job is due", keep: dueTimes},
-	{name: "seqs rise and are never used again", keep: seqsRise},
-	{name: "a taken number is skipped", keep: takenNumber},
-	{name: "the id of a removed job is free again", keep: idFreeAgain},
-	{name: "a batch is stored in order", keep: batchInOrder},
-	{name: "a batch with a taken id stores nothing", keep: batchAllOrNothing},
-	{name: "a batch has 1 to MaxBatch drafts", keep: batchSizes},
-	{name: "a full queue refuses", keep: fullRefuses},
-	{name: "the same key again gets the same receipt", keep: keyRepeats},
-	{name: "a key belongs to one user and one request", keep: keyBelongs},
-	{name: "a refused request leaves its key unused", keep: keyOfRefused},
-	{name: "a key is remembered for KeyMemory and forgotten some time", keep: keyMemory},
+var enqueuePromises = []promise{
+	{name: "a draft becomes a pending job", check: draftBecomesJob},
+	{name: "what a job runs by comes back as it was", check: settingsAreReturned},
+	{name: "delay and run_at say when a job is due", check: dueTimes},
+	{name: "seqs rise and are never used again", check: seqsRise},
+	{name: "a taken number is skipped", check: takenNumber},
+	{name: "the id of a removed job is free again", check: idFreeAgain},
+	{name: "a batch is stored in order", check: batchInOrder},
+	{name: "a batch with a taken id stores nothing", check: batchAllOrNothing},
+	{name: "a batch has 1 to MaxBatch drafts", check: batchSizes},
+	{name: "a full queue refuses", check: fullRefuses},
+	{name: "the same key again gets the same receipt", check: keyRepeats},
+	{name: "a key belongs to one user and one request", check: keyBelongs},
+	{name: "a refused request leaves its key unused", check: keyOfRefused},
+	{name: "a key is remembered for KeyMemory and forgotten some time", check: keyMemory},
 }
 
 func draftBecomesJob(r *rig) {
-	d := draft(priority(7))
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: asker})
+	d := draft(withPriority(7))
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: testUID})
 	r.must(err)
 	if len(receipt.IDs) != 1 || len(receipt.Seqs) != 1 || receipt.Duplicate || receipt.Seqs[0] < 1 {
 		r.Fatalf("got receipt %+v, want one new job", receipt)
@@ -42,7 +42,7 @@ func draftBecomesJob(r *rig) {
 	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
 	want.Arrival = 1
 	same(r, "job", r.get(want.ID), want)
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventEnqueued, want, queue.EventDetail{UID: new(asker)})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want, queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
 	counts.Bytes = 0 // the contract does not define the size of an empty database
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
@@ -51,8 +51,8 @@ func draftBecomesJob(r *rig) {
 	same(r, "history", history, nil)
 }
 
-func termsComeBack(r *rig) {
-	full := draft(named("a.b_c@d/e-f"), func(j *queue.Job) {
+func settingsAreReturned(r *rig) {
+	full := draft(withID("a.b_c@d/e-f"), func(j *queue.Job) {
 		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
 		j.ExpiresAt = r.s.Now().Add(time.Hour)
 		j.Execution = queue.Execution{
@@ -66,7 +66,7 @@ func termsComeBack(r *rig) {
 	want := full
 	want.Env = []string{"A=1", "B=x=y", "C="}
 	want.Labels = map[string]string{"k": "v", "leer": ""}
-	stored := r.store(full)[0]
+	stored := r.enqueueAndGet(full)[0]
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // changes the caller's copy, not the stored job
 	same(r, "terms", stored.Execution, want.Execution)
 	same(r, "terms read later", r.get(want.ID).Execution, want.Execution)
@@ -74,7 +74,7 @@ func termsComeBack(r *rig) {
 	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
 	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)}, []int64{4711, -queue.MaxPriority, queue.MaxAttempts})
 	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommand) })
-	same(r, "largest command", r.store(large)[0].Execution, large.Execution)
+	same(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
 }
 
 func dueTimes(r *rig) {
@@ -84,13 +84,13 @@ func dueTimes(r *rig) {
 		set          func(*queue.Job)
 		runAt, since queue.Millis
 	}{
-		{"no time", delay(0), now, now},
-		{"a delay", delay(time.Minute), now + 60_000, now + 60_000},
-		{"a fraction of a millisecond", delay(time.Nanosecond), now + 1, now + 1},
+		{"no time", withDelay(0), now, now},
+		{"a delay", withDelay(time.Minute), now + 60_000, now + 60_000},
+		{"a fraction of a millisecond", withDelay(time.Nanosecond), now + 1, now + 1},
 		{"an instant to come", func(j *queue.Job) { j.RunAt = now + 5000 }, now + 5000, now + 5000},
 		{"an instant gone by", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
 	} {
-		j := r.one(c.set)
+		j := r.enqueueOne(c.set)
 		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.Since, j.CreatedAt}, []queue.Millis{c.runAt, c.runAt, c.since, now})
 		same(r, c.name+": Delay", j.Delay, 0)
 		same(r, c.name+": State", j.State, queue.Pending)
@@ -102,54 +102,54 @@ func seqsRise(r *rig) {
 	for i := range 20 {
 		set := []func(*queue.Job){}
 		if i%3 == 0 {
-			set = append(set, named(fmt.Sprintf("name%d", i)))
+			set = append(set, withID(fmt.Sprintf("name%d", i)))
 		}
-		j := r.one(set...)
+		j := r.enqueueOne(set...)
 		if j.Seq <= last {
 			r.Fatalf("got seq %d after %d, want it higher", j.Seq, last)
 		}
 		last = j.Seq
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 20)
 }
 
 func takenNumber(r *rig) {
-	first := r.one()
+	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
-	holder := r.one(named(number))
+	holder := r.enqueueOne(withID(number))
 	same(r, "seq of the job with a number for a name", holder.Seq, first.Seq+1)
-	next := r.one()
+	next := r.enqueueOne()
 	same(r, "seq after the taken number", next.Seq, first.Seq+3)
 	same(r, "id after the taken number", next.ID, strconv.FormatInt(first.Seq+3, 10))
 	same(r, "job of the number", r.get(number), holder)
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named(next.ID))}, UID: asker})
-	r.refused("a number that another job has for its id", err, queue.CodeExists, "id")
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(next.ID))}, UID: testUID})
+	r.wantError("a number that another job has for its id", err, queue.CodeExists, "id")
 
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Key: "k", Drafts: []queue.Job{
-		draft(named(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Key: "k", Drafts: []queue.Job{
+		draft(withID(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
 	}})
 	r.must(err)
 	same(r, "seqs of a batch that takes a number", receipt.Seqs, []int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
 	receipt.Duplicate = true
-	again, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Key: "k", Drafts: []queue.Job{draft()}})
+	again, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Key: "k", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	same(r, "receipt of the same key", again, receipt)
 
 	own := strconv.FormatInt(first.Seq+8, 10)
-	same(r, "seq of the job with its own number for a name", r.one(named(own)).Seq, first.Seq+8)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(named(own))}, UID: asker})
-	r.refused("the number again", err, queue.CodeExists, "id")
+	same(r, "seq of the job with its own number for a name", r.enqueueOne(withID(own)).Seq, first.Seq+8)
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID(own))}, UID: testUID})
+	r.wantError("the number again", err, queue.CodeExists, "id")
 }
 
 func idFreeAgain(r *rig) {
-	first := r.one(named("nightly"))
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named("nightly"))}, UID: asker})
-	if e := r.refused("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
+	first := r.enqueueOne(withID("nightly"))
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("nightly"))}, UID: testUID})
+	if e := r.wantError("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
 		r.Errorf("got message %q, want it to name nightly", e.Message)
 	}
-	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
-	second := r.one(named("nightly"))
+	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	second := r.enqueueOne(withID("nightly"))
 	if second.Seq <= first.Seq {
 		r.Errorf("got seq %d after %d, want it higher", second.Seq, first.Seq)
 	}
@@ -157,17 +157,17 @@ func idFreeAgain(r *rig) {
 }
 
 func batchInOrder(r *rig) {
-	r.one()
+	r.enqueueOne()
 	var drafts []queue.Job
 	for i := range 50 {
-		set := priority(int64(i % 7))
+		set := withPriority(int64(i % 7))
 		if i%5 == 0 {
-			drafts = append(drafts, draft(set, named(fmt.Sprintf("n%d", i))))
+			drafts = append(drafts, draft(set, withID(fmt.Sprintf("n%d", i))))
 			continue
 		}
 		drafts = append(drafts, draft(set))
 	}
-	jobs := r.store(drafts...)
+	jobs := r.enqueueAndGet(drafts...)
 	now := r.s.Now()
 	for i, got := range jobs {
 		want := drafts[i]
@@ -178,10 +178,10 @@ func batchInOrder(r *rig) {
 	}
 	var want []queue.Event
 	for _, j := range jobs {
-		want = append(want, r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(asker)}))
+		want = append(want, r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(testUID)}))
 	}
-	same(r, "events", r.news()[1:], want)
-	r.counted()
+	same(r, "events", r.newEvents()[1:], want)
+	r.checkCounts()
 }
 
 func or(a, b string) string {
@@ -192,32 +192,32 @@ func or(a, b string) string {
 }
 
 func batchAllOrNothing(r *rig) {
-	r.one(named("taken"))
+	r.enqueueOne(withID("taken"))
 	for _, c := range []struct {
 		name   string
 		drafts []queue.Job
 		prefix string
 		id     string
 	}{
-		{"twice in the batch", []queue.Job{draft(named("x")), draft(), draft(named("x"))}, "job 3: ", "x"},
-		{"stored already", []queue.Job{draft(), draft(named("taken"))}, "job 2: ", "taken"},
+		{"twice in the batch", []queue.Job{draft(withID("x")), draft(), draft(withID("x"))}, "job 3: ", "x"},
+		{"stored already", []queue.Job{draft(), draft(withID("taken"))}, "job 2: ", "taken"},
 	} {
-		r.unchanged(func() {
-			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: c.drafts, UID: asker})
-			e := r.refused(c.name, err, queue.CodeExists, "id")
+		r.checkUnchanged(func() {
+			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: c.drafts, UID: testUID})
+			e := r.wantError(c.name, err, queue.CodeExists, "id")
 			if !strings.HasPrefix(e.Error(), c.prefix) || !strings.Contains(e.Error(), c.id) {
 				r.Errorf("%s: got message %q, want it to begin with %q and to name %s", c.name, e.Error(), c.prefix, c.id)
 			}
 		})
 	}
-	r.unchanged(func() {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named("taken"))}, UID: asker})
-		if e := r.refused("one draft", err, queue.CodeExists, "id"); e.Index != 0 {
+	r.checkUnchanged(func() {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID})
+		if e := r.wantError("one draft", err, queue.CodeExists, "id"); e.Index != 0 {
 			r.Errorf("got message %q of a single draft, want no number", e.Error())
 		}
 	})
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 1)
-	same(r, "arrival after refusals", r.one(named("x")).Arrival, 2)
+	same(r, "arrival after refusals", r.enqueueOne(withID("x")).Arrival, 2)
 }
 
 func batchSizes(r *rig) {
@@ -226,19 +226,19 @@ func batchSizes(r *rig) {
 		drafts[i] = draft()
 	}
 	for _, n := range []int{0, queue.MaxBatch + 1} {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: asker})
-		r.refusedCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: testUID})
+		r.wantCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
 	}
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 0)
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxBatch], UID: asker})
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxBatch], UID: testUID})
 	r.must(err)
 	same(r, "ids in the receipt", len(receipt.IDs), queue.MaxBatch)
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, queue.MaxBatch)
-	r.counted()
+	r.checkCounts()
 }
 
-// refusedCode checks only the code of err. The contract does not define the field.
-func (r *rig) refusedCode(what string, err error, code queue.Code) {
+// wantCode checks only the code of err. The contract does not define the field.
+func (r *rig) wantCode(what string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {
 		r.Errorf("%s: got error %v, want code %s", what, err, code)
@@ -251,26 +251,26 @@ func fullRefuses(r *rig) {
 		for i := range drafts {
 			drafts[i] = draft()
 		}
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker, MaxPending: limit})
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID, MaxPending: limit})
 		return err
 	}
-	r.unchanged(func() { r.refusedCode("4 jobs where 3 may wait", ask(4, 3), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("4 jobs where 3 may wait", ask(4, 3), queue.CodeFull) })
 	r.must(ask(3, 3))
 	jobs := r.claim(3)
-	r.refusedCode("a reserved job still waits", ask(1, 3), queue.CodeFull)
-	r.end(jobs[0], exit(1))
-	r.refusedCode("a failed job still waits", ask(1, 3), queue.CodeFull)
+	r.wantCode("a reserved job still waits", ask(1, 3), queue.CodeFull)
+	r.settle(jobs[0], exited(1))
+	r.wantCode("a failed job still waits", ask(1, 3), queue.CodeFull)
 	r.start(jobs[1])
 	r.must(ask(1, 3))
-	r.refusedCode("one more", ask(1, 3), queue.CodeFull)
-	r.end(jobs[2], exit(0))
+	r.wantCode("one more", ask(1, 3), queue.CodeFull)
+	r.settle(jobs[2], exited(0))
 	r.must(ask(1, 3))
 	r.must(ask(5, 0))
 	r.must(ask(5, -1))
 }
 
 func keyRepeats(r *rig) {
-	first := store.Request{Drafts: []queue.Job{draft(named("a")), draft()}, UID: asker, Key: "once", Sum: [32]byte{1}}
+	first := store.Request{Drafts: []queue.Job{draft(withID("a")), draft()}, UID: testUID, Key: "once", Sum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), first)
 	r.must(err)
 	same(r, "duplicate", want.Duplicate, false)
@@ -278,7 +278,7 @@ func keyRepeats(r *rig) {
 	again := func(when string, change func(*store.Request)) {
 		request := first
 		change(&request)
-		r.unchanged(func() {
+		r.checkUnchanged(func() {
 			got, err := r.s.Enqueue(r.Context(), request)
 			r.must(err)
 			same(r, "receipt "+when, got, want)
@@ -288,7 +288,7 @@ func keyRepeats(r *rig) {
 	again("of a full queue", func(q *store.Request) { q.MaxPending = 1 })
 	again("of other drafts with the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
 	for _, seq := range want.Seqs {
-		r.must(r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+		r.must(r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	again("after the jobs are gone", func(*store.Request) {})
 }
@@ -299,9 +299,9 @@ func keyBelongs(r *rig) {
 	}
 	_, err := ask(1, "k", 1)
 	r.must(err)
-	r.unchanged(func() {
+	r.checkUnchanged(func() {
 		_, err := ask(1, "k", 2)
-		r.refused("another sum", err, queue.CodeExists, "key")
+		r.wantError("another sum", err, queue.CodeExists, "key")
 	})
 	for _, c := range []struct {
 		uid int
@@ -315,13 +315,13 @@ func keyBelongs(r *rig) {
 }
 
 func keyOfRefused(r *rig) {
-	r.one(named("taken"))
-	request := store.Request{Drafts: []queue.Job{draft(named("taken"))}, UID: asker, Key: "k", Sum: [32]byte{1}}
+	r.enqueueOne(withID("taken"))
+	request := store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID, Key: "k", Sum: [32]byte{1}}
 	_, err := r.s.Enqueue(r.Context(), request)
-	r.refused("a taken id", err, queue.CodeExists, "id")
+	r.wantError("a taken id", err, queue.CodeExists, "id")
 	request.Drafts, request.Sum, request.MaxPending = []queue.Job{draft()}, [32]byte{2}, 1
 	_, err = r.s.Enqueue(r.Context(), request)
-	r.refusedCode("a full queue", err, queue.CodeFull)
+	r.wantCode("a full queue", err, queue.CodeFull)
 	request.MaxPending, request.Sum = 0, [32]byte{3}
 	receipt, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
@@ -329,15 +329,15 @@ func keyOfRefused(r *rig) {
 }
 
 func keyMemory(r *rig) {
-	request := store.Request{Drafts: []queue.Job{draft()}, UID: asker, Key: "k", Sum: [32]byte{1}}
+	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Key: "k", Sum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	want.Duplicate = true
-	r.pass(store.KeyMemory - time.Millisecond)
+	r.advanceAndPromote(store.KeyMemory - time.Millisecond)
 	got, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	same(r, "receipt just before the memory ends", got, want)
-	r.pass(100 * store.KeyMemory)
+	r.advanceAndPromote(100 * store.KeyMemory)
 	request.Sum = [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)

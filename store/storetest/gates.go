@@ -10,49 +10,51 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var gating = []promise{
-	{name: "everybody's locks and rates go by the rules that are set", keep: setGates},
-	{name: "so many jobs with a key run", keep: locked},
-	{name: "a key is its user's own, or everybody's", keep: keysOfUsers},
-	{name: "the newest word on a key holds for all", keep: newestWord},
-	{name: "so many jobs with a key start in a period", keep: rated},
-	{name: "what was claimed counts as started", keep: ratedUnstarted},
-	{name: "a resource has so many units", keep: resourced},
-	{name: "nobody of a queue overtakes who waits for a resource", keep: notOvertaken},
-	{name: "who cannot start otherwise holds no place", keep: holdsNoPlace},
-	{name: "a job runs on the node that it names", keep: onNode},
-	{name: "a job meets several gates", keep: severalGates},
-	{name: "a demand that is edited holds", keep: editedDemand},
-	{name: "an await is served by room at a gate", keep: awaitGate},
-	{name: "what no gate could meet is refused", keep: wrongDemands},
-	{name: "a paused queue rests", keep: pausedQueue},
-	{name: "a queue has so many jobs leased", keep: boundedQueue},
-	{name: "who has many queues holds nobody up", keep: manyQueues},
-	{name: "many queues that wait for a resource hold nobody up", keep: manyQueuesAtAResource},
-	{name: "queues share starts by weight", keep: weighedQueues},
-	{name: "an idle queue earns nothing", keep: idleQueue},
+var gatePromises = []promise{
+	{name: "everybody's locks and rates go by the rules that are set", check: setGateRulesApply},
+	{name: "so many jobs with a key run", check: lockLimitsRunning},
+	{name: "a key is its user's own, or everybody's", check: keysOfUsers},
+	{name: "the newest word on a key holds for all", check: newestRuleApplies},
+	{name: "so many jobs with a key start in a period", check: rateLimitsStarts},
+	{name: "what was claimed counts as started", check: claimedJobsCountAsStarts},
+	{name: "a resource has so many units", check: resourceLimitsUnits},
+	{name: "nobody of a queue overtakes who waits for a resource", check: resourceOrderIsKept},
+	{name: "who cannot start otherwise holds no place", check: blockedElsewhereReservesNothing},
+	{name: "a job runs on the node that it names", check: jobRunsOnItsNode},
+	{name: "a job meets several gates", check: severalGates},
+	{name: "a demand that is edited holds", check: editedDemand},
+	{name: "an await is served by room at a gate", check: awaitServedByGate},
+	{name: "what no gate could meet is refused", check: impossibleDemandsAreRefused},
+	{name: "a paused queue rests", check: pausedQueue},
+	{name: "a queue has so many jobs leased", check: boundedQueue},
+	{name: "who has many queues holds nobody up", check: manyQueues},
+	{name: "many queues that wait for a resource hold nobody up", check: manyQueuesAtAResource},
+	{name: "queues share starts by weight", check: queuesShareByWeight},
+	{name: "an idle queue earns nothing", check: idleQueueSavesNoTurns},
 }
 
-func in(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
+func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-func demands(list ...queue.Demand) func(*queue.Job) {
+func withDemands(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
 
-func lock(key string, n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: key, N: n} }
+func lockDemand(key string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateLock, Key: key, N: n}
+}
 
-func rate(key string, n int, per time.Duration) queue.Demand {
+func rateDemand(key string, n int, per time.Duration) queue.Demand {
 	return queue.Demand{Kind: queue.GateRate, Key: key, N: n, Per: per}
 }
 
-func units(name string, n int) queue.Demand {
+func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
 }
 
-// claims claims jobs and checks that they are exactly the given ones.
-func (r *rig) claims(what string, want ...queue.Job) []queue.Job {
+// claimExactly claims jobs and checks that they are exactly the given ones.
+func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 	r.Helper()
-	got := r.turn(store.Report{Want: 50}).Jobs
+	got := r.exchange(store.Report{Want: 50}).Jobs
 	seqs := func(jobs []queue.Job) (list []int64) {
 		for i := range jobs {
 			list = append(list, jobs[i].Seq)
@@ -72,269 +74,269 @@ func (r *rig) release(jobs ...queue.Job) {
 	for _, j := range jobs {
 		t.Released = append(t.Released, j.Lease())
 	}
-	r.turn(t)
+	r.exchange(t)
 }
 
-func locked(r *rig) {
-	jobs := r.store(draft(demands(lock("k", 2))), draft(demands(lock("k", 2))), draft(demands(lock("k", 2))), draft(demands(lock("other", 1))), draft())
-	got := r.claims("two of three, and the others", jobs[0], jobs[1], jobs[3], jobs[4])
-	r.claims("no room")
+func lockLimitsRunning(r *rig) {
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("other", 1))), draft())
+	got := r.claimExactly("two of three, and the others", jobs[0], jobs[1], jobs[3], jobs[4])
+	r.claimExactly("no room")
 	r.release(got[1])
-	got[1] = r.claims("a claim that was given back", jobs[1])[0]
+	got[1] = r.claimExactly("a claim that was given back", jobs[1])[0]
 	got[0] = r.start(got[0])
-	r.claims("a started one holds it still")
-	r.end(got[0], exit(1)) // fails, and waits to be retried
-	r.claims("after an end", jobs[2])
-	r.pass(time.Hour)
+	r.claimExactly("a started one holds it still")
+	r.settle(got[0], exited(1)) // fails, and waits to be retried
+	r.claimExactly("after an end", jobs[2])
+	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.claims("and there is no room for another try")
-	r.end(got[1], exit(0))
-	r.claims("but then", jobs[0])
+	r.claimExactly("and there is no room for another try")
+	r.settle(got[1], exited(0))
+	r.claimExactly("but then", jobs[0])
 }
 
 func keysOfUsers(r *rig) {
-	jobs := r.store(
-		draft(of(1), demands(lock("k", 1))), draft(of(1), demands(lock("k", 1))), draft(of(2), demands(lock("k", 1))),
-		draft(of(1), demands(lock("@k", 1))), draft(of(2), demands(lock("@k", 1))))
-	r.claims("one of each user, and one of all", jobs[0], jobs[2], jobs[3])
+	jobs := r.enqueueAndGet(
+		draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(2), withDemands(lockDemand("k", 1))),
+		draft(ofUser(1), withDemands(lockDemand("@k", 1))), draft(ofUser(2), withDemands(lockDemand("@k", 1))))
+	r.claimExactly("one of each user, and one of all", jobs[0], jobs[2], jobs[3])
 }
 
-func newestWord(r *rig) {
-	old := r.store(draft(demands(lock("k", 1))), draft(demands(lock("k", 1))), draft(demands(lock("k", 1))))
-	r.claims("by the first word", old[0])
-	last := r.one(demands(lock("k", 3)))
+func newestRuleApplies(r *rig) {
+	old := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))))
+	r.claimExactly("by the first word", old[0])
+	last := r.enqueueOne(withDemands(lockDemand("k", 3)))
 	r.must(r.edit(old[2], func(j *queue.Job) error { j.Command = "edited"; return nil }))
-	got := r.claims("by the last one, whatever else is edited", old[1], old[2])
-	r.end(got[0], exit(0))
-	r.claims("still", last)
-	r.one(demands(lock("k", 1)))
-	r.end(got[1], exit(0))
-	r.claims("two run, one may")
+	got := r.claimExactly("by the last one, whatever else is edited", old[1], old[2])
+	r.settle(got[0], exited(0))
+	r.claimExactly("still", last)
+	r.enqueueOne(withDemands(lockDemand("k", 1)))
+	r.settle(got[1], exited(0))
+	r.claimExactly("two run, one may")
 }
 
-func rated(r *rig) {
-	second := demands(rate("k", 2, time.Second))
-	jobs := r.store(draft(second), draft(second), draft(second), draft(second), draft(second))
-	got := r.claims("two in a second", jobs[0], jobs[1])
+func rateLimitsStarts(r *rig) {
+	second := withDemands(rateDemand("k", 2, time.Second))
+	jobs := r.enqueueAndGet(draft(second), draft(second), draft(second), draft(second), draft(second))
+	got := r.claimExactly("two in a second", jobs[0], jobs[1])
 	r.start(got[0])
-	r.end(got[0], exit(0))
-	r.pass(400 * time.Millisecond)
+	r.settle(got[0], exited(0))
+	r.advanceAndPromote(400 * time.Millisecond)
 	r.start(got[1])
-	r.claims("ends make no room")
-	r.pass(600 * time.Millisecond)
+	r.claimExactly("ends make no room")
+	r.advanceAndPromote(600 * time.Millisecond)
 	r.promote()
-	r.claims("it is a second yet")
-	r.pass(time.Millisecond)
+	r.claimExactly("it is a second yet")
+	r.advanceAndPromote(time.Millisecond)
 	r.promote()
-	r.claims("one has left it", jobs[2])
-	r.pass(399 * time.Millisecond)
+	r.claimExactly("one has left it", jobs[2])
+	r.advanceAndPromote(399 * time.Millisecond)
 	r.promote()
-	r.claims("the other has not")
-	r.pass(time.Millisecond)
+	r.claimExactly("the other has not")
+	r.advanceAndPromote(time.Millisecond)
 	r.promote()
-	r.claims("now it has", jobs[3])
+	r.claimExactly("now it has", jobs[3])
 }
 
-func ratedUnstarted(r *rig) {
-	second := demands(rate("k", 1, time.Second))
-	jobs := r.store(draft(second), draft(second))
-	got := r.claims("one", jobs[0])
-	r.pass(time.Hour)
+func claimedJobsCountAsStarts(r *rig) {
+	second := withDemands(rateDemand("k", 1, time.Second))
+	jobs := r.enqueueAndGet(draft(second), draft(second))
+	got := r.claimExactly("one", jobs[0])
+	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.claims("it may have started")
+	r.claimExactly("it may have started")
 	r.release(got...)
-	got = r.claims("what was given back did not start", jobs[0])
-	r.end(got[0], ended(queue.Unstarted))
-	r.end(r.claims("nor what could not be started", jobs[0])[0], exit(0))
-	r.claims("but this one did")
-	r.pass(time.Second + time.Millisecond)
+	got = r.claimExactly("what was given back did not start", jobs[0])
+	r.settle(got[0], endedAs(queue.Unstarted))
+	r.settle(r.claimExactly("nor what could not be started", jobs[0])[0], exited(0))
+	r.claimExactly("but this one did")
+	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	r.claims("a second later", jobs[1])
+	r.claimExactly("a second later", jobs[1])
 }
 
-func (r *rig) resources(units map[string]int) {
+func (r *rig) setResources(units map[string]int) {
 	r.Helper()
 	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Resources: units}))
 }
 
-func resourced(r *rig) {
-	jobs := r.store(draft(demands(units("gpu", 2))), draft(demands(units("gpu", 1))), draft(demands(units("gpu", 1))), draft(demands(units("disk", 1))))
-	r.claims("where there is none")
-	r.resources(map[string]int{"gpu": 3})
-	got := r.claims("three units", jobs[0], jobs[1])
-	r.resources(map[string]int{"gpu": 1, "disk": 1})
-	disk := r.claims("fewer units end nothing", jobs[3])
-	r.end(got[1], exit(0))
-	r.claims("two of one are in use")
-	r.end(got[0], exit(0))
-	r.claims("one is free", jobs[2])
-	r.end(disk[0], exit(0))
+func resourceLimitsUnits(r *rig) {
+	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("disk", 1))))
+	r.claimExactly("where there is none")
+	r.setResources(map[string]int{"gpu": 3})
+	got := r.claimExactly("three units", jobs[0], jobs[1])
+	r.setResources(map[string]int{"gpu": 1, "disk": 1})
+	disk := r.claimExactly("fewer units end nothing", jobs[3])
+	r.settle(got[1], exited(0))
+	r.claimExactly("two of one are in use")
+	r.settle(got[0], exited(0))
+	r.claimExactly("one is free", jobs[2])
+	r.settle(disk[0], exited(0))
 }
 
-func notOvertaken(r *rig) {
-	r.resources(map[string]int{"gpu": 4})
-	jobs := r.store(draft(demands(units("gpu", 2))), draft(demands(units("gpu", 4))), draft(demands(units("gpu", 1))), draft(of(7), priority(4), demands(units("gpu", 1))),
-		draft(in("night"), demands(units("gpu", 1))), draft())
-	got := r.claims("those that do not wait behind the large one", jobs[0], jobs[4], jobs[5])
-	r.end(got[1], exit(0))
-	r.claims("the large one waits")
-	r.end(got[0], exit(0))
-	got = r.claims("and goes first", jobs[1])
-	r.end(got[0], exit(0))
-	r.claims("then those behind", jobs[2], jobs[3])
+func resourceOrderIsKept(r *rig) {
+	r.setResources(map[string]int{"gpu": 4})
+	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 4))), draft(withDemands(resourceDemand("gpu", 1))), draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
+		draft(inQueue("night"), withDemands(resourceDemand("gpu", 1))), draft())
+	got := r.claimExactly("those that do not wait behind the large one", jobs[0], jobs[4], jobs[5])
+	r.settle(got[1], exited(0))
+	r.claimExactly("the large one waits")
+	r.settle(got[0], exited(0))
+	got = r.claimExactly("and goes first", jobs[1])
+	r.settle(got[0], exited(0))
+	r.claimExactly("then those behind", jobs[2], jobs[3])
 }
 
-func holdsNoPlace(r *rig) {
-	r.resources(map[string]int{"gpu": 2})
-	jobs := r.store(draft(demands(lock("k", 1))), draft(demands(units("gpu", 1))), draft(demands(lock("k", 1), units("gpu", 2))), draft(of(7), priority(4), demands(units("gpu", 1))))
-	got := r.claims("the third one waits for its key", jobs[0], jobs[1], jobs[3])
-	next := r.one(demands(units("gpu", 1)))
-	r.end(got[1], exit(0))
-	got[1] = r.claims("nobody waits behind it", next)[0]
-	r.end(got[0], exit(0))
-	last := r.one(demands(units("gpu", 1)))
-	r.end(got[1], exit(0))
-	r.claims("it has its key, and waits for units")
+func blockedElsewhereReservesNothing(r *rig) {
+	r.setResources(map[string]int{"gpu": 2})
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(lockDemand("k", 1), resourceDemand("gpu", 2))), draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
+	got := r.claimExactly("the third one waits for its key", jobs[0], jobs[1], jobs[3])
+	next := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
+	r.settle(got[1], exited(0))
+	got[1] = r.claimExactly("nobody waits behind it", next)[0]
+	r.settle(got[0], exited(0))
+	last := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
+	r.settle(got[1], exited(0))
+	r.claimExactly("it has its key, and waits for units")
 	r.must(r.change(jobs[2], queue.VerbCancel))
-	r.claims("it is gone", last)
+	r.claimExactly("it is gone", last)
 }
 
-func on(node string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: node, N: 1} }
+func nodeDemand(node string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: node, N: 1} }
 
-func onNode(r *rig) {
-	jobs := r.store(draft(demands(on("here"))), draft(demands(on("there"))), draft(demands(on("size=large"))), draft(demands(on("size=small"))),
-		draft(demands(on("there"), units("gpu", 1))), draft(demands(units("gpu", 1))))
+func jobRunsOnItsNode(r *rig) {
+	jobs := r.enqueueAndGet(draft(withDemands(nodeDemand("here"))), draft(withDemands(nodeDemand("there"))), draft(withDemands(nodeDemand("size=large"))), draft(withDemands(nodeDemand("size=small"))),
+		draft(withDemands(nodeDemand("there"), resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("gpu", 1))))
 	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"}, Resources: map[string]int{"gpu": 1}}))
-	got := r.claims("on one node", jobs[0], jobs[2], jobs[5])
+	got := r.claimExactly("on one node", jobs[0], jobs[2], jobs[5])
 	r.must(r.s.SetNode(r.Context(), store.Node{Name: "there", Labels: map[string]string{"size": "small", "here": ""}, Resources: map[string]int{"gpu": 1}}))
 	r.promote()
-	r.claims("on another one, whose unit is in use", jobs[1], jobs[3])
-	r.end(got[2], exit(0))
-	r.claims("as the unit is free", jobs[4])
+	r.claimExactly("on another one, whose unit is in use", jobs[1], jobs[3])
+	r.settle(got[2], exited(0))
+	r.claimExactly("as the unit is free", jobs[4])
 }
 
 func severalGates(r *rig) {
-	r.resources(map[string]int{"gpu": 1})
-	r.bound(2)
-	all := demands(lock("k", 1), rate("r", 1, time.Second), units("gpu", 1))
-	jobs := r.store(draft(all), draft(all), draft(demands(lock("k", 1))), draft(demands(rate("r", 1, time.Second))), draft(demands(units("gpu", 1))), draft(), draft())
-	got := r.claims("one with all three, one without", jobs[0], jobs[5])
-	r.end(got[1], exit(0))
-	plain := r.claims("its user has room again", jobs[6])
-	r.end(got[0], exit(0))
-	one := r.claims("the second one's rate is full", jobs[2])
-	r.end(plain[0], exit(0))
-	two := r.claims("a unit is free", jobs[4])
-	r.pass(time.Second + time.Millisecond)
+	r.setResources(map[string]int{"gpu": 1})
+	r.setMaxRunning(2)
+	all := withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second), resourceDemand("gpu", 1))
+	jobs := r.enqueueAndGet(draft(all), draft(all), draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))), draft(withDemands(resourceDemand("gpu", 1))), draft(), draft())
+	got := r.claimExactly("one with all three, one without", jobs[0], jobs[5])
+	r.settle(got[1], exited(0))
+	plain := r.claimExactly("its user has room again", jobs[6])
+	r.settle(got[0], exited(0))
+	one := r.claimExactly("the second one's rate is full", jobs[2])
+	r.settle(plain[0], exited(0))
+	two := r.claimExactly("a unit is free", jobs[4])
+	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	r.end(two[0], exit(0))
-	three := r.claims("its key is taken", jobs[3])
-	r.end(one[0], exit(0))
-	r.end(three[0], exit(0))
-	r.claims("its rate is, now")
-	r.pass(time.Second + time.Millisecond)
+	r.settle(two[0], exited(0))
+	three := r.claimExactly("its key is taken", jobs[3])
+	r.settle(one[0], exited(0))
+	r.settle(three[0], exited(0))
+	r.claimExactly("its rate is, now")
+	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	r.claims("at last", jobs[1])
+	r.claimExactly("at last", jobs[1])
 }
 
 func editedDemand(r *rig) {
-	jobs := r.store(draft(demands(lock("k", 1))), draft(demands(lock("k", 1))), draft())
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))), draft())
 	r.must(r.edit(jobs[1], func(j *queue.Job) error { j.Demands, j.Queue = nil, "night"; return nil }))
-	got := r.claims("its key was taken away", jobs[0], jobs[1], jobs[2])
+	got := r.claimExactly("its key was taken away", jobs[0], jobs[1], jobs[2])
 	same(r, "queue", r.get(jobs[1].ID).Queue, "night")
 	same(r, "demands", len(r.get(jobs[1].ID).Demands), 0)
 	r.release(got[1])
-	r.must(r.edit(r.get(jobs[1].ID), func(j *queue.Job) error { j.Demands = []queue.Demand{lock("k", 1)}; return nil }))
-	r.claims("its key was given back")
-	r.end(got[0], exit(0))
-	r.claims("it has it", jobs[1])
+	r.must(r.edit(r.get(jobs[1].ID), func(j *queue.Job) error { j.Demands = []queue.Demand{lockDemand("k", 1)}; return nil }))
+	r.claimExactly("its key was given back")
+	r.settle(got[0], exited(0))
+	r.claimExactly("it has it", jobs[1])
 }
 
-func awaitGate(r *rig) {
-	jobs := r.store(draft(demands(lock("k", 1), rate("r", 1, time.Second))), draft(demands(lock("k", 1))), draft(demands(rate("r", 1, time.Second))))
-	got := r.claims("the first", jobs[0])
+func awaitServedByGate(r *rig) {
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second))), draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))))
+	got := r.claimExactly("the first", jobs[0])
 	result := r.await(r.Context(), 1)
-	r.end(got[0], exit(0))
-	got = r.served("the key is free", result)
+	r.settle(got[0], exited(0))
+	got = r.awaitedJobs("the key is free", result)
 	same(r, "job", got[0].Seq, jobs[1].Seq)
 	result = r.await(r.Context(), 1)
-	r.pass(time.Second + time.Millisecond)
+	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	same(r, "job", r.served("the second is over", result)[0].Seq, jobs[2].Seq)
-	other := r.one(demands(lock("k", 1)))
+	same(r, "job", r.awaitedJobs("the second is over", result)[0].Seq, jobs[2].Seq)
+	other := r.enqueueOne(withDemands(lockDemand("k", 1)))
 	result = r.await(r.Context(), 1)
-	r.one(demands(lock("k", 2)))
-	same(r, "job", r.served("there is more room", result)[0].Seq, other.Seq)
+	r.enqueueOne(withDemands(lockDemand("k", 2)))
+	same(r, "job", r.awaitedJobs("there is more room", result)[0].Seq, other.Seq)
 }
 
-func wrongDemands(r *rig) {
-	j := r.one()
+func impossibleDemandsAreRefused(r *rig) {
+	j := r.enqueueOne()
 	for what, list := range map[string][]queue.Demand{
-		"a lock of none":     {lock("k", 0)},
-		"too many units":     {units("gpu", queue.MaxDemand+1)},
-		"no key":             {lock("", 1)},
-		"a key of two lines": {lock("a\n3 1 b", 1)},
-		"a label of nothing": {on("=large")},
-		"no period":          {rate("r", 1, 0)},
+		"a lock of none":     {lockDemand("k", 0)},
+		"too many units":     {resourceDemand("gpu", queue.MaxDemand+1)},
+		"no key":             {lockDemand("", 1)},
+		"a key of two lines": {lockDemand("a\n3 1 b", 1)},
+		"a label of nothing": {nodeDemand("=large")},
+		"no period":          {rateDemand("r", 1, 0)},
 		"a lock's period":    {{Kind: queue.GateLock, Key: "k", N: 1, Per: time.Second}},
 		"no kind":            {{Key: "k", N: 1}},
 		"two of a node":      {{Kind: queue.GateNode, Key: "here", N: 2}},
 		"a user's quota":     {{Kind: queue.GateUser, Key: "k", N: 1}},
-		"one key twice":      {lock("k", 1), lock("k", 2)},
-		"out of order":       {units("gpu", 1), lock("k", 1)},
+		"one key twice":      {lockDemand("k", 1), lockDemand("k", 2)},
+		"out of order":       {resourceDemand("gpu", 1), lockDemand("k", 1)},
 		"more than anybody":  make([]queue.Demand, queue.MaxDemands+1),
 	} {
-		r.unchanged(func() {
-			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(demands(list...))}, UID: asker})
-			r.refusedCode(what, err, queue.CodeInvalid)
-			r.refusedCode(what, r.edit(j, func(j *queue.Job) error { j.Demands = list; return nil }), queue.CodeInvalid)
+		r.checkUnchanged(func() {
+			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDemands(list...))}, UID: testUID})
+			r.wantCode(what, err, queue.CodeInvalid)
+			r.wantCode(what, r.edit(j, func(j *queue.Job) error { j.Demands = list; return nil }), queue.CodeInvalid)
 		})
 	}
 }
 
-func (r *rig) rule(name string, rule store.QueueRule) {
+func (r *rig) setQueueRule(name string, rule store.QueueRule) {
 	r.Helper()
 	r.must(r.s.SetQueue(r.Context(), name, rule))
 }
 
 func pausedQueue(r *rig) {
-	r.rule("night", store.QueueRule{Weight: 1, Paused: true})
-	jobs := r.store(draft(in("night")), draft(in("night"), of(7)), draft())
-	r.claims("what does not rest", jobs[2])
+	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
+	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)), draft())
+	r.claimExactly("what does not rest", jobs[2])
 	result := r.await(r.Context(), 9)
-	r.rule("night", store.QueueRule{Weight: 1})
-	same(r, "jobs", len(r.served("it goes on", result)), 2)
+	r.setQueueRule("night", store.QueueRule{Weight: 1})
+	same(r, "jobs", len(r.awaitedJobs("it goes on", result)), 2)
 }
 
 func boundedQueue(r *rig) {
-	r.rule("night", store.QueueRule{Weight: 1, Concurrency: 2})
-	jobs := r.store(draft(in("night")), draft(in("night"), of(7)), draft(in("night"), of(8)), draft())
-	got := r.claims("two of it", jobs[0], jobs[1], jobs[3])
+	r.setQueueRule("night", store.QueueRule{Weight: 1, Concurrency: 2})
+	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)), draft(inQueue("night"), ofUser(8)), draft())
+	got := r.claimExactly("two of it", jobs[0], jobs[1], jobs[3])
 	result := r.await(r.Context(), 9)
-	r.end(got[0], exit(0))
-	same(r, "job", r.served("one has ended", result)[0].Seq, jobs[2].Seq)
+	r.settle(got[0], exited(0))
+	same(r, "job", r.awaitedJobs("one has ended", result)[0].Seq, jobs[2].Seq)
 }
 
 // A user who has jobs in many queues and has reached the quota does not delay other users' claims. When a job
 // of the user ends, another one starts.
 func manyQueues(r *rig) {
 	const many = 600
-	r.bound(2)
+	r.setMaxRunning(2)
 	drafts := make([]queue.Job, many)
 	for i := range drafts {
-		drafts[i] = draft(of(1), in(fmt.Sprint("q", i)))
+		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)))
 	}
-	mine := r.store(drafts...)
+	mine := r.enqueueAndGet(drafts...)
 	var got []queue.Job
 	for range 20 {
-		got = append(got, r.turn(store.Report{Want: 9}).Jobs...)
+		got = append(got, r.exchange(store.Report{Want: 9}).Jobs...)
 	}
 	same(r, "jobs of who may have two", len(got), 2)
-	other := r.one(of(2))
-	r.end(got[0], exit(0))
+	other := r.enqueueOne(ofUser(2))
+	r.settle(got[0], exited(0))
 	var next []queue.Job
 	for range 10 {
-		next = append(next, r.turn(store.Report{Want: 9}).Jobs...)
+		next = append(next, r.exchange(store.Report{Want: 9}).Jobs...)
 	}
 	same(r, "jobs of both", len(next), 2)
 	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) || !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == mine[2].Seq }) {
@@ -345,57 +347,57 @@ func manyQueues(r *rig) {
 // Many queues whose jobs lack units of a resource do not keep Promote from finishing, and do not delay other
 // jobs.
 func manyQueuesAtAResource(r *rig) {
-	r.resources(map[string]int{"gpu": 2})
-	r.claims("one unit of two", r.one(demands(units("gpu", 1))))
+	r.setResources(map[string]int{"gpu": 2})
+	r.claimExactly("one unit of two", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
 	drafts := make([]queue.Job, 600)
 	for i := range drafts {
-		drafts[i] = draft(of(1), in(fmt.Sprint("q", i)), demands(units("gpu", 2)))
+		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
 	}
-	r.store(drafts...)
-	r.resources(map[string]int{"gpu": 2, "disk": 1}) // all lanes are checked again
-	r.claims("another's job", r.one(of(2)))
+	r.enqueueAndGet(drafts...)
+	r.setResources(map[string]int{"gpu": 2, "disk": 1}) // all lanes are checked again
+	r.claimExactly("another's job", r.enqueueOne(ofUser(2)))
 	r.promote()
-	r.claims("nothing fits")
+	r.claimExactly("nothing fits")
 }
 
 // Queues with weights 3 and 1 share the starts 3 to 1, whatever the priorities of their jobs are.
-func weighedQueues(r *rig) {
-	r.rule("a", store.QueueRule{Weight: 3})
+func queuesShareByWeight(r *rig) {
+	r.setQueueRule("a", store.QueueRule{Weight: 3})
 	const many = 400
 	var drafts []queue.Job
 	for range many {
-		drafts = append(drafts, draft(in("a"), priority(1)), draft(in("b"), priority(9)))
+		drafts = append(drafts, draft(inQueue("a"), withPriority(1)), draft(inQueue("b"), withPriority(9)))
 	}
-	r.store(drafts...)
+	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
 	for range many / 10 {
 		var t store.Report
-		for _, j := range r.turn(store.Report{Want: 10}).Jobs {
+		for _, j := range r.exchange(store.Report{Want: 10}).Jobs {
 			starts[j.Queue]++
-			t.Ended = append(t.Ended, r.settlement(j, exit(0)))
+			t.Ended = append(t.Ended, r.settlement(j, exited(0)))
 		}
-		r.turn(t)
+		r.exchange(t)
 	}
 	if starts["a"] < many*3/4-2 || starts["a"] > many*3/4+2 || starts["a"]+starts["b"] != many {
 		r.Errorf("%v of %d starts at weights 3 and 1", starts, many)
 	}
 }
 
-func idleQueue(r *rig) {
-	r.rule("a", store.QueueRule{Weight: 2})
+func idleQueueSavesNoTurns(r *rig) {
+	r.setQueueRule("a", store.QueueRule{Weight: 2})
 	var drafts []queue.Job
 	for range 40 {
-		drafts = append(drafts, draft(in("a")))
+		drafts = append(drafts, draft(inQueue("a")))
 	}
-	r.store(drafts...)
-	r.turn(store.Report{Want: 30})
+	r.enqueueAndGet(drafts...)
+	r.exchange(store.Report{Want: 30})
 	drafts = drafts[:0]
 	for range 20 {
-		drafts = append(drafts, draft(in("b"), priority(9)))
+		drafts = append(drafts, draft(inQueue("b"), withPriority(9)))
 	}
-	r.store(drafts...)
+	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
-	for _, j := range r.turn(store.Report{Want: 12}).Jobs {
+	for _, j := range r.exchange(store.Report{Want: 12}).Jobs {
 		starts[j.Queue]++
 	}
 	if starts["a"] < 7 || starts["a"] > 9 {
@@ -404,22 +406,22 @@ func idleQueue(r *rig) {
 }
 
 // The rules set by SetGate apply to shared keys, whatever the jobs say.
-func setGates(r *rig) {
+func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
 	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", N: 2, Per: time.Second}
 	r.must(set(lock(2)))
 	r.must(set(rate))
 	named := func(d ...queue.Demand) queue.Job {
-		return r.one(func(j *queue.Job) { j.Demands = d })
+		return r.enqueueOne(func(j *queue.Job) { j.Demands = d })
 	}
 	a, b, c := named(lock(1)), named(lock(7)), named(lock(1))
-	r.claims("two of them, whatever they say", a, b)
+	r.claimExactly("two of them, whatever they say", a, b)
 	r.must(set(lock(3)))
-	r.claims("a third one", c)
+	r.claimExactly("a third one", c)
 	own := queue.Demand{Kind: queue.GateLock, Key: "own", N: 1}
 	named(own)
-	r.claims("that of the user's own", r.get("4"))
+	r.claimExactly("that of the user's own", r.get("4"))
 	gates := func(uid int, after store.GateState) []store.GateState {
 		list, err := r.s.Gates(r.Context(), uid, after)
 		r.must(err)
@@ -427,31 +429,31 @@ func setGates(r *rig) {
 	}
 	want := []store.GateState{
 		{Demand: lock(3), UID: queue.Everybody, Set: true, Used: 3, Jobs: 3}, {Demand: rate, UID: queue.Everybody, Set: true},
-		{Demand: own, UID: asker, Used: 1, Jobs: 1},
+		{Demand: own, UID: testUID, Used: 1, Jobs: 1},
 	}
-	same(r, "gates", gates(asker, store.GateState{}), want)
-	same(r, "gates after one", gates(asker, want[0]), want[1:])
-	same(r, "gates after those of everybody", gates(asker, want[1]), want[2:])
+	same(r, "gates", gates(testUID, store.GateState{}), want)
+	same(r, "gates after one", gates(testUID, want[0]), want[1:])
+	same(r, "gates after those of everybody", gates(testUID, want[1]), want[2:])
 	same(r, "gates of nobody", gates(queue.Everybody, store.GateState{}), want[:2])
 	same(r, "gates of another user", gates(7, store.GateState{}), want[:2])
 	r.must(set(lock(0)))
 	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
 	d := named(lock(4))
-	r.claims("no job changes it while others name it")
+	r.claimExactly("no job changes it while others name it")
 	want[0] = store.GateState{Demand: lock(3), UID: queue.Everybody, Used: 3, Jobs: 4}
 	same(r, "gates that no rule is set for", gates(7, store.GateState{}), want[:1])
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	for _, j := range held {
-		r.end(j, exit(0))
+		r.settle(j, exited(0))
 	}
 	r.must(r.change(d, queue.VerbCancel))
 	e := named(lock(1))
 	f := named(lock(9))
-	r.claims("by the word of the first that names it", e)
+	r.claimExactly("by the word of the first that names it", e)
 	r.must(r.change(f, queue.VerbCancel))
 	r.must(r.change(d, queue.VerbRetry)) // d states another limit
-	r.claims("still by that")
+	r.claimExactly("still by that")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1}, {Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1}, {Kind: queue.GateRate, Key: "@x", N: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {
 			r.Errorf("%+v: got error %v, want %v", wrong, err, queue.ErrInvalid)

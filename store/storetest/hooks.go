@@ -8,17 +8,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var hooking = []promise{
-	{name: "a hook is made with what it tells of, once for each time", keep: hookIsMade},
-	{name: "hooks of all jobs are made beside a job's own", keep: hooksOfAll},
-	{name: "a hook has none of its own", keep: hookHasNone},
-	{name: "whoever cancels a job, its hook is made", keep: hookOfCancelled},
-	{name: "jobs of a batch have their hooks", keep: hookOfBatch},
-	{name: "an edit gives a job another hook", keep: hookEdited},
-	{name: "a hook is made though the queue is full, unless too many of the user wait", keep: hooksAreBounded},
-	{name: "a hook makes room in its user's quota, and is not made without", keep: hooksInQuota},
-	{name: "a hook names the account of the settings alone", keep: hookNamesNobody},
-	{name: "nobody has a hook run whose account is no more", keep: hookOfNobody},
+var hookPromises = []promise{
+	{name: "a hook is made with what it tells of, once for each time", check: hookIsMade},
+	{name: "hooks of all jobs are made beside a job's own", check: hooksOfAll},
+	{name: "a hook has none of its own", check: hookHasNoHooks},
+	{name: "whoever cancels a job, its hook is made", check: hookOfCancelled},
+	{name: "jobs of a batch have their hooks", check: hookOfBatch},
+	{name: "an edit gives a job another hook", check: hookEdited},
+	{name: "a hook is made though the queue is full, unless too many of the user wait", check: hooksAreBounded},
+	{name: "a hook makes room in its user's quota, and is not made without", check: hooksInQuota},
+	{name: "a hook names the account of the settings alone", check: hookNamesNoOtherUser},
+	{name: "nobody has a hook run whose account is no more", check: hookOfDisownedIsNotMade},
 }
 
 // hooksOf returns hooks whose commands contain the moment and the job for which they were made.
@@ -36,21 +36,21 @@ func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	return drafts
 }
 
-// hooked makes a job request hooks at these moments.
-func hooked(set queue.HookSet) func(*queue.Job) {
+// withHooks makes a job request hooks at these moments.
+func withHooks(set queue.HookSet) func(*queue.Job) {
 	return func(j *queue.Job) { j.Hooks = set }
 }
 
-// makesHooks makes the store create hooks with hooksOf. on lists the moments at which every job gets one.
-func (r *rig) makesHooks(on queue.HookSet) {
+// makeHooks makes the store create hooks with hooksOf. on lists the moments at which every job gets one.
+func (r *rig) makeHooks(on queue.HookSet) {
 	r.Helper()
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{On: on, Make: hooksOf, Owner: "hooks"}))
 }
 
-// hooks returns the commands of the hooks created since the last call, oldest first.
-func (r *rig) hooks() (list []string) {
+// newHooks returns the commands of the hooks created since the last call, oldest first.
+func (r *rig) newHooks() (list []string) {
 	r.Helper()
-	for _, e := range r.news() {
+	for _, e := range r.newEvents() {
 		if e.Kind != queue.EventEnqueued {
 			continue
 		}
@@ -62,137 +62,137 @@ func (r *rig) hooks() (list []string) {
 }
 
 func hookIsMade(r *rig) {
-	r.makesHooks(0)
-	r.one(hooked(queue.HookFailed|queue.HookDead|queue.HookEnded), maxAttempts(2), named("a"), func(j *queue.Job) { j.Env = []string{"A=b"} })
-	r.hooks()
+	r.makeHooks(0)
+	r.enqueueOne(withHooks(queue.HookFailed|queue.HookDead|queue.HookEnded), withMaxAttempts(2), withID("a"), func(j *queue.Job) { j.Env = []string{"A=b"} })
+	r.newHooks()
 	j := r.claimOne()
-	e := r.settlement(j, exit(3))
-	r.turn(store.Report{Ended: []store.Settlement{e}})
-	same(r, "after the first attempt", r.hooks(), []string{"failed a failed 1"})
-	r.counted()
-	r.turn(store.Report{Ended: []store.Settlement{e}}) // a stale report
-	same(r, "after a stale report", r.hooks(), nil)
+	e := r.settlement(j, exited(3))
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	same(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
+	r.checkCounts()
+	r.exchange(store.Report{Ended: []store.Settlement{e}}) // a stale report
+	same(r, "after a stale report", r.newHooks(), nil)
 	hook := r.claimOne()
 	same(r, "what it is", hook, func() queue.Job {
 		j := r.get(hook.ID)
 		j.Hooks, j.Queue, j.Env = queue.HookItself, queue.HookQueue, []string{"A=b"}
 		return j
 	}())
-	r.end(hook, exit(1))
-	same(r, "after the hook failed", r.hooks(), nil)
-	r.pass(time.Minute)
+	r.settle(hook, exited(1))
+	same(r, "after the hook failed", r.newHooks(), nil)
+	r.advanceAndPromote(time.Minute)
 	for range 2 {
 		if j = r.claimOne(); j.ID != "a" {
-			r.end(j, exit(0))
+			r.settle(j, exited(0))
 			continue
 		}
-		r.end(j, exit(3))
+		r.settle(j, exited(3))
 	}
-	same(r, "after the last attempt", r.hooks(), []string{"dead a dead 2", "ended a dead 2"})
+	same(r, "after the last attempt", r.newHooks(), []string{"dead a dead 2", "ended a dead 2"})
 	for range 2 {
-		r.end(r.claimOne(), exit(0))
+		r.settle(r.claimOne(), exited(0))
 	}
 	r.must(r.change(r.get("a"), queue.VerbRetry))
-	r.end(r.claimOne(), exit(0))
-	same(r, "after it was run again", r.hooks(), []string{"ended a completed 3"})
-	r.counted()
+	r.settle(r.claimOne(), exited(0))
+	same(r, "after it was run again", r.newHooks(), []string{"ended a completed 3"})
+	r.checkCounts()
 }
 
 func hooksOfAll(r *rig) {
-	r.makesHooks(queue.HookCompleted | queue.HookDead)
-	r.one(hooked(queue.HookEnded), named("a"))
-	r.end(r.claimOne(), exit(0))
-	r.one(named("b"), maxAttempts(1))
-	r.end(r.claimOne(), exit(1)) // the job ranks before the hooks
-	same(r, "hooks", r.hooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
+	r.makeHooks(queue.HookCompleted | queue.HookDead)
+	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
+	r.settle(r.claimOne(), exited(0))
+	r.enqueueOne(withID("b"), withMaxAttempts(1))
+	r.settle(r.claimOne(), exited(1)) // the job ranks before the hooks
+	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
-	r.one(named("c"), hooked(queue.HookEnded))
+	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
 	r.must(r.change(r.get("c"), queue.VerbCancel))
-	same(r, "hooks where the store makes none", r.hooks(), nil)
+	same(r, "hooks where the store makes none", r.newHooks(), nil)
 }
 
-func hookHasNone(r *rig) {
-	r.makesHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
-	r.one(named("a"))
-	r.end(r.claimOne(), exit(0))
-	same(r, "hooks", r.hooks(), []string{"completed a completed 1", "ended a completed 1"})
-	r.end(r.claimOne(), exit(0))
-	r.end(r.claimOne(), exit(1))
-	same(r, "hooks of hooks", r.hooks(), nil)
+func hookHasNoHooks(r *rig) {
+	r.makeHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
+	r.enqueueOne(withID("a"))
+	r.settle(r.claimOne(), exited(0))
+	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1"})
+	r.settle(r.claimOne(), exited(0))
+	r.settle(r.claimOne(), exited(1))
+	same(r, "hooks of hooks", r.newHooks(), nil)
 }
 
 func hookOfCancelled(r *rig) {
-	r.makesHooks(0)
-	ends := hooked(queue.HookEnded)
-	r.store(draft(ends, named("a"), delay(time.Hour)), draft(ends, named("b"), expires(r.s.Now().Add(time.Second)), delay(time.Hour)), draft(ends, named("c"), delay(time.Hour)))
+	r.makeHooks(0)
+	ends := withHooks(queue.HookEnded)
+	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)), draft(ends, withID("b"), expiringAt(r.s.Now().Add(time.Second)), withDelay(time.Hour)), draft(ends, withID("c"), withDelay(time.Hour)))
 	parent := r.get("a")
-	r.store(draft(ends, named("d"), func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentCompleted}} }))
-	r.hooks()
+	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentCompleted}} }))
+	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	r.must(r.change(r.get("c"), queue.VerbRemove)) // removing a job is not an end
-	list := r.hooks()
+	list := r.newHooks()
 	same(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
 	for _, command := range list[1:] {
 		rest[command] = true
 	}
 	same(r, "those that followed", rest, map[string]bool{"ended b cancelled 0": true, "ended d cancelled 0": true})
-	r.counted()
+	r.checkCounts()
 }
 
 func hookOfBatch(r *rig) {
-	r.makesHooks(0)
+	r.makeHooks(0)
 	ctx := r.Context()
-	_, err := r.s.StageBatch(ctx, store.Request{UID: asker, Batch: "x", Drafts: []queue.Job{draft(hooked(queue.HookCompleted))}})
+	_, err := r.s.StageBatch(ctx, store.Request{UID: testUID, Batch: "x", Drafts: []queue.Job{draft(withHooks(queue.HookCompleted))}})
 	r.must(err)
-	receipt, err := r.s.Enqueue(ctx, store.Request{UID: asker, Batch: "x"})
+	receipt, err := r.s.Enqueue(ctx, store.Request{UID: testUID, Batch: "x"})
 	r.must(err)
 	for more := receipt.Staged; more; {
 		more, err = r.s.ApplyBatch(ctx, receipt.Batch)
 		r.must(err)
 	}
-	r.hooks()
-	j := r.end(r.claimOne(), exit(0))
-	same(r, "hooks", r.hooks(), []string{"completed " + j.ID + " completed 1"})
+	r.newHooks()
+	j := r.settle(r.claimOne(), exited(0))
+	same(r, "hooks", r.newHooks(), []string{"completed " + j.ID + " completed 1"})
 }
 
 func hookEdited(r *rig) {
-	r.makesHooks(0)
-	r.one(named("a"), hooked(queue.HookDead))
-	r.must(r.s.Change(r.Context(), r.get("a").Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error {
+	r.makeHooks(0)
+	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
+	r.must(r.s.Change(r.Context(), r.get("a").Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
 		j.Hooks = queue.HookCompleted
 		return nil
 	}}))
-	r.hooks()
-	r.end(r.claimOne(), exit(0))
-	same(r, "hooks", r.hooks(), []string{"completed a completed 1"})
+	r.newHooks()
+	r.settle(r.claimOne(), exited(0))
+	same(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
 }
 
 func hooksAreBounded(r *rig) {
-	r.makesHooks(0)
-	ends := hooked(queue.HookEnded)
+	r.makeHooks(0)
+	ends := withHooks(queue.HookEnded)
 	cancelled := func(id string) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(ends, named(id))}})
+		_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(ends, withID(id))}})
 		r.must(err)
 		r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, MaxPending: 1}))
 		r.must(r.change(r.get(id), queue.VerbCancel))
 	}
 	cancelled("a")
 	cancelled("b")
-	if n := len(r.hooks()); n != 2 {
+	if n := len(r.newHooks()); n != 2 {
 		r.Errorf("got %d hooks though its queue is full, want 2", n)
 	}
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var many []queue.Job
 	for range queue.MaxHooks - 2 {
-		many = append(many, draft(hooked(queue.HookItself), func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, asker }))
+		many = append(many, draft(withHooks(queue.HookItself), func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
-	r.enqueue(asker, many...)
-	r.news()
+	r.enqueue(testUID, many...)
+	r.newEvents()
 	cancelled("c")
 	var kinds []queue.EventKind
-	for _, e := range r.news() {
+	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
 	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventNoHook})
@@ -203,45 +203,45 @@ func hooksInQuota(r *rig) {
 		r.Helper()
 		r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, Owner: "hooks", MaxBytesUser: n}))
 	}
-	old := r.prints(r.claimOf(1), exit(0), 5000, 0)
-	first, second := r.claimOf(1, hooked(queue.HookCompleted)), r.claimOf(1, hooked(queue.HookCompleted))
-	most := r.held(1) + 100
+	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 5000, 0)
+	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)), r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
+	most := r.bytesHeld(1) + 100
 	quota(most)
-	r.hooks()
-	r.end(first, exit(0))
-	same(r, "hooks with room", len(r.hooks()), 1)
-	same(r, "output that made room", r.sizes(old, 1), []int64{queue.OutputOverQuota})
-	if held := r.held(1); held > most {
+	r.newHooks()
+	r.settle(first, exited(0))
+	same(r, "hooks with room", len(r.newHooks()), 1)
+	same(r, "output that made room", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
+	if held := r.bytesHeld(1); held > most {
 		r.Errorf("with a hook its user holds %d of %d bytes", held, most)
 	}
-	before := r.held(1)
+	before := r.bytesHeld(1)
 	quota(before + 100)
-	r.end(second, exit(0))
+	r.settle(second, exited(0))
 	var kinds []queue.EventKind
-	for _, e := range r.news() {
+	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
 	same(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventNoHook})
-	same(r, "bytes without room", r.held(1), before)
+	same(r, "bytes without room", r.bytesHeld(1), before)
 }
 
-func hookOfNobody(r *rig) {
-	r.makesHooks(0)
-	_, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Owner: "x", Drafts: []queue.Job{draft(named("a"), hooked(queue.HookCompleted|queue.HookEnded)), draft(named("b"), hooked(queue.HookEnded))}})
+func hookOfDisownedIsNotMade(r *rig) {
+	r.makeHooks(0)
+	_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Owner: "x", Drafts: []queue.Job{draft(withID("a"), withHooks(queue.HookCompleted|queue.HookEnded)), draft(withID("b"), withHooks(queue.HookEnded))}})
 	r.must(err)
 	j := r.claimOne()
 	for more := true; more; {
-		more, err = r.s.Disown(r.Context(), asker, "x")
+		more, err = r.s.Disown(r.Context(), testUID, "x")
 		r.must(err)
 	}
-	r.turn(store.Report{Ended: []store.Settlement{r.settlement(j, exit(0))}})
+	r.exchange(store.Report{Ended: []store.Settlement{r.settlement(j, exited(0))}})
 	r.must(r.change(r.get("b"), queue.VerbCancel))
-	same(r, "hooks", r.hooks(), nil)
+	same(r, "hooks", r.newHooks(), nil)
 }
 
-func hookNamesNobody(r *rig) {
+func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, UID: 7, Owner: "hooks"}))
-	r.one(hooked(queue.HookEnded), named("a")) // the user has no stored name
+	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the user has no stored name
 	r.must(r.change(r.get("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())
 	r.must(err)

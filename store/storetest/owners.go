@@ -9,20 +9,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var owning = []promise{
-	{name: "the first name of a uid is kept", keep: ownersNamed},
-	{name: "what a former owner has is nobody's", keep: disownTakes},
-	{name: "what a former owner has leased is nobody's when it comes back", keep: disownLeased},
-	{name: "batches and keys of a former owner are forgotten", keep: disownForgets},
-	{name: "the next owner of a uid can be disowned too", keep: disownAgain},
-	{name: "a job of a former owner runs for a user who is named", keep: disownedRuns},
-	{name: "output files of nothing are garbage", keep: unownedFound},
+var ownerPromises = []promise{
+	{name: "the first name of a uid is kept", check: ownersNamed},
+	{name: "what a former owner has is nobody's", check: disownMovesJobs},
+	{name: "what a former owner has leased is nobody's when it comes back", check: disownLeased},
+	{name: "batches and keys of a former owner are forgotten", check: disownDiscardsBatchesAndKeys},
+	{name: "the next owner of a uid can be disowned too", check: disownAgain},
+	{name: "a job of a former owner runs for a user who is named", check: disownedRuns},
+	{name: "output files of nothing are garbage", check: unownedFound},
 }
 
-// as enqueues a job of a uid with the given name of the owner.
-func (r *rig) as(uid int, name string, set ...func(*queue.Job)) queue.Job {
+// enqueueAs enqueues a job of a uid with the given name of the owner.
+func (r *rig) enqueueAs(uid int, name string, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
-	d := draft(append([]func(*queue.Job){of(uid)}, set...)...)
+	d := draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: uid, Owner: name})
 	r.must(err)
 	return r.get(receipt.IDs[0])
@@ -50,31 +50,31 @@ func (r *rig) disown(uid int) {
 
 func ownersNamed(r *rig) {
 	same(r, "owners of an empty store", len(r.owners()), 0)
-	r.as(7, "alice")
-	r.as(7, "bob")
-	r.as(8, "")
-	r.as(0, "root")
+	r.enqueueAs(7, "alice")
+	r.enqueueAs(7, "bob")
+	r.enqueueAs(8, "")
+	r.enqueueAs(0, "root")
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 9, Owner: "carol", Batch: "b"})
 	r.must(err)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave", MaxPending: 1})
-	r.refusedCode("an enqueue too many", err, queue.CodeFull)
+	r.wantCode("an enqueue too many", err, queue.CodeFull)
 	same(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
-	r.unchanged(func() { r.disown(8); r.disown(77) })
+	r.checkUnchanged(func() { r.disown(8); r.disown(77) })
 }
 
-func disownTakes(r *rig) {
-	done := r.as(7, "alice")
-	r.end(r.claimOne(), exit(0))
-	dead := r.as(7, "alice", maxAttempts(1))
-	r.end(r.claimOne(), exit(1))
-	failed := r.as(7, "alice")
-	r.end(r.claimOne(), exit(1))
-	held := r.as(7, "alice")
+func disownMovesJobs(r *rig) {
+	done := r.enqueueAs(7, "alice")
+	r.settle(r.claimOne(), exited(0))
+	dead := r.enqueueAs(7, "alice", withMaxAttempts(1))
+	r.settle(r.claimOne(), exited(1))
+	failed := r.enqueueAs(7, "alice")
+	r.settle(r.claimOne(), exited(1))
+	held := r.enqueueAs(7, "alice")
 	r.must(r.change(held, queue.VerbHold))
-	other := r.as(8, "bob")
-	ready, sleeping := r.as(7, "alice"), r.as(7, "alice", delay(time.Hour), expires(r.s.Now()+2*3_600_000))
+	other := r.enqueueAs(8, "bob")
+	ready, sleeping := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withDelay(time.Hour), expiringAt(r.s.Now()+2*3_600_000))
 	r.advance(time.Second)
-	r.news()
+	r.newEvents()
 	before := map[string]queue.Job{}
 	for _, j := range []queue.Job{done, dead, failed, held, ready, sleeping} {
 		before[j.ID] = r.get(j.ID)
@@ -90,89 +90,89 @@ func disownTakes(r *rig) {
 		}
 		same(r, "job "+was.ID, r.get(was.ID), want)
 	}
-	same(r, "events", sortedByJob(r.news()), events)
+	same(r, "events", sortedByJob(r.newEvents()), events)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob"})
-	same(r, "jobs of the uid", r.all(store.Filter{UID: new(7)}), nil)
-	same(r, "jobs of nobody", len(r.all(store.Filter{UID: new(-1)})), len(before))
-	r.counted()
-	r.unchanged(func() { r.disown(7) })
-	r.unchanged(func() {
+	same(r, "jobs of the uid", r.listAll(store.Filter{UID: new(7)}), nil)
+	same(r, "jobs of nobody", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
+	r.checkCounts()
+	r.checkUnchanged(func() { r.disown(7) })
+	r.checkUnchanged(func() {
 		more, err := r.s.Disown(r.Context(), 8, "alice")
 		r.must(err)
 		same(r, "more to do for another owner's uid", more, false)
 	})
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(of(7))}, UID: 7, Owner: "carol", MaxPendingUser: 1})
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "carol", MaxPendingUser: 1})
 	r.must(err)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
-	same(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.all(store.Filter{UID: new(7)})[0].Seq})
-	r.pass(time.Hour)
+	same(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
+	r.advanceAndPromote(time.Hour)
 	same(r, "claimed later", r.claim(9), nil)
-	r.pass(time.Hour)
+	r.advanceAndPromote(time.Hour)
 	same(r, "what expires without an owner", r.get(sleeping.ID).State, queue.Cancelled)
 	for _, j := range []queue.Job{done, dead, failed, held} {
 		r.must(r.change(j, queue.VerbRemove))
 	}
-	r.counted()
+	r.checkCounts()
 }
 
 func disownLeased(r *rig) {
 	drafts := []queue.Job{}
 	for range 5 {
-		drafts = append(drafts, draft(of(7)))
+		drafts = append(drafts, draft(ofUser(7)))
 	}
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 7, Owner: "alice"})
 	r.must(err)
 	jobs := r.claim(5)
 	r.start(jobs[0])
 	r.start(jobs[1])
-	r.unchanged(func() { r.disown(7) })
+	r.checkUnchanged(func() { r.disown(7) })
 	_, moving, err := r.s.Owners(r.Context())
 	r.must(err)
 	same(r, "uids that change hands", moving, []int{7})
-	mine := r.as(7, "bob")
+	mine := r.enqueueAs(7, "bob")
 	r.advance(time.Second)
-	r.news()
-	ends := []store.Settlement{r.settlement(jobs[0], exit(0)), r.settlement(jobs[1], exit(1)), r.settlement(jobs[2], ended(queue.Unstarted))}
-	done := r.turn(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
+	r.newEvents()
+	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)), r.settlement(jobs[2], endedAs(queue.Unstarted))}
+	done := r.exchange(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
 	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{mine.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
-	r.turn(store.Report{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
+	r.exchange(store.Report{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
 	same(r, "uid of the next owner's", r.get(mine.ID).UID, 7)
-	r.counted()
+	r.checkCounts()
 	r.promote()
 	_, moving, err = r.s.Owners(r.Context())
 	r.must(err)
 	same(r, "uids that change hands, later", moving, nil)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
-	r.end(done.Jobs[0], exit(1))
-	r.pass(2 * time.Second)
+	r.settle(done.Jobs[0], exited(1))
+	r.advanceAndPromote(2 * time.Second)
 	same(r, "the next owner's, later", seqs(r.claim(9)), []int64{mine.Seq})
 }
 
-func disownForgets(r *rig) {
+func disownDiscardsBatchesAndKeys(r *rig) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
-		receipt, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(append(set, of(7))...)}, UID: 7, Owner: "alice", Batch: batch})
+		receipt, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(append(set, ofUser(7))...)}, UID: 7, Owner: "alice", Batch: batch})
 		r.must(err)
 		return receipt
 	}
-	stage("open", named("open"))
+	stage("open", withID("open"))
 	committed := stage("committed").IDs[0]
 	first, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "committed"})
 	r.must(err)
-	ask := store.Request{Drafts: []queue.Job{draft(of(7))}, UID: 7, Owner: "alice", Key: "k", Sum: [32]byte{1}}
+	ask := store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "alice", Key: "k", Sum: [32]byte{1}}
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.must(err)
 	r.disown(7)
-	r.finish(first)
+	r.applyBatch(first)
 	r.promote()
 	got := r.get(committed)
 	same(r, "a job that was committed", []any{got.State, got.UID, got.Reason}, []any{queue.Held, -1, queue.ReasonDisowned})
-	r.as(8, "eve", named("open"))
+	r.enqueueAs(8, "eve", withID("open"))
 	ask.Owner, ask.Sum = "bob", [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), ask)
 	r.must(err)
@@ -180,29 +180,29 @@ func disownForgets(r *rig) {
 	stage("open")
 	last, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingUser: 9})
 	r.must(err)
-	r.finish(last)
-	r.counted()
+	r.applyBatch(last)
+	r.checkCounts()
 	same(r, "claimed", len(r.claim(9)), 3)
 }
 
 func disownAgain(r *rig) {
 	for n, name := range []string{"alice", "bob", "carol"} {
-		j := r.as(7, name)
+		j := r.enqueueAs(7, name)
 		r.disown(7)
 		same(r, "uid of the former owner", r.get(j.ID).UID, -1-n)
 	}
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", -2: "bob", -3: "carol"})
-	j := r.as(7, "dave")
+	j := r.enqueueAs(7, "dave")
 	same(r, "claimed", seqs(r.claim(9)), []int64{j.Seq})
 }
 
 func disownedRuns(r *rig) {
-	waits, dead := r.as(7, "alice"), r.as(7, "alice", maxAttempts(1), priority(9))
-	r.end(r.claimOne(), exit(1))
+	waits, dead := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withMaxAttempts(1), withPriority(9))
+	r.settle(r.claimOne(), exited(1))
 	r.disown(7)
 	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead, queue.VerbRetryDead: dead} {
-		r.unchanged(func() {
-			e := r.refused(string(verb), r.change(j, verb), queue.CodeWrongState, "")
+		r.checkUnchanged(func() {
+			e := r.wantError(string(verb), r.change(j, verb), queue.CodeWrongState, "")
 			if want := fmt.Sprintf(`queuectl edit %s '{"user":"NAME"}'`, j.ID); e.Message[len(e.Message)-len(want):] != want {
 				r.Errorf("%s: got %q, want it to say %q", verb, e.Message, want)
 			}
@@ -213,20 +213,20 @@ func disownedRuns(r *rig) {
 	claimed := r.claimOne()
 	same(r, "claimed, and whose it is", []any{claimed.Seq, claimed.UID, *claimed.AsUID}, []any{waits.Seq, -1, 8})
 	r.must(r.change(dead, queue.VerbRemove))
-	r.counted()
+	r.checkCounts()
 }
 
 func unownedFound(r *rig) {
-	r.store(draft(), draft(), draft(), draft())
+	r.enqueueAndGet(draft(), draft(), draft(), draft())
 	jobs := r.claim(4)
 	name := func(j queue.Job) string { return fmt.Sprintf("%d-%d", j.Seq, j.Fence) }
 	kept, inline, removed, leased := jobs[0], jobs[1], jobs[2], jobs[3]
 	large := func(j queue.Job) store.Settlement {
-		e := r.settlement(j, exit(0))
+		e := r.settlement(j, exited(0))
 		e.Attempt.OutputRef, e.Attempt.OutputBytes = name(j), 1<<20
 		return e
 	}
-	r.turn(store.Report{Ended: []store.Settlement{large(kept), r.settlement(inline, exit(0)), large(removed)}})
+	r.exchange(store.Report{Ended: []store.Settlement{large(kept), r.settlement(inline, exited(0)), large(removed)}})
 	r.must(r.change(removed, queue.VerbRemove))
 	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
 	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1", "1-2-3", "../../etc/passwd", "01-1"}

@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var pausing = []promise{
-	{name: "what runs is paused and resumed, and who did it is told", keep: pausedAndResumed},
-	{name: "only what is known to run is paused", keep: onlyWhatRuns},
-	{name: "a pause ends with its attempt", keep: pauseEnds},
-	{name: "an event of another kind may tell of a setting", keep: settingOfAKind},
+var pausePromises = []promise{
+	{name: "what runs is paused and resumed, and who did it is told", check: pausedAndResumed},
+	{name: "only what is known to run is paused", check: pauseNeedsRunningJob},
+	{name: "a pause ends with its attempt", check: pauseEnds},
+	{name: "an event of another kind may tell of a setting", check: settingEventKind},
 }
 
 func (r *rig) pause(l queue.Lease, on bool, uid int) error {
@@ -20,36 +20,36 @@ func (r *rig) pause(l queue.Lease, on bool, uid int) error {
 }
 
 func pausedAndResumed(r *rig) {
-	r.one()
+	r.enqueueOne()
 	j := r.start(r.claimOne())
-	r.news()
-	r.unchanged(func() { r.must(r.pause(j.Lease(), false, asker)) })
+	r.newEvents()
+	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), false, testUID)) })
 	r.advance(time.Second)
 	r.must(r.pause(j.Lease(), true, 7))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = r.s.Now(), 7, r.s.Now()
 	same(r, "paused job", r.get(j.ID), j)
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
 	r.advance(time.Second)
-	r.unchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // the job is already paused
-	r.counted()
-	held, err := r.heldJobs()
+	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // the job is already paused
+	r.checkCounts()
+	held, err := r.leasedJobs()
 	r.must(err)
 	same(r, "what an earlier service has left", held, []queue.Job{j})
 	r.must(r.pause(j.Lease(), false, 8))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.s.Now()
 	same(r, "resumed job", r.get(j.ID), j)
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventResumed, j, queue.EventDetail{UID: new(8)})})
-	r.counted()
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventResumed, j, queue.EventDetail{UID: new(8)})})
+	r.checkCounts()
 }
 
-func onlyWhatRuns(r *rig) {
-	waits := r.store(draft(), draft())[1]
+func pauseNeedsRunningJob(r *rig) {
+	waits := r.enqueueAndGet(draft(), draft())[1]
 	j := r.claimOne()
-	r.unchanged(func() {
+	r.checkUnchanged(func() {
 		for _, on := range []bool{true, false} {
-			r.leased("pause before the start", r.pause(j.Lease(), on, asker))
+			r.wantErrLeased("pause before the start", r.pause(j.Lease(), on, testUID))
 			for what, l := range map[string]queue.Lease{"a job that waits": waits.Lease(), "another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
-				if err := r.pause(l, on, asker); !errors.Is(err, store.ErrMoved) {
+				if err := r.pause(l, on, testUID); !errors.Is(err, store.ErrMoved) {
 					r.Errorf("%s: got error %v, want %v", what, err, store.ErrMoved)
 				}
 			}
@@ -58,26 +58,26 @@ func onlyWhatRuns(r *rig) {
 }
 
 func pauseEnds(r *rig) {
-	for _, o := range []queue.Outcome{exit(0), exit(1), ended(queue.Killed), ended(queue.Stopped), {End: queue.Stopped, Paused: true}, ended(queue.Lost)} {
-		r.one()
+	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.Killed), endedAs(queue.Stopped), {End: queue.Stopped, Paused: true}, endedAs(queue.Lost)} {
+		r.enqueueOne()
 		j := r.start(r.claimOne())
-		r.must(r.pause(j.Lease(), true, asker))
+		r.must(r.pause(j.Lease(), true, testUID))
 		e := r.settlement(j, o)
-		same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+		same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 		if got := r.get(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
 			r.Errorf("after %+v it is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
-		if err := r.pause(j.Lease(), true, asker); !errors.Is(err, store.ErrMoved) {
+		if err := r.pause(j.Lease(), true, testUID); !errors.Is(err, store.ErrMoved) {
 			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrMoved)
 		}
 		r.must(r.change(r.get(j.ID), queue.VerbRemove))
 	}
 }
 
-func settingOfAKind(r *rig) {
+func settingEventKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
-		same(r, "events", r.news(), []queue.Event{{At: r.s.Now(), Kind: kind, Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
+		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: kind, Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
 	}
 	set("on", 7, queue.EventPaused)
 	list, err := r.s.Settings(r.Context())

@@ -11,51 +11,51 @@ import (
 // deleted when the next one starts. Progress for a stale lease, or for an attempt that has not started, is
 // rejected.
 func progressStays(r *rig) {
-	r.one(maxAttempts(3))
+	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
-	r.news()
+	r.newEvents()
 	told := func(l queue.Lease, p queue.Progress) store.Grant {
-		return r.turn(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
+		return r.exchange(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
 	}
 	early := told(j.Lease(), queue.Progress{Percent: 1, At: 5})
 	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
 	j = r.start(j)
-	r.news()
+	r.newEvents()
 	for _, p := range []queue.Progress{{Percent: 0, At: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", At: 7}, {Percent: 39, At: 8}} {
 		told(j.Lease(), p)
 		same(r, "progress", *r.get(j.ID).Progress, p)
-		same(r, "its event", r.news(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID), queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
+		same(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID), queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
 	}
-	e := r.settlement(j, exit(1))
-	r.turn(store.Report{Ended: []store.Settlement{e}})
+	e := r.settlement(j, exited(1))
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	same(r, "after an end that tells none", *r.get(j.ID).Progress, queue.Progress{Percent: 39, At: 8})
 	late := told(j.Lease(), queue.Progress{Percent: 99, At: 9})
 	same(r, "stale after the end", late.Stale, []queue.Lease{j.Lease()})
 
-	r.pass(time.Minute)
+	r.advanceAndPromote(time.Minute)
 	again := r.start(r.claimOne())
 	same(r, "after the next start", r.get(again.ID).Progress, nil)
-	e = r.settlement(again, exit(1))
+	e = r.settlement(again, exited(1))
 	e.Progress = &queue.Progress{Percent: 70, Text: "last", At: 10}
 	told(again.Lease(), queue.Progress{Percent: 60, At: 9})
-	r.turn(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	e.Progress.Percent = 1 // changes the caller's copy, not the stored job
 	same(r, "the last of an end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
 
-	r.pass(time.Minute)
+	r.advanceAndPromote(time.Minute)
 	short := r.claimOne()
-	r.turn(store.Report{Ended: []store.Settlement{r.settlement(short, exit(0))}})
+	r.exchange(store.Report{Ended: []store.Settlement{r.settlement(short, exited(0))}})
 	same(r, "after an attempt that nobody saw run, and that told none", r.get(j.ID).Progress, nil)
 }
 
 // The bytes of a result count together with those of the output, and TrimOutputs removes both.
 func resultIsOutput(r *rig) {
-	r.store(draft(), draft())
+	r.enqueueAndGet(draft(), draft())
 	for _, j := range r.claim(2) {
-		e := r.settlement(j, exit(0))
+		e := r.settlement(j, exited(0))
 		e.Attempt.Output, e.Attempt.Result = []byte("12345"), []byte(`"678"`)
-		r.turn(store.Report{Ended: []store.Settlement{e}})
-		r.pass(time.Second)
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.advanceAndPromote(time.Second)
 	}
 	same(r, "bytes", r.s.Counts().Outputs, int64(20))
 	for more := true; more; {

@@ -13,63 +13,63 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var sharing = []promise{
-	{name: "a user may have so many jobs waiting", keep: userIsFull},
-	{name: "what a user stages waits too", keep: userStagedWaitToo},
-	{name: "what a user has ended waits again only if it may", keep: userIsFullForRetry},
-	{name: "a user has so many jobs leased", keep: userHasNoRoom},
-	{name: "what is kept back runs in its turn", keep: keptBackInOrder},
-	{name: "what is kept back has its turn among others", keep: keptBackAmongOthers},
-	{name: "an await is served by room for a user", keep: awaitRoom},
-	{name: "an await is served by another bound of a user", keep: awaitBound},
-	{name: "a lower bound ends nothing", keep: lowerBound},
-	{name: "every verb works on what is kept back", keep: verbsOnKeptBack},
-	{name: "what is kept back expires", keep: keptBackExpires},
-	{name: "what becomes due is kept back", keep: dueIsKeptBack},
-	{name: "what is kept back follows a new order", keep: keptBackReranked},
-	{name: "a crowd of one user holds nobody up", keep: crowdOfOneUser},
-	{name: "a long walk of users breaks no rule", keep: func(r *rig) { walkOfUsers(r, 1000) }},
-	{name: "a long walk of users by enqueues breaks no rule", keep: func(r *rig) { walkOfUsers(r, 500) }, order: byEnqueue},
+var quotaPromises = []promise{
+	{name: "a user may have so many jobs waiting", check: userPendingLimit},
+	{name: "what a user stages waits too", check: userPendingLimitCountsStaged},
+	{name: "what a user has ended waits again only if it may", check: userPendingLimitOfRetry},
+	{name: "a user has so many jobs leased", check: userRunningLimit},
+	{name: "what is kept back runs in its turn", check: limitedJobsKeepOrder},
+	{name: "what is kept back has its turn among others", check: limitedJobsDelayNoOthers},
+	{name: "an await is served by room for a user", check: awaitServedByUserRoom},
+	{name: "an await is served by another bound of a user", check: awaitServedByNewLimit},
+	{name: "a lower bound ends nothing", check: lowerLimitEndsNothing},
+	{name: "every verb works on what is kept back", check: verbsWorkOnLimitedJobs},
+	{name: "what is kept back expires", check: limitedJobExpires},
+	{name: "what becomes due is kept back", check: dueJobIsLimited},
+	{name: "what is kept back follows a new order", check: limitedJobsAreReranked},
+	{name: "a crowd of one user holds nobody up", check: manyJobsOfOneUserDelayNoOther},
+	{name: "a long walk of users breaks no rule", check: func(r *rig) { randomUserWalk(r, 1000) }},
+	{name: "a long walk of users by enqueues breaks no rule", check: func(r *rig) { randomUserWalk(r, 500) }, order: byEnqueue},
 }
 
-func of(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// bound sets the limit of leased jobs of a user.
-func (r *rig) bound(n int) {
+// setMaxRunning sets the limit of leased jobs of a user.
+func (r *rig) setMaxRunning(n int) {
 	r.Helper()
 	r.must(r.s.SetMaxRunningUser(r.Context(), n))
 }
 
-func userIsFull(r *rig) {
+func userPendingLimit(r *rig) {
 	ask := func(uid, n int, limit int64) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(of(uid))
+			drafts[i] = draft(ofUser(uid))
 		}
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxPendingUser: limit})
 		return err
 	}
 	full := func(what string, err error) {
 		r.Helper()
-		r.refusedCode(what, err, queue.CodeFull)
+		r.wantCode(what, err, queue.CodeFull)
 		if !strings.Contains(err.Error(), "max_pending_per_user is 3") {
 			r.Errorf("%s: %v does not name the setting and its number", what, err)
 		}
 	}
 	r.must(ask(2, 9, 0))
 	r.claim(9)
-	r.unchanged(func() { full("4 jobs where 3 may wait", ask(1, 4, 3)) })
+	r.checkUnchanged(func() { full("4 jobs where 3 may wait", ask(1, 4, 3)) })
 	r.must(ask(1, 3, 3))
 	full("one more", ask(1, 1, 3))
 	jobs := r.claim(3)
 	r.must(ask(3, 3, 3)) // the limit applies to each user separately
 	full("a reserved job still waits", ask(1, 1, 3))
-	r.end(jobs[0], exit(1))
+	r.settle(jobs[0], exited(1))
 	full("a failed job still waits", ask(1, 1, 3))
 	r.start(jobs[1])
 	r.must(ask(1, 1, 3))
 	full("one more than that", ask(1, 1, 3))
-	r.end(jobs[2], exit(0))
+	r.settle(jobs[2], exited(0))
 	r.must(ask(1, 1, 3))
 	waiting := r.get(jobs[0].ID)
 	r.must(r.change(waiting, queue.VerbHold))
@@ -80,7 +80,7 @@ func userIsFull(r *rig) {
 	r.must(r.change(waiting, queue.VerbRetry))
 	r.must(r.change(waiting, queue.VerbRemove))
 	full("after a removed one, which was one too many", ask(1, 1, 3))
-	last := r.all(store.Filter{UID: new(1), States: []queue.State{queue.Pending}})[0]
+	last := r.listAll(store.Filter{UID: new(1), States: []queue.State{queue.Pending}})[0]
 	r.must(r.change(last, queue.VerbRemove))
 	r.must(ask(1, 1, 3))
 	full("after another removed one", ask(1, 1, 3))
@@ -88,55 +88,55 @@ func userIsFull(r *rig) {
 	r.must(ask(1, 5, -1))
 }
 
-func userIsFullForRetry(r *rig) {
-	jobs := r.store(draft(of(1)), draft(of(1)), draft(of(2)))
+func userPendingLimitOfRetry(r *rig) {
+	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(2)))
 	for _, j := range jobs {
 		r.must(r.change(j, queue.VerbCancel))
 	}
 	retry := func(j queue.Job, most, mostUser int64) error {
-		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker, MaxPending: most, MaxPendingUser: mostUser})
+		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPending: most, MaxPendingUser: mostUser})
 	}
 	r.must(retry(jobs[0], 2, 1))
-	r.unchanged(func() { r.refusedCode("a second one of a user who may have one", retry(jobs[1], 3, 1), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("a second one of a user who may have one", retry(jobs[1], 3, 1), queue.CodeFull) })
 	r.must(retry(jobs[2], 2, 1))
-	r.unchanged(func() { r.refusedCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
-	hold := store.Change{Verb: queue.VerbHold, UID: asker, MaxPending: 1, MaxPendingUser: 1}
+	r.checkUnchanged(func() { r.wantCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
+	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingUser: 1}
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold)) // the job was waiting before, so no limit applies
 }
 
-func userStagedWaitToo(r *rig) {
+func userPendingLimitCountsStaged(r *rig) {
 	stage := func(uid int, batch string, n int) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(of(uid))
+			drafts[i] = draft(ofUser(uid))
 		}
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
 		return err
 	}
 	r.must(stage(1, "a", 3))
-	r.refusedCode("a second frame", stage(1, "a", 2), queue.CodeFull)
-	r.refusedCode("a second batch", stage(1, "b", 2), queue.CodeFull)
+	r.wantCode("a second frame", stage(1, "a", 2), queue.CodeFull)
+	r.wantCode("a second batch", stage(1, "b", 2), queue.CodeFull)
 	r.must(stage(2, "a", 4))
 	var receipt store.Receipt
 	enqueue := func(uid int, batch string, drafts ...queue.Job) (err error) {
 		receipt, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
 		return err
 	}
-	r.must(enqueue(1, "", draft(of(1))))
-	r.refusedCode("one more", enqueue(1, "", draft(of(1))), queue.CodeFull)
-	r.refusedCode("one more with the commit", enqueue(1, "a", draft(of(1))), queue.CodeFull)
+	r.must(enqueue(1, "", draft(ofUser(1))))
+	r.wantCode("one more", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
+	r.wantCode("one more with the commit", enqueue(1, "a", draft(ofUser(1))), queue.CodeFull)
 	r.must(enqueue(1, "a"))
-	r.finish(receipt)
-	r.refusedCode("one more when it is finished", enqueue(1, "", draft(of(1))), queue.CodeFull)
+	r.applyBatch(receipt)
+	r.wantCode("one more when it is finished", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
 	r.must(r.s.AbortBatch(r.Context(), 2, "a"))
-	r.must(enqueue(2, "", draft(of(2)), draft(of(2)), draft(of(2)), draft(of(2))))
+	r.must(enqueue(2, "", draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2))))
 }
 
-func userHasNoRoom(r *rig) {
-	r.bound(2)
-	mine := r.store(draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)))
-	other := r.one(of(2), priority(4)) // a lower priority, so that user 2 gets no turn in between
-	r.news()
+func userRunningLimit(r *rig) {
+	r.setMaxRunning(2)
+	mine := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
+	other := r.enqueueOne(ofUser(2), withPriority(4)) // a lower priority, so that user 2 gets no turn in between
+	r.newEvents()
 	counts := r.s.Counts()
 	claimed := r.claim(9)
 	same(r, "claimed", seqs(claimed), []int64{mine[0].Seq, mine[1].Seq, other.Seq})
@@ -145,69 +145,69 @@ func userHasNoRoom(r *rig) {
 		same(r, "a job that is kept back", r.get(j.ID), j)
 	}
 	same(r, "counts", r.s.Counts().States, counts.States)
-	same(r, "events", r.news(), nil)
+	same(r, "events", r.newEvents(), nil)
 	r.start(claimed[0])
 	same(r, "claimed while one runs", r.claim(9), nil)
-	r.end(claimed[0], exit(0))
+	r.settle(claimed[0], exited(0))
 	same(r, "claimed after it ended", seqs(r.claim(9)), []int64{mine[2].Seq})
-	r.turn(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
+	r.exchange(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after one was given back: itself", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.end(claimed[2], exit(0)) // a job of another user makes no room for this one
+	r.settle(claimed[2], exited(0)) // a job of another user makes no room for this one
 	same(r, "claimed after another's ended", r.claim(9), nil)
-	r.counted()
+	r.checkCounts()
 }
 
 // Jobs that the quota holds back are claimed in order of rank, whenever they were enqueued.
-func keptBackInOrder(r *rig) {
-	r.bound(1)
-	first := r.one(of(1), priority(9))
+func limitedJobsKeepOrder(r *rig) {
+	r.setMaxRunning(1)
+	first := r.enqueueOne(ofUser(1), withPriority(9))
 	same(r, "the first", seqs(r.claim(1)), []int64{first.Seq})
-	low, high, middle := r.one(of(1), priority(1)), r.one(of(1), priority(8)), r.one(of(1), priority(5))
+	low, high, middle := r.enqueueOne(ofUser(1), withPriority(1)), r.enqueueOne(ofUser(1), withPriority(8)), r.enqueueOne(ofUser(1), withPriority(5))
 	same(r, "no room", r.claim(9), nil)
-	highest := r.one(of(1), priority(9))
+	highest := r.enqueueOne(ofUser(1), withPriority(9))
 	last := first
 	for _, want := range []queue.Job{highest, high, middle, low} {
-		r.end(r.get(last.ID), exit(0))
+		r.settle(r.get(last.ID), exited(0))
 		same(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
 		last = want
 	}
-	r.end(r.get(last.ID), exit(0))
+	r.settle(r.get(last.ID), exited(0))
 
 	// A user whom no claim has considered yet: the better job starts first, though it was enqueued later.
-	low, high = r.one(of(5), priority(1)), r.one(of(5), priority(8))
+	low, high = r.enqueueOne(ofUser(5), withPriority(1)), r.enqueueOne(ofUser(5), withPriority(8))
 	same(r, "the better one", seqs(r.claim(9)), []int64{high.Seq})
-	r.end(r.get(high.ID), exit(0))
+	r.settle(r.get(high.ID), exited(0))
 	same(r, "the other", seqs(r.claim(9)), []int64{low.Seq})
-	r.end(r.get(low.ID), exit(0))
+	r.settle(r.get(low.ID), exited(0))
 
 	// A user whose jobs no claim has considered for a while gets room.
-	jobs := r.store(draft(of(1), priority(1)), draft(of(1), priority(2)), draft(of(1), priority(3)), draft(of(1), priority(2)))
+	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
 	same(r, "the best", seqs(r.claim(9)), []int64{jobs[2].Seq})
-	r.end(r.get(jobs[2].ID), exit(0))
-	best := r.one(of(1), priority(3))
+	r.settle(r.get(jobs[2].ID), exited(0))
+	best := r.enqueueOne(ofUser(1), withPriority(3))
 	same(r, "the best of what was kept back and came since", seqs(r.claim(9)), []int64{best.Seq})
-	r.bound(3)
+	r.setMaxRunning(3)
 	same(r, "the others", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
-	r.bound(0)
+	r.setMaxRunning(0)
 	same(r, "the last", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
 // Jobs of users who have room start in the usual order, as if there were no quota.
-func keptBackAmongOthers(r *rig) {
-	r.bound(1)
-	a := r.store(draft(of(1), priority(9)), draft(of(1), priority(7)), draft(of(1), priority(4)))
-	b := r.store(draft(of(2), priority(8)), draft(of(2), priority(6)), draft(of(2), priority(5)))
+func limitedJobsDelayNoOthers(r *rig) {
+	r.setMaxRunning(1)
+	a := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(7)), draft(ofUser(1), withPriority(4)))
+	b := r.enqueueAndGet(draft(ofUser(2), withPriority(8)), draft(ofUser(2), withPriority(6)), draft(ofUser(2), withPriority(5)))
 	same(r, "the best of each", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
 	end := func(jobs ...queue.Job) {
 		var t store.Report
 		for _, j := range jobs {
-			t.Ended = append(t.Ended, r.settlement(r.get(j.ID), exit(0)))
+			t.Ended = append(t.Ended, r.settlement(r.get(j.ID), exited(0)))
 		}
-		r.turn(t)
+		r.exchange(t)
 	}
 	end(a[0], b[0])
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
-	c := r.one(of(3), priority(6))
+	c := r.enqueueOne(ofUser(3), withPriority(6))
 	// User 3 has the turn, though its job was enqueued after b[1].
 	same(r, "one worker more", seqs(r.claim(1)), []int64{c.Seq})
 	same(r, "another", seqs(r.claim(9)), []int64{b[1].Seq})
@@ -215,91 +215,91 @@ func keptBackAmongOthers(r *rig) {
 	same(r, "the rest", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
 }
 
-func awaitRoom(r *rig) {
+func awaitServedByUserRoom(r *rig) {
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
 		want int // number of the two jobs that are claimed
 	}{
-		{"an end", func(j queue.Job) { r.end(j, exit(0)) }, 1},
-		{"a failure", func(j queue.Job) { r.end(j, exit(1)) }, 1},
-		{"a release", func(j queue.Job) { r.turn(store.Report{Released: []queue.Lease{j.Lease()}}) }, 0},
+		{"an end", func(j queue.Job) { r.settle(j, exited(0)) }, 1},
+		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
+		{"a release", func(j queue.Job) { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
-			r.turn(store.Report{Changed: []store.Changed{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: asker}}}})
+			r.exchange(store.Report{Changed: []store.Changed{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
 		}, 1},
 	} {
-		r.bound(1)
-		jobs := r.store(draft(of(1)), draft(of(1)))
+		r.setMaxRunning(1)
+		jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)))
 		claimed := r.claimOne()
 		result := r.await(r.Context(), 2)
 		same(r, "claimed beside it", r.claim(1), nil)
 		c.do(claimed)
-		got := r.served(c.name, result)
+		got := r.awaitedJobs(c.name, result)
 		same(r, c.name+": awaited", seqs(got), []int64{jobs[c.want].Seq})
-		r.bound(0)
-		r.end(got[0], exit(0))
+		r.setMaxRunning(0)
+		r.settle(got[0], exited(0))
 		for _, j := range jobs {
 			r.must(r.change(j, queue.VerbRemove))
 		}
 	}
 }
 
-func awaitBound(r *rig) {
+func awaitServedByNewLimit(r *rig) {
 	for _, n := range []int{2, 0} {
-		r.bound(1)
-		jobs := r.store(draft(of(1)), draft(of(1)))
+		r.setMaxRunning(1)
+		jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)))
 		r.claim(1)
 		result := r.await(r.Context(), 2)
-		r.bound(1)
+		r.setMaxRunning(1)
 		same(r, "claimed at the same bound", r.claim(1), nil)
-		r.bound(n)
-		same(r, "awaited", seqs(r.served("another bound", result)), seqs(jobs[1:]))
-		r.bound(0)
+		r.setMaxRunning(n)
+		same(r, "awaited", seqs(r.awaitedJobs("another bound", result)), seqs(jobs[1:]))
+		r.setMaxRunning(0)
 		for _, j := range jobs {
-			r.end(r.get(j.ID), exit(0))
+			r.settle(r.get(j.ID), exited(0))
 		}
 	}
 }
 
-func lowerBound(r *rig) {
-	r.bound(3)
-	jobs := r.store(draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)))
+func lowerLimitEndsNothing(r *rig) {
+	r.setMaxRunning(3)
+	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
 	claimed := r.claim(9)
 	same(r, "claimed", seqs(claimed), seqs(jobs[:3]))
-	r.bound(1)
+	r.setMaxRunning(1)
 	for i := range 2 {
 		r.start(claimed[i])
-		r.end(r.get(claimed[i].ID), exit(0))
+		r.settle(r.get(claimed[i].ID), exited(0))
 		same(r, "claimed while more run than may", r.claim(9), nil)
 	}
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	same(r, "leased", seqs(held), []int64{jobs[2].Seq})
-	r.end(claimed[2], exit(0))
+	r.settle(claimed[2], exited(0))
 	same(r, "claimed when all have ended", seqs(r.claim(9)), []int64{jobs[3].Seq})
 }
 
-func verbsOnKeptBack(r *rig) {
-	r.bound(1)
-	jobs := r.store(draft(of(1), priority(9)), draft(of(1), priority(1)), draft(of(1), priority(2)), draft(of(1), priority(3)),
-		draft(of(1), priority(4)), draft(of(1), priority(5)), draft(of(1), priority(6)))
+func verbsWorkOnLimitedJobs(r *rig) {
+	r.setMaxRunning(1)
+	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)),
+		draft(ofUser(1), withPriority(4)), draft(ofUser(1), withPriority(5)), draft(ofUser(1), withPriority(6)))
 	same(r, "claimed", seqs(r.claim(9)), seqs(jobs[:1]))
 	cancelled, held, removed, lowered, raised, late := jobs[6], jobs[5], jobs[4], jobs[3], jobs[1], jobs[2]
 	edit := func(j queue.Job, change func(*queue.Job)) {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error { change(j); return nil }}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error { change(j); return nil }}))
 	}
 	r.must(r.change(cancelled, queue.VerbCancel))
 	same(r, "state of a cancelled one", r.get(cancelled.ID).State, queue.Cancelled)
 	r.must(r.change(held, queue.VerbHold))
 	r.must(r.change(removed, queue.VerbRemove))
-	edit(lowered, priority(0))
-	edit(raised, priority(8))
-	edit(late, delay(time.Minute))
+	edit(lowered, withPriority(0))
+	edit(raised, withPriority(8))
+	edit(late, withDelay(time.Minute))
 	same(r, "claimed meanwhile", r.claim(9), nil)
 	last := jobs[0]
 	next := func(what string, want queue.Job) {
 		r.Helper()
-		r.end(r.get(last.ID), exit(0))
+		r.settle(r.get(last.ID), exited(0))
 		same(r, what, seqs(r.claim(9)), []int64{want.Seq})
 		last = want
 	}
@@ -310,62 +310,62 @@ func verbsOnKeptBack(r *rig) {
 	same(r, "claimed without room", r.claim(9), nil)
 	next("a revived one", cancelled)
 	next("a released one", held)
-	r.pass(time.Minute)
+	r.advanceAndPromote(time.Minute)
 	same(r, "due without room", r.claim(9), nil)
 	next("a delayed one", late)
-	r.end(r.get(late.ID), exit(0))
+	r.settle(r.get(late.ID), exited(0))
 	same(r, "the end", r.claim(9), nil)
-	r.counted()
+	r.checkCounts()
 }
 
-func keptBackExpires(r *rig) {
-	r.bound(1)
-	jobs := r.store(draft(of(1)), draft(of(1), expires(r.s.Now()+1000)), draft(of(1), expires(r.s.Now()+1000)), draft(of(1)))
+func limitedJobExpires(r *rig) {
+	r.setMaxRunning(1)
+	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), expiringAt(r.s.Now()+1000)), draft(ofUser(1), expiringAt(r.s.Now()+1000)), draft(ofUser(1)))
 	r.claim(9)
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	for _, j := range jobs[1:3] {
 		same(r, "expired job", r.get(j.ID), r.expiredJob(j))
 	}
-	r.end(r.get(jobs[0].ID), exit(0))
+	r.settle(r.get(jobs[0].ID), exited(0))
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
-	r.end(r.get(jobs[3].ID), exit(0))
+	r.settle(r.get(jobs[3].ID), exited(0))
 
 	// An expired job takes up no user's room.
-	r.bound(0)
-	late, next := r.one(of(1), expires(r.s.Now()), priority(9)), r.one(of(1))
-	r.bound(1)
+	r.setMaxRunning(0)
+	late, next := r.enqueueOne(ofUser(1), expiringAt(r.s.Now()), withPriority(9)), r.enqueueOne(ofUser(1))
+	r.setMaxRunning(1)
 	same(r, "claimed past one that is too late", seqs(r.claim(9)), []int64{next.Seq})
 	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
-	r.counted()
+	r.checkCounts()
 }
 
-func dueIsKeptBack(r *rig) {
-	r.bound(1)
-	jobs := r.store(draft(of(1)), draft(of(1), delay(time.Second)), draft(of(1), delay(time.Second), priority(6)))
+func dueJobIsLimited(r *rig) {
+	r.setMaxRunning(1)
+	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), withDelay(time.Second)), draft(ofUser(1), withDelay(time.Second), withPriority(6)))
 	r.claim(9)
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	same(r, "claimed when due", r.claim(9), nil)
 	same(r, "nothing else is due", r.promote(), time.Hour)
-	failed := r.end(r.get(jobs[0].ID), exit(1))
+	failed := r.settle(r.get(jobs[0].ID), exited(1))
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[2].Seq})
-	r.pass(time.Duration(failed.DueAt-r.s.Now()) * time.Millisecond)
+	r.advanceAndPromote(time.Duration(failed.DueAt-r.s.Now()) * time.Millisecond)
 	same(r, "a retry that is due", r.claim(9), nil)
-	r.end(r.get(jobs[2].ID), exit(0))
+	r.settle(r.get(jobs[2].ID), exited(0))
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-func keptBackReranked(r *rig) {
-	r.bound(1)
-	jobs := r.store(draft(of(1), priority(9)))
+func limitedJobsAreReranked(r *rig) {
+	r.setMaxRunning(1)
+	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(9)))
 	r.claim(1)
 	for p := range int64(4) {
-		jobs = append(jobs, r.one(of(1), priority(p)))
+		jobs = append(jobs, r.enqueueOne(ofUser(1), withPriority(p)))
 		r.advance(2 * time.Minute)
 	}
 	same(r, "claimed without room", r.claim(9), nil)
 	next := func(from, want queue.Job) {
 		r.Helper()
-		r.end(r.get(from.ID), exit(0))
+		r.settle(r.get(from.ID), exited(0))
 		same(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
 	}
 	next(jobs[0], jobs[1])
@@ -386,32 +386,32 @@ func (r *rig) rerank() {
 }
 
 // A store may need several steps to get past many jobs of a user who has no room. Await continues by itself.
-func crowdOfOneUser(r *rig) {
+func manyJobsOfOneUserDelayNoOther(r *rig) {
 	const many = 3000
 	drafts := make([]queue.Job, many)
 	for i := range drafts {
-		drafts[i] = draft(of(1), priority(6))
+		drafts[i] = draft(ofUser(1), withPriority(6))
 	}
 	receipt := r.enqueue(1, drafts...)
-	other := r.one(of(2))
-	r.bound(2)
-	claimed := r.served("past a crowd", r.await(r.Context(), 2))
+	other := r.enqueueOne(ofUser(2))
+	r.setMaxRunning(2)
+	claimed := r.awaitedJobs("past a crowd", r.await(r.Context(), 2))
 	same(r, "the crowd's", seqs(claimed), receipt.Seqs[:2])
-	same(r, "the other's", seqs(r.served("past a crowd", r.await(r.Context(), 2))), []int64{other.Seq})
+	same(r, "the other's", seqs(r.awaitedJobs("past a crowd", r.await(r.Context(), 2))), []int64{other.Seq})
 	result := r.await(r.Context(), 2)
 	r.enqueue(1, drafts...)
-	again := r.one(of(2))
-	same(r, "the other's, beside more of the crowd", seqs(r.served("beside a crowd", result)), []int64{again.Seq})
-	r.bound(0)
-	same(r, "all at once", seqs(r.served("all at once", r.await(r.Context(), 500))), receipt.Seqs[2:502])
+	again := r.enqueueOne(ofUser(2))
+	same(r, "the other's, beside more of the crowd", seqs(r.awaitedJobs("beside a crowd", result)), []int64{again.Seq})
+	r.setMaxRunning(0)
+	same(r, "all at once", seqs(r.awaitedJobs("all at once", r.await(r.Context(), 500))), receipt.Seqs[2:502])
 }
 
-// walkOfUsers performs random operations on the jobs of several users. It checks each claim against a scan of
-// all jobs, and checks that no user has more leased jobs than allowed.
-func walkOfUsers(r *rig, steps int) {
+// randomUserWalk performs random operations on the jobs of several users. It checks each claim against a scan
+// of all jobs, and checks that no user has more leased jobs than allowed.
+func randomUserWalk(r *rig, steps int) {
 	dice := rand.New(rand.NewPCG(5, 8))
 	n, held := 0, map[int64]queue.Job{}
-	turns := turnsSeen{served: map[int]int{}, before: map[int64]int{}}
+	turns := servedTurns{served: map[int]int{}, before: map[int64]int{}}
 	some := func() (queue.Job, bool) {
 		if len(held) == 0 {
 			return queue.Job{}, false
@@ -422,83 +422,83 @@ func walkOfUsers(r *rig, steps int) {
 	for step := range steps {
 		switch dice.IntN(13) {
 		case 0, 1, 2:
-			user := of(step/50 + dice.IntN(3))
+			user := ofUser(step/50 + dice.IntN(3))
 			for range 1 + dice.IntN(4) {
-				r.one(user, priority(int64(dice.IntN(9))), delay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
+				r.enqueueOne(user, withPriority(int64(dice.IntN(9))), withDelay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
 			}
 		case 3, 4, 5:
 			want := dice.IntN(4)
-			expect := r.expected(n, want, held, turns)
+			expect := r.expectedClaim(n, want, held, turns)
 			got := r.claim(want)
 			same(r, "claimed", seqs(got), expect)
 			for _, j := range got {
 				held[j.Seq] = j
-				turns.serve(&j)
+				turns.noteServed(&j)
 			}
 		case 6, 7:
 			if j, ok := some(); ok {
-				r.end(j, exit(int64(dice.IntN(2))))
+				r.settle(j, exited(int64(dice.IntN(2))))
 				delete(held, j.Seq)
 			}
 		case 8:
 			if j, ok := some(); ok {
-				r.turn(store.Report{Released: []queue.Lease{j.Lease()}})
+				r.exchange(store.Report{Released: []queue.Lease{j.Lease()}})
 				delete(held, j.Seq)
-				turns.giveBack(&j)
+				turns.noteGivenBack(&j)
 			}
 		case 9:
-			jobs := r.all(store.Filter{})
+			jobs := r.listAll(store.Filter{})
 			if len(jobs) == 0 {
 				continue
 			}
 			j := jobs[dice.IntN(len(jobs))]
 			verb := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRetry, queue.VerbRemove, queue.VerbEdit}[dice.IntN(6)]
 			p := int64(dice.IntN(9))
-			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: asker, Edit: func(j *queue.Job) error { j.Priority = p; return nil }})
+			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID, Edit: func(j *queue.Job) error { j.Priority = p; return nil }})
 			if err != nil && !errors.Is(err, queue.ErrWrongState) && !errors.Is(err, store.ErrLeased) {
 				r.must(err)
 			}
 		case 10:
 			n = dice.IntN(4)
-			r.bound(n)
+			r.setMaxRunning(n)
 		case 11:
-			r.order = []queue.Order{r.order, usual, byPriority, byEnqueue}[dice.IntN(4)]
+			r.order = []queue.Order{r.order, defaultOrder, byPriority, byEnqueue}[dice.IntN(4)]
 			r.must(r.s.SetOrder(r.Context(), r.order))
 			r.rerank()
 		default:
-			r.pass(time.Duration(dice.IntN(3000)) * time.Millisecond)
+			r.advanceAndPromote(time.Duration(dice.IntN(3000)) * time.Millisecond)
 		}
 		if r.Failed() {
 			r.FailNow()
 		}
 	}
-	r.counted()
+	r.checkCounts()
 }
 
-// turnsSeen records the turns of users in one queue during a walk.
-type turnsSeen struct {
+// servedTurns records the turns of users in one queue during a walk.
+type servedTurns struct {
 	claims int
 	served map[int]int   // by uid: the last claim of a job of the user
 	before map[int64]int // by leased job: the claim that served its user before
 }
 
-func (t *turnsSeen) serve(j *queue.Job) {
+func (t *servedTurns) noteServed(j *queue.Job) {
 	t.claims++
 	t.before[j.Seq], t.served[j.UID] = t.served[j.UID], t.claims
 }
 
-func (t *turnsSeen) giveBack(j *queue.Job) {
+func (t *servedTurns) noteGivenBack(j *queue.Job) {
 	t.served[j.UID] = min(t.served[j.UID], t.before[j.Seq])
 }
 
-// expected returns the jobs that a claim must take, found by a scan of all jobs.
-func (r *rig) expected(bound, want int, held map[int64]queue.Job, seen turnsSeen) (list []int64) {
+// expectedClaim returns the jobs that a claim must take, found by a scan of all jobs.
+func (r *rig) expectedClaim(bound, want int, held map[int64]queue.Job, seen servedTurns) (list []int64) {
 	leased := map[int]int{}
 	for _, j := range held {
 		leased[j.UID]++
 	}
 	var ready []queue.Job
-	for _, j := range r.all(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
+	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
 		if _, is := held[j.Seq]; !is && j.State.Runnable() && j.DueAt <= r.s.Now() {
 			ready = append(ready, j)
 		}
@@ -507,7 +507,7 @@ func (r *rig) expected(bound, want int, held map[int64]queue.Job, seen turnsSeen
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	turns := turnsSeen{seen.claims, maps.Clone(seen.served), maps.Clone(seen.before)}
+	turns := servedTurns{seen.claims, maps.Clone(seen.served), maps.Clone(seen.before)}
 	for len(list) < want {
 		best := -1
 		first, met := 0, map[int]bool{}
@@ -525,7 +525,7 @@ func (r *rig) expected(bound, want int, held map[int64]queue.Job, seen turnsSeen
 		if best < 0 {
 			break
 		}
-		turns.serve(&ready[best])
+		turns.noteServed(&ready[best])
 		leased[ready[best].UID]++
 		list = append(list, ready[best].Seq)
 		ready = slices.Delete(ready, best, best+1)

@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var reading = []promise{
-	{name: "news come with the next event, to all who listen", keep: newsComes},
-	{name: "a list is newest first, page by page", keep: listPages},
-	{name: "a page holds up to MaxPage jobs", keep: listLargest},
-	{name: "a list holds what its filter selects", keep: listFilters},
-	{name: "a list since an instant goes by when jobs ended", keep: listSince},
-	{name: "a screen has the first of each part", keep: screenParts},
-	{name: "a page ends by bytes as well", keep: pageEndsByBytes},
-	{name: "what a job is given is read with all of it only", keep: inputIsApart},
-	{name: "a history has pages", keep: historyPages},
-	{name: "counts follow every move", keep: countsFollow},
-	{name: "the oldest is when the longest wait began", keep: oldestWaits},
-	{name: "events are gapless and stay", keep: eventsGapless},
-	{name: "a watch hints at every change", keep: watchHints},
-	{name: "watches do not disturb each other", keep: watchesApart},
+var readerPromises = []promise{
+	{name: "news come with the next event, to all who listen", check: newEventClosesChannel},
+	{name: "a list is newest first, page by page", check: listPages},
+	{name: "a page holds up to MaxPage jobs", check: listLargest},
+	{name: "a list holds what its filter selects", check: listFilters},
+	{name: "a list since an instant goes by when jobs ended", check: listSince},
+	{name: "a screen has the first of each part", check: screenParts},
+	{name: "a page ends by bytes as well", check: pageEndsByBytes},
+	{name: "what a job is given is read with all of it only", check: inputIsReadSeparately},
+	{name: "a history has pages", check: historyPages},
+	{name: "counts follow every move", check: countsFollowChanges},
+	{name: "the oldest is when the longest wait began", check: oldestIsLongestWait},
+	{name: "events are gapless and stay", check: eventsGapless},
+	{name: "a watch hints at every change", check: watchHints},
+	{name: "watches do not disturb each other", check: watchesAreIndependent},
 }
 
 func (r *rig) page(f store.Filter) store.Page {
@@ -38,16 +38,16 @@ func listPages(r *rig) {
 	same(r, "page of an empty store", r.page(store.Filter{Limit: 1}), store.Page{})
 	drafts := make([]queue.Job, 7)
 	for i := range drafts {
-		drafts[i] = draft(priority(int64(i % 3)))
+		drafts[i] = draft(withPriority(int64(i % 3)))
 	}
-	want := r.store(drafts...)
+	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
 	for limit := 1; limit <= 8; limit++ {
-		same(r, fmt.Sprintf("pages of %d", limit), r.all(store.Filter{Limit: limit}), want)
+		same(r, fmt.Sprintf("pages of %d", limit), r.listAll(store.Filter{Limit: limit}), want)
 	}
 	first := r.page(store.Filter{Limit: 3})
 	same(r, "first page", first.Jobs, want[:3])
-	r.one() // a new job is before the first page, so later pages do not change
+	r.enqueueOne() // a new job is before the first page, so later pages do not change
 	second := r.page(store.Filter{Limit: 3, Before: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
 	same(r, "last page", r.page(store.Filter{Limit: 3, Before: second.Next}), store.Page{Jobs: want[6:]})
@@ -60,7 +60,7 @@ func listLargest(r *rig) {
 	for i := range drafts {
 		drafts[i] = draft()
 	}
-	want := r.store(drafts...)
+	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
 	page := r.page(store.Filter{Limit: store.MaxPage})
 	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPage]))
@@ -69,12 +69,12 @@ func listLargest(r *rig) {
 
 func listSince(r *rig) {
 	begin := r.s.Now()
-	r.one()
+	r.enqueueOne()
 	leased := r.claimOne()
-	quick := r.run(exit(0))
+	quick := r.runJob(exited(0))
 	r.advance(2 * time.Second)
-	slow := r.end(leased, exit(0))
-	waits := r.one()
+	slow := r.settle(leased, exited(0))
+	waits := r.enqueueOne()
 	for _, c := range []struct {
 		filter store.Filter
 		want   []queue.Job
@@ -84,7 +84,7 @@ func listSince(r *rig) {
 		{store.Filter{Since: begin, Older: begin + 1000}, []queue.Job{quick}},
 		{store.Filter{Since: begin + 2001}, nil},
 	} {
-		same(r, "what ended, or else was created, since", r.all(c.filter), c.want)
+		same(r, "what ended, or else was created, since", r.listAll(c.filter), c.want)
 	}
 }
 
@@ -96,20 +96,20 @@ func screenParts(r *rig) {
 		return got
 	}
 	same(r, "a screen of nothing", read(5), store.Screen{})
-	done := r.run(exit(0))
+	done := r.runJob(exited(0))
 	r.advance(time.Second)
-	dead := r.run(exit(1), maxAttempts(1))
+	dead := r.runJob(exited(1), withMaxAttempts(1))
 	r.advance(time.Second)
-	dead2 := r.run(exit(2), maxAttempts(1))
-	cancelled := r.one()
-	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
-	r.one()
+	dead2 := r.runJob(exited(2), withMaxAttempts(1))
+	cancelled := r.enqueueOne()
+	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.enqueueOne()
 	running := r.start(r.claimOne())
-	low, high := r.one(priority(1)), r.one(priority(9))
-	other := r.one(priority(5), func(j *queue.Job) { j.UID = 7 })
-	late, soon := r.one(delay(time.Hour)), r.one(delay(time.Minute))
-	held := r.one()
-	r.must(r.s.Change(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: asker}))
+	low, high := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9))
+	other := r.enqueueOne(withPriority(5), func(j *queue.Job) { j.UID = 7 })
+	late, soon := r.enqueueOne(withDelay(time.Hour)), r.enqueueOne(withDelay(time.Minute))
+	held := r.enqueueOne()
+	r.must(r.s.Change(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: testUID}))
 	get := func(jobs ...queue.Job) (list []queue.Job) {
 		for _, j := range jobs {
 			list = append(list, r.get(j.ID))
@@ -132,32 +132,32 @@ func screenParts(r *rig) {
 	large := func(j *queue.Job) {
 		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxPartBytes)}, ""
 	}
-	big, big2 := r.one(priority(10), large), r.one(priority(10), large)
+	big, big2 := r.enqueueOne(withPriority(10), large), r.enqueueOne(withPriority(10), large)
 	same(r, "a part of much text", read(5).Ready, get(big))
 	same(r, "the part after it", read(5).Dead, get(dead2, dead))
 	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
 	r.must(err)
 	same(r, "others' much text hides nothing", seqs(mine.Ready), seqs([]queue.Job{big, big2, high, other, low}))
 	for _, j := range []queue.Job{big, big2} {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	}
 	r.claimOne() // it has not started
 	same(r, "what is next, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
 		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
-		r.refused("screen", err, queue.CodeInvalid, "rows")
+		r.wantError("screen", err, queue.CodeInvalid, "rows")
 	}
 }
 
 func listFilters(r *rig) {
 	begin := r.s.Now()
-	done := r.run(exit(0), labels(map[string]string{"app": "x", "tier": "1"}))
+	done := r.runJob(exited(0), withLabels(map[string]string{"app": "x", "tier": "1"}))
 	r.advance(time.Second)
-	dead := r.run(exit(1), maxAttempts(1), labels(map[string]string{"app": "x", "tier": "2"}))
-	other := r.one(func(j *queue.Job) { j.UID = 7 })
+	dead := r.runJob(exited(1), withMaxAttempts(1), withLabels(map[string]string{"app": "x", "tier": "2"}))
+	other := r.enqueueOne(func(j *queue.Job) { j.UID = 7 })
 	r.advance(time.Second)
-	quoted := r.one(labels(map[string]string{`a"b.c'd$`: `x%_"'`, "app": "y"}))
-	empty := r.one(labels(map[string]string{"app": ""}))
+	quoted := r.enqueueOne(withLabels(map[string]string{`a"b.c'd$`: `x%_"'`, "app": "y"}))
+	empty := r.enqueueOne(withLabels(map[string]string{"app": ""}))
 	for _, c := range []struct {
 		name   string
 		filter store.Filter
@@ -183,23 +183,23 @@ func listFilters(r *rig) {
 		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
 		{"a label that begins alike", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
 		{"before a seq", store.Filter{Before: other.Seq}, []queue.Job{dead, done}},
-		{"all at once", store.Filter{States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"app": "x"}, UID: new(asker), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
+		{"all at once", store.Filter{States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
 	} {
-		same(r, "filtered by "+c.name, r.all(c.filter), c.want)
+		same(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
-		same(r, "filtered one by one by "+c.name, r.all(c.filter), c.want)
+		same(r, "filtered one by one by "+c.name, r.listAll(c.filter), c.want)
 		same(r, "selected one by one by "+c.name, r.refs(c.filter), refsOf(c.want))
 	}
 	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPage + 1}} {
 		_, err := r.s.List(r.Context(), f)
-		r.refused("list", err, queue.CodeInvalid, "limit")
+		r.wantError("list", err, queue.CodeInvalid, "limit")
 		_, err = r.s.Select(r.Context(), f)
-		r.refused("select", err, queue.CodeInvalid, "limit")
+		r.wantError("select", err, queue.CodeInvalid, "limit")
 	}
 	_, err := r.s.List(r.Context(), store.Filter{Limit: 1, Glob: "["})
-	r.refused("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
+	r.wantError("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
 	_, err = r.s.Select(r.Context(), store.Filter{Limit: 1, Glob: strings.Repeat("*", queue.MaxGlob+1)})
-	r.refused("select by a long pattern", err, queue.CodeInvalid, "id_glob")
+	r.wantError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
 // refs lists all jobs that match a filter, page by page.
@@ -224,27 +224,27 @@ func refsOf(jobs []queue.Job) []store.Ref {
 }
 
 // Only Whole and claims return a job's env and stdin.
-func inputIsApart(r *rig) {
+func inputIsReadSeparately(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
 		j.Env, j.Stdin = []string{"A=" + strings.Repeat("<", 2000)}, strings.Repeat("x", queue.MaxStdin)
 	}
 	for _, set := range []func(*queue.Job){small, large, func(*queue.Job) {}} {
-		want := r.one(set)
+		want := r.enqueueOne(set)
 		shown := want
 		shown.Env, shown.Stdin = nil, ""
 		got, err := r.s.Get(r.Context(), want.ID)
 		r.must(err)
 		same(r, "got", got, shown)
-		same(r, "listed", r.all(store.Filter{}), []queue.Job{shown})
+		same(r, "listed", r.listAll(store.Filter{}), []queue.Job{shown})
 		r.must(r.change(want, queue.VerbHold))
 		r.must(r.change(want, queue.VerbRelease))
 		claimed := r.claimOne()
 		same(r, "claimed with", claimed.Execution, want.Execution)
-		held, err := r.heldJobs()
+		held, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased with", held[0].Execution, want.Execution)
-		r.end(claimed, exit(1))
+		r.settle(claimed, exited(1))
 		for _, edit := range []func(*queue.Job){large, small} {
 			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))
 			edit(&want)
@@ -259,14 +259,14 @@ func pageEndsByBytes(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
 	}
-	jobs := r.store(text(250_000), text(200_000), text(150_000))
-	last := draft(named("last"), func(j *queue.Job) { j.Command = "" })
+	jobs := r.enqueueAndGet(text(250_000), text(200_000), text(150_000))
+	last := draft(withID("last"), func(j *queue.Job) { j.Command = "" })
 	fits := store.MaxPageBytes - store.TextSize(&last)
 	for i := range jobs {
 		fits -= store.TextSize(&jobs[i])
 	}
 	last.Command = strings.Repeat("x", fits)
-	last = r.store(last)[0]
+	last = r.enqueueAndGet(last)[0]
 	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
 	page := r.page(store.Filter{Limit: 9})
 	same(r, "a full page", seqs(page.Jobs), all)
@@ -278,24 +278,24 @@ func pageEndsByBytes(r *rig) {
 	same(r, "the rest", seqs(page.Jobs), all[3:])
 	same(r, "what follows the rest", page.Next, 0)
 	// Characters that JSON escapes count with their escapes.
-	huge := r.one(func(j *queue.Job) {
+	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
 	same(r, "a job larger than a page", seqs(r.page(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
-	same(r, "all", len(r.all(store.Filter{})), 5)
+	same(r, "all", len(r.listAll(store.Filter{})), 5)
 	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
 
 // A history is read from its end. Pages end by number and by bytes.
 func historyPages(r *rig) {
-	j := r.one()
+	j := r.enqueueOne()
 	for n := range 7 {
-		e := r.settlement(r.claimOne(), ended(queue.Stopped))
+		e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
 		if n >= 4 {
 			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
 		}
-		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
 	}
 	page := func(before, limit int) (numbers []int) {
 		r.Helper()
@@ -315,11 +315,11 @@ func historyPages(r *rig) {
 	same(r, "beyond the last", page(100, 1), []int{7})
 	for _, limit := range []int{0, -1, store.MaxPage + 1} {
 		_, err := r.s.History(r.Context(), j.Seq, 0, limit)
-		r.refused("a page of none, or of too many", err, queue.CodeInvalid, "limit")
+		r.wantError("a page of none, or of too many", err, queue.CodeInvalid, "limit")
 	}
 }
 
-func countsFollow(r *rig) {
+func countsFollowChanges(r *rig) {
 	states := func(what string, want map[queue.State]int64) {
 		r.Helper()
 		var all [queue.Cancelled + 1]int64
@@ -327,29 +327,29 @@ func countsFollow(r *rig) {
 			all[s] = n
 		}
 		same(r, "counts after "+what, r.s.Counts().States, all)
-		r.counted()
+		r.checkCounts()
 	}
 	states("nothing", nil)
-	r.store(draft(), draft(), draft(delay(time.Hour)))
+	r.enqueueAndGet(draft(), draft(), draft(withDelay(time.Hour)))
 	states("three enqueues", map[queue.State]int64{queue.Pending: 3})
 	jobs := r.claim(2)
 	states("two claims", map[queue.State]int64{queue.Pending: 3})
 	r.start(jobs[0])
 	states("a start", map[queue.State]int64{queue.Pending: 2, queue.Processing: 1})
-	r.end(jobs[0], exit(1))
+	r.settle(jobs[0], exited(1))
 	states("a failure", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.end(jobs[1], exit(0))
+	r.settle(jobs[1], exited(0))
 	states("a success", map[queue.State]int64{queue.Pending: 1, queue.Failed: 1, queue.Completed: 1})
-	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	states("a revival", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	states("a cancel", map[queue.State]int64{queue.Pending: 2, queue.Cancelled: 1})
-	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	states("a removal", map[queue.State]int64{queue.Pending: 2})
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 3)
 }
 
-func oldestWaits(r *rig) {
+func oldestIsLongestWait(r *rig) {
 	oldest := func(what string, want queue.Millis) {
 		r.Helper()
 		got, err := r.s.Oldest(r.Context())
@@ -358,26 +358,26 @@ func oldestWaits(r *rig) {
 	}
 	oldest("of nothing", 0)
 	begin := r.s.Now()
-	first := r.one(delay(time.Minute))
+	first := r.enqueueOne(withDelay(time.Minute))
 	oldest("while the only job sleeps", 0)
-	r.pass(time.Second)
-	r.one(priority(9))
+	r.advanceAndPromote(time.Second)
+	r.enqueueOne(withPriority(9))
 	oldest("beside a sleeper", begin+1000)
-	r.pass(time.Minute)
+	r.advanceAndPromote(time.Minute)
 	oldest("of a waiter and a former sleeper", begin+1000)
-	r.end(r.start(r.claimOne()), exit(0))
+	r.settle(r.start(r.claimOne()), exited(0))
 	oldest("when only the former sleeper waits", first.RunAt)
 	r.start(r.claimOne())
 	oldest("when all run", 0)
 }
 
 func eventsGapless(r *rig) {
-	r.store(draft(), draft(), draft())
+	r.enqueueAndGet(draft(), draft(), draft())
 	for _, j := range r.claim(3) {
-		r.end(r.start(j), exit(0))
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+		r.settle(r.start(j), exited(0))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	same(r, "events in all", len(r.news()), 3+3+3+3)
+	same(r, "events in all", len(r.newEvents()), 3+3+3+3)
 	all, err := r.s.Events(r.Context(), 0, 100)
 	r.must(err)
 	for _, c := range []struct {
@@ -391,8 +391,8 @@ func eventsGapless(r *rig) {
 	}
 }
 
-// rung reports whether a watch has sent a value, and receives it.
-func rung(w *store.Watching) bool {
+// received reports whether a watch has sent a value, and receives it.
+func received(w *store.Watching) bool {
 	select {
 	case <-w.C:
 		return true
@@ -402,70 +402,70 @@ func rung(w *store.Watching) bool {
 }
 
 func watchHints(r *rig) {
-	j := r.one(expires(r.s.Now() + 60_000))
-	late := r.one(delay(time.Hour), expires(r.s.Now()+60_001))
+	j := r.enqueueOne(expiringAt(r.s.Now() + 60_000))
+	late := r.enqueueOne(withDelay(time.Hour), expiringAt(r.s.Now()+60_001))
 	w := r.s.Watch([]int64{j.Seq, late.Seq})
 	defer w.Stop()
-	within(r, "what may have changed before", w.C)
+	receive(r, "what may have changed before", w.C)
 	same(r, "told at first", w.Changed(), []int64{j.Seq, late.Seq})
 	hinted := func(what string, want queue.Job) {
 		r.Helper()
-		within(r, "hint of "+what, w.C)
+		receive(r, "hint of "+what, w.C)
 		same(r, "changed by "+what, w.Changed(), []int64{want.Seq})
-		for rung(w) { // the same change may send a second value
+		for received(w) { // the same change may send a second value
 			same(r, "changed since "+what, w.Changed(), nil)
 		}
 	}
 	claimed := r.claimOne()
 	r.start(claimed)
 	hinted("a start", j)
-	r.end(claimed, exit(1))
+	r.settle(claimed, exited(1))
 	hinted("an end", j)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	hinted("a cancel", j)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	hinted("a retry", j)
-	r.end(r.claimOne(), exit(0))
+	r.settle(r.claimOne(), exited(0))
 	hinted("an end of a reserved job", j)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	hinted("a removal", j)
-	r.pass(time.Minute + time.Millisecond)
+	r.advanceAndPromote(time.Minute + time.Millisecond)
 	hinted("an expiry", late)
 }
 
-func watchesApart(r *rig) {
-	j := r.one()
+func watchesAreIndependent(r *rig) {
+	j := r.enqueueOne()
 	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
 	other := r.s.Watch([]int64{1 << 40}) // no job has this seq, so the watch never sends a value
 	for _, w := range []*store.Watching{first, second, other} {
 		defer w.Stop()
 		w.Changed()
-		rung(w)
+		received(w)
 	}
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
-	within(r, "first watch", first.C)
-	within(r, "second watch", second.C)
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	receive(r, "first watch", first.C)
+	receive(r, "second watch", second.C)
 	second.Changed()
 	first.Stop()
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
-	within(r, "watch whose neighbour has stopped", second.C)
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	receive(r, "watch whose neighbour has stopped", second.C)
 	same(r, "changed", second.Changed(), []int64{j.Seq})
-	same(r, "hinted at no job", rung(other), false)
+	same(r, "hinted at no job", received(other), false)
 }
 
-func newsComes(r *rig) {
-	r.one()
+func newEventClosesChannel(r *rig) {
+	r.enqueueOne()
 	last, first := r.s.LastEvent()
 	again, second := r.s.LastEvent()
 	same(r, "number of the newest event", []int64{last, again}, []int64{1, 1})
-	r.unchanged(func() {
+	r.checkUnchanged(func() {
 		select {
 		case <-first:
 			r.Error("news came of nothing")
 		default:
 		}
 	})
-	r.one()
+	r.enqueueOne()
 	for _, newer := range []<-chan struct{}{first, second} {
 		select {
 		case <-newer:

@@ -10,47 +10,47 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var settling = []promise{
-	{name: "a started job is processing", keep: startedIsProcessing},
-	{name: "an end is recorded as decided", keep: endsAsDecided},
-	{name: "what never started leaves no trace", keep: neverStarted},
-	{name: "a job whose uid belongs to another account is held in place of being started", keep: disownedAtItsStart},
-	{name: "what cannot be started again and again fails at last", keep: shortagesCounted},
-	{name: "a lease cancelled before its start ends its job, one that runs is stale", keep: cancelledBeforeStart},
-	{name: "a job ends when its attempt did", keep: endedAtOfAttempt},
-	{name: "a job that always fails uses its attempts and dies", keep: failsUntilDead},
-	{name: "an attempt comes back whole", keep: attemptWhole},
-	{name: "the progress that was told last stays, until the next attempt", keep: progressStays},
-	{name: "a result counts as output, and goes with it", keep: resultIsOutput},
-	{name: "attempts are numbered through revivals", keep: attemptsNumbered},
-	{name: "a stale lease changes nothing", keep: staleChangesNothing},
-	{name: "a late report of an older attempt is refused", keep: lateReport},
-	{name: "one turn does all it is asked", keep: turnDoesAll},
-	{name: "a turn claims what it gives back", keep: turnClaimsBack},
-	{name: "leased jobs are listed", keep: leasedListed},
-	{name: "epochs rise", keep: epochsRise},
-	{name: "the last number outlives its job", keep: lastSeqStays},
-	{name: "the runners that were noted last are listed", keep: runnersNoted},
+var settlePromises = []promise{
+	{name: "a started job is processing", check: startedIsProcessing},
+	{name: "an end is recorded as decided", check: endsAsDecided},
+	{name: "what never started leaves no trace", check: neverStarted},
+	{name: "a job whose uid belongs to another account is held in place of being started", check: disownedAtItsStart},
+	{name: "what cannot be started again and again fails at last", check: shortagesCounted},
+	{name: "a lease cancelled before its start ends its job, one that runs is stale", check: cancelledBeforeStart},
+	{name: "a job ends when its attempt did", check: endedAtOfAttempt},
+	{name: "a job that always fails uses its attempts and dies", check: failsUntilDead},
+	{name: "an attempt comes back whole", check: attemptIsReturnedComplete},
+	{name: "the progress that was told last stays, until the next attempt", check: progressStays},
+	{name: "a result counts as output, and goes with it", check: resultIsOutput},
+	{name: "attempts are numbered through revivals", check: attemptsNumbered},
+	{name: "a stale lease changes nothing", check: staleChangesNothing},
+	{name: "a late report of an older attempt is refused", check: lateReport},
+	{name: "one turn does all it is asked", check: exchangeDoesAll},
+	{name: "a turn claims what it gives back", check: exchangeClaimsReleased},
+	{name: "leased jobs are listed", check: leasedListed},
+	{name: "epochs rise", check: epochsRise},
+	{name: "the last number outlives its job", check: lastSeqStays},
+	{name: "the runners that were noted last are listed", check: runnersNoted},
 }
 
 func startedIsProcessing(r *rig) {
-	r.one()
+	r.enqueueOne()
 	j := r.claimOne()
 	r.advance(time.Second)
-	r.news()
+	r.newEvents()
 	at := r.s.Now() - 400
-	done := r.turn(store.Report{Started: []store.Started{{Lease: j.Lease(), At: at, Worker: "w7", PID: 99}}})
+	done := r.exchange(store.Report{Started: []store.Started{{Lease: j.Lease(), At: at, Worker: "w7", PID: 99}}})
 	same(r, "result", done, store.Grant{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
 	same(r, "job", r.get(j.ID), want)
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventStarted, want, queue.EventDetail{Attempt: 1, StartedAt: at})})
-	r.counted()
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventStarted, want, queue.EventDetail{Attempt: 1, StartedAt: at})})
+	r.checkCounts()
 	same(r, "claimed", r.claim(1), nil)
 }
 
-// settled returns a leased job as it is after e settles it now.
-func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
+// afterSettle returns a leased job as it is after e settles it now.
+func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
 	j.PausedAt, j.PausedBy = 0, 0
@@ -100,119 +100,119 @@ var endings = []struct {
 	set     func(*queue.Job)
 	state   queue.State
 }{
-	{"success", exit(0), onLost(queue.OnLostRetry), queue.Completed},
-	{"a failure", exit(3), onLost(queue.OnLostRetry), queue.Failed},
-	{"the last failure", exit(3), maxAttempts(1), queue.Dead},
-	{"not found", exit(127), onLost(queue.OnLostRetry), queue.Failed},
-	{"the largest exit code", exit(1<<32 - 1), onLost(queue.OnLostRetry), queue.Failed},
-	{"a signal", queue.Outcome{End: queue.Signalled, Signal: 9}, onLost(queue.OnLostRetry), queue.Failed},
-	{"the timeout", ended(queue.TimedOut), onLost(queue.OnLostRetry), queue.Failed},
-	{"cancel", ended(queue.Killed), onLost(queue.OnLostRetry), queue.Cancelled},
-	{"a code that defers", exit(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
-	{"its silence", ended(queue.Silent), onLost(queue.OnLostRetry), queue.Failed},
-	{"a stop of the service", ended(queue.Stopped), onLost(queue.OnLostRetry), queue.Pending},
-	{"a lost runner", ended(queue.Lost), onLost(queue.OnLostRetry), queue.Failed},
-	{"a lost runner, then hold", ended(queue.Lost), onLost(queue.OnLostHold), queue.Held},
-	{"a lost machine, then dead", ended(queue.Interrupted), onLost(queue.OnLostDead), queue.Dead},
-	{"nothing at all", ended(queue.Unkillable), onLost(queue.OnLostRetry), queue.Dead},
+	{"success", exited(0), withOnLost(queue.OnLostRetry), queue.Completed},
+	{"a failure", exited(3), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"the last failure", exited(3), withMaxAttempts(1), queue.Dead},
+	{"not found", exited(127), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"the largest exit code", exited(1<<32 - 1), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a signal", queue.Outcome{End: queue.Signalled, Signal: 9}, withOnLost(queue.OnLostRetry), queue.Failed},
+	{"the timeout", endedAs(queue.TimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"cancel", endedAs(queue.Killed), withOnLost(queue.OnLostRetry), queue.Cancelled},
+	{"a code that defers", exited(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
+	{"its silence", endedAs(queue.Silent), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a stop of the service", endedAs(queue.Stopped), withOnLost(queue.OnLostRetry), queue.Pending},
+	{"a lost runner", endedAs(queue.Lost), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a lost runner, then hold", endedAs(queue.Lost), withOnLost(queue.OnLostHold), queue.Held},
+	{"a lost machine, then dead", endedAs(queue.Interrupted), withOnLost(queue.OnLostDead), queue.Dead},
+	{"nothing at all", endedAs(queue.Unkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
 
 func endsAsDecided(r *rig) {
 	for _, c := range endings {
 		for _, reported := range []bool{false, true} {
 			name := fmt.Sprintf("ended by %s, reported as started: %t", c.name, reported)
-			r.one(c.set)
+			r.enqueueOne(c.set)
 			j := r.claimOne()
 			r.advance(time.Second)
 			if reported {
 				j = r.start(j)
 			}
-			r.news()
+			r.newEvents()
 			e := r.settlement(j, c.outcome)
 			r.advance(100 * time.Millisecond)
-			done := r.turn(store.Report{Ended: []store.Settlement{e}})
+			done := r.exchange(store.Report{Ended: []store.Settlement{e}})
 			same(r, name+": result", done, store.Grant{})
-			want := r.settled(j, e)
+			want := r.afterSettle(j, e)
 			same(r, name+": state", want.State, c.state)
 			same(r, name+": job", r.get(j.ID), want)
-			same(r, name+": events", r.news(), []queue.Event{r.endEvent(want, e.Attempt)})
-			r.counted()
+			same(r, name+": events", r.newEvents(), []queue.Event{r.endEvent(want, e.Attempt)})
+			r.checkCounts()
 			row := e.Attempt
 			row.N = 1
 			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 			r.must(err)
 			same(r, name+": history", history, []queue.Attempt{row})
-			held, err := r.heldJobs()
+			held, err := r.leasedJobs()
 			r.must(err)
 			same(r, name+": leased jobs", held, nil)
-			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 		}
 	}
 }
 
 func cancelledBeforeStart(r *rig) {
-	j := r.one()
+	j := r.enqueueOne()
 	claimed := r.claimOne()
-	r.news()
-	asked := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: asker}}
-	same(r, "result", r.turn(store.Report{Changed: []store.Changed{asked}}), store.Grant{})
+	r.newEvents()
+	asked := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
+	same(r, "result", r.exchange(store.Report{Changed: []store.Changed{asked}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.turn(store.Report{Changed: []store.Changed{asked}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
-	running := r.one()
+	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.Changed{asked}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	running := r.enqueueOne()
 	claimed = r.claimOne()
-	r.turn(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.turn(store.Report{Changed: []store.Changed{{Lease: claimed.Lease(), Change: asked.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	r.exchange(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
+	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.Changed{{Lease: claimed.Lease(), Change: asked.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
-	r.counted()
+	r.checkCounts()
 }
 
 func neverStarted(r *rig) {
-	first := r.one()
-	r.news()
+	first := r.enqueueOne()
+	r.newEvents()
 	claimed := r.claimOne()
-	e := r.settlement(claimed, ended(queue.Unstarted))
-	same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+	e := r.settlement(claimed, endedAs(queue.Unstarted))
+	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "job that was not started", r.get(first.ID), first)
 
 	claimed = r.claimOne()
-	e = r.settlement(claimed, ended(queue.Shortage))
-	same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+	e = r.settlement(claimed, endedAs(queue.Shortage))
+	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
 	same(r, "claimed before the pause is over", r.claim(1), nil)
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	again := r.claim(1)
 	same(r, "claimed after the pause", again, r.asClaimed(again, first))
-	same(r, "events", r.news(), nil)
+	same(r, "events", r.newEvents(), nil)
 	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
-	r.end(again[0], exit(1))
-	r.pass(2 * time.Second)
+	r.settle(again[0], exited(1))
+	r.advanceAndPromote(2 * time.Second)
 	for _, c := range []struct {
 		outcome queue.Outcome
 		want    string
-	}{{ended(queue.Unstarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {ended(queue.Unstarted), "no memory"}} {
-		same(r, "error of the last attempt, or why there was none", r.end(r.claimOne(), c.outcome).Error, c.want)
-		r.pass(time.Second)
+	}{{endedAs(queue.Unstarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {endedAs(queue.Unstarted), "no memory"}} {
+		same(r, "error of the last attempt, or why there was none", r.settle(r.claimOne(), c.outcome).Error, c.want)
+		r.advanceAndPromote(time.Second)
 	}
-	r.counted()
+	r.checkCounts()
 }
 
 // A job whose owner lost the account before the start is held instead of started.
 func disownedAtItsStart(r *rig) {
-	j := r.one()
-	r.news()
+	j := r.enqueueOne()
+	r.newEvents()
 	claimed := r.claimOne()
 	r.advance(time.Second)
 	e := r.settlement(claimed, queue.Outcome{End: queue.Disowned, Error: "why"})
-	same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}, Want: 1}), store.Grant{})
+	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
 	same(r, "job", r.get(j.ID), j)
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventHeld, j, queue.EventDetail{Reason: queue.ReasonDisowned})})
-	r.counted()
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j, queue.EventDetail{Reason: queue.ReasonDisowned})})
+	r.checkCounts()
 	r.must(r.change(j, queue.VerbRelease))
 	same(r, "claimed once it is released", seqs(r.claim(1)), []int64{j.Seq})
 }
@@ -220,58 +220,58 @@ func disownedAtItsStart(r *rig) {
 // Consecutive shortages of one job are counted. The job waits longer each time, and in the end one more
 // shortage fails it. The count restarts after an attempt that started, or when a user retries the job.
 func shortagesCounted(r *rig) {
-	j := r.one(maxAttempts(2))
+	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
 		r.Helper()
-		r.end(r.claimOne(), ended(queue.Shortage))
+		r.settle(r.claimOne(), endedAs(queue.Shortage))
 		j = r.get(j.ID)
 		same(r, "refunds", j.Refunds, want)
-		r.pass(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
+		r.advanceAndPromote(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
 	}
 	for n := range 7 {
 		before := r.s.Now()
 		short(n + 1)
 		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.end(r.claimOne(), ended(queue.Stopped)) // this attempt had started
+	r.settle(r.claimOne(), endedAs(queue.Stopped)) // this attempt had started
 	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
 	short(1)
-	r.end(r.claimOne(), ended(queue.Killed))
+	r.settle(r.claimOne(), endedAs(queue.Killed))
 	r.must(r.change(j, queue.VerbRetry))
 	same(r, "refunds of a revived job", r.get(j.ID).Refunds, 0)
 	for n := range queue.MaxRefunds {
 		short(n + 1)
 	}
-	j = r.end(r.claimOne(), ended(queue.Shortage))
+	j = r.settle(r.claimOne(), endedAs(queue.Shortage))
 	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Refunds}, []any{queue.Failed, queue.ReasonShortage, 1, 0})
-	r.pass(2 * time.Second)
+	r.advanceAndPromote(2 * time.Second)
 	short(1)
-	r.counted()
+	r.checkCounts()
 }
 
 func endedAtOfAttempt(r *rig) {
-	r.store(draft(), draft())
+	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	known, unknown := r.settlement(jobs[0], exit(0)), r.settlement(jobs[1], ended(queue.Unkillable))
+	known, unknown := r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], endedAs(queue.Unkillable))
 	r.advance(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
-	r.turn(store.Report{Ended: []store.Settlement{known, unknown}})
+	r.exchange(store.Report{Ended: []store.Settlement{known, unknown}})
 	same(r, "end of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
 	same(r, "end of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
 }
 
 func failsUntilDead(r *rig) {
-	j := r.one()
+	j := r.enqueueOne()
 	begin := r.s.Now()
 	var at []time.Duration
 	for range 100 {
 		claimed := r.claim(1)
 		if len(claimed) == 0 {
-			r.pass(time.Second)
+			r.advanceAndPromote(time.Second)
 			continue
 		}
 		at = append(at, time.Duration(r.s.Now()-begin)*time.Millisecond)
-		if j = r.end(claimed[0], exit(1)); j.State == queue.Dead {
+		if j = r.settle(claimed[0], exited(1)); j.State == queue.Dead {
 			break
 		}
 	}
@@ -280,8 +280,8 @@ func failsUntilDead(r *rig) {
 	same(r, "attempts and runs", []int{j.Attempts, j.Runs}, []int{4, 4})
 }
 
-func attemptWhole(r *rig) {
-	r.store(draft(), draft(), draft())
+func attemptIsReturnedComplete(r *rig) {
+	r.enqueueAndGet(draft(), draft(), draft())
 	jobs := r.claim(3)
 	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
 	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3, 1<<33
@@ -289,10 +289,10 @@ func attemptWhole(r *rig) {
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
 	e.Attempt.Result, e.Attempt.ResultError = []byte(`{"ä":[1,2]}`), "ö"
-	large := r.settlement(jobs[1], exit(0))
+	large := r.settlement(jobs[1], exited(0))
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
-	silent := r.settlement(jobs[2], exit(0))
-	r.turn(store.Report{Ended: []store.Settlement{e, large, silent}})
+	silent := r.settlement(jobs[2], exited(0))
+	r.exchange(store.Report{Ended: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // changes the caller's copy, not the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
@@ -324,24 +324,24 @@ func attemptWhole(r *rig) {
 }
 
 func attemptsNumbered(r *rig) {
-	j := r.one(maxAttempts(2))
+	j := r.enqueueOne(withMaxAttempts(2))
 	var want []queue.Attempt
 	attempt := func(o queue.Outcome) {
 		claimed := r.claimOne()
 		e := r.settlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
-		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
 		e.Attempt.N, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
-		r.pass(time.Minute)
+		r.advanceAndPromote(time.Minute)
 	}
-	attempt(ended(queue.Stopped))
-	attempt(exit(1))
-	attempt(exit(2))
+	attempt(endedAs(queue.Stopped))
+	attempt(exited(1))
+	attempt(exited(2))
 	same(r, "state", r.get(j.ID).State, queue.Dead)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
-	attempt(exit(1))
-	attempt(exit(0))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	attempt(exited(1))
+	attempt(exited(0))
 	same(r, "runs and attempts", []int{r.get(j.ID).Runs, r.get(j.ID).Attempts}, []int{5, 2})
 	for _, n := range []int{0, 1, 2, 3, 4, 5} {
 		got, err := r.s.Attempt(r.Context(), j.Seq, n)
@@ -350,7 +350,7 @@ func attemptsNumbered(r *rig) {
 	}
 	for _, n := range []int{6, -1} {
 		_, err := r.s.Attempt(r.Context(), j.Seq, n)
-		r.refusedCode(fmt.Sprintf("attempt %d", n), err, queue.CodeNotFound)
+		r.wantCode(fmt.Sprintf("attempt %d", n), err, queue.CodeNotFound)
 	}
 	for i := range want {
 		want[i].Output = nil
@@ -361,14 +361,14 @@ func attemptsNumbered(r *rig) {
 }
 
 func staleChangesNothing(r *rig) {
-	reserved, _, running := r.one(), r.one(), r.one()
+	reserved, _, running := r.enqueueOne(), r.enqueueOne(), r.enqueueOne()
 	jobs := r.claim(3)
-	r.turn(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
+	r.exchange(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
 	r.start(jobs[2])
 	over := func() queue.Job {
-		r.one(priority(1000))
+		r.enqueueOne(withPriority(1000))
 		j := r.claimOne()
-		r.end(j, exit(0))
+		r.settle(j, exited(0))
 		return j
 	}()
 	for name, l := range map[string]queue.Lease{
@@ -381,56 +381,56 @@ func staleChangesNothing(r *rig) {
 		"nothing":             {},
 		"negative everything": {Seq: -1, Fence: -1},
 	} {
-		r.unchanged(func() {
+		r.checkUnchanged(func() {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
 			for how, t := range map[string]store.Report{
 				"started":  {Started: []store.Started{{Lease: l, At: r.s.Now(), Worker: "w", PID: 1}}},
-				"ended":    {Ended: []store.Settlement{r.settlement(fake, exit(0))}},
-				"refunded": {Ended: []store.Settlement{r.settlement(fake, ended(queue.Unstarted))}},
+				"ended":    {Ended: []store.Settlement{r.settlement(fake, exited(0))}},
+				"refunded": {Ended: []store.Settlement{r.settlement(fake, endedAs(queue.Unstarted))}},
 				"released": {Released: []queue.Lease{l}},
 			} {
-				same(r, name+" "+how, r.turn(t), store.Grant{Stale: []queue.Lease{l}})
+				same(r, name+" "+how, r.exchange(t), store.Grant{Stale: []queue.Lease{l}})
 			}
 		})
 	}
-	r.unchanged(func() {
-		done := r.turn(store.Report{Released: []queue.Lease{jobs[2].Lease()}})
+	r.checkUnchanged(func() {
+		done := r.exchange(store.Report{Released: []queue.Lease{jobs[2].Lease()}})
 		same(r, "release of a running job", done, store.Grant{Stale: []queue.Lease{jobs[2].Lease()}})
 	})
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	same(r, "leased jobs", sortedLeases(leases(held)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
 }
 
 func lateReport(r *rig) {
-	r.one()
+	r.enqueueOne()
 	first := r.claimOne()
-	r.turn(store.Report{Released: []queue.Lease{first.Lease()}})
+	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
 	same(r, "the second fence is higher", second.Fence > first.Fence, true)
-	r.unchanged(func() {
-		done := r.turn(store.Report{
+	r.checkUnchanged(func() {
+		done := r.exchange(store.Report{
 			Started:  []store.Started{{Lease: first.Lease(), At: r.s.Now(), Worker: "w", PID: 1}},
-			Ended:    []store.Settlement{r.settlement(first, exit(0))},
+			Ended:    []store.Settlement{r.settlement(first, exited(0))},
 			Released: []queue.Lease{first.Lease()},
 		})
 		same(r, "stale leases", done.Stale, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
-	e := r.settlement(second, exit(1))
-	r.turn(store.Report{Ended: []store.Settlement{e}})
-	r.unchanged(func() {
-		same(r, "the same end twice", r.turn(store.Report{Ended: []store.Settlement{e}}).Stale, []queue.Lease{second.Lease()})
+	e := r.settlement(second, exited(1))
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.checkUnchanged(func() {
+		same(r, "the same end twice", r.exchange(store.Report{Ended: []store.Settlement{e}}).Stale, []queue.Lease{second.Lease()})
 	})
 }
 
-func turnDoesAll(r *rig) {
-	r.store(draft(), draft(), draft(), draft(), draft())
-	waiting := r.one()
+func exchangeDoesAll(r *rig) {
+	r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
+	waiting := r.enqueueOne()
 	jobs := r.claim(5)
-	r.news()
+	r.newEvents()
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
-	ends := []store.Settlement{r.settlement(jobs[1], exit(0)), r.settlement(jobs[2], exit(1))}
-	done := r.turn(store.Report{
+	ends := []store.Settlement{r.settlement(jobs[1], exited(0)), r.settlement(jobs[2], exited(1))}
+	done := r.exchange(store.Report{
 		Started: []store.Started{
 			{Lease: stale, At: r.s.Now(), Worker: "w", PID: 1},
 			{Lease: jobs[0].Lease(), At: r.s.Now(), Worker: "w1", PID: 4242},
@@ -444,39 +444,39 @@ func turnDoesAll(r *rig) {
 	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
 	running := jobs[0]
 	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
-	completed, failed := r.settled(jobs[1], ends[0]), r.settled(jobs[2], ends[1])
+	completed, failed := r.afterSettle(jobs[1], ends[0]), r.afterSettle(jobs[2], ends[1])
 	for _, want := range []queue.Job{running, completed, failed, jobs[3], jobs[4], waiting} {
 		same(r, "job "+want.ID, r.get(want.ID), want)
 	}
 	begun := jobs[1]
 	begun.State = queue.Processing
-	same(r, "events", r.news(), []queue.Event{
+	same(r, "events", r.newEvents(), []queue.Event{
 		r.event(queue.EventStarted, running, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
 		r.event(queue.EventStarted, begun, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
 		r.endEvent(completed, ends[0].Attempt), r.endEvent(failed, ends[1].Attempt),
 	})
-	r.counted()
+	r.checkCounts()
 }
 
-func turnClaimsBack(r *rig) {
-	r.one()
+func exchangeClaimsReleased(r *rig) {
+	r.enqueueOne()
 	j := r.claimOne()
-	done := r.turn(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
+	done := r.exchange(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
 	same(r, "released and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, ended(queue.Lost)) // due immediately
-	want := r.settled(j, e)
-	done = r.turn(store.Report{Ended: []store.Settlement{e}, Want: 1})
+	e := r.settlement(j, endedAs(queue.Lost)) // due immediately
+	want := r.afterSettle(j, e)
+	done = r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1})
 	same(r, "failed and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
 	same(r, "job", r.get(j.ID), done.Jobs[0])
-	r.counted()
+	r.checkCounts()
 }
 
 func leasedListed(r *rig) {
-	r.store(draft(), draft(), draft(), draft())
+	r.enqueueAndGet(draft(), draft(), draft(), draft())
 	jobs := r.claim(3)
 	jobs[1] = r.start(jobs[1])
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	slices.SortFunc(held, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
 	same(r, "leased jobs", held, jobs)
@@ -501,7 +501,7 @@ func lastSeqStays(r *rig) {
 		return left.LastSeq
 	}
 	same(r, "before the first job", last(), 0)
-	jobs := r.store(draft(), draft())
+	jobs := r.enqueueAndGet(draft(), draft())
 	same(r, "with jobs", last(), jobs[1].Seq)
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))

@@ -8,19 +8,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var measuring = []promise{
-	{name: "starts, ends, waits and runs are counted by queue and minute", keep: attemptsAreCounted},
-	{name: "a retry's wait is from when it was due, and what was never started counts nothing", keep: waitsAreFromDue},
-	{name: "an end that is told twice counts once, and removal leaves the figures", keep: figuresStay},
-	{name: "hours and days are the minutes that they are made of, each once", keep: grainsAgree},
-	{name: "what is recorded after the clock was set back is in every grain", keep: setBackIsCounted},
-	{name: "a range has whole periods, of the finest grain that is kept", keep: rangesAreWhole},
-	{name: "a minute names 64 queues, and those that have settings", keep: fewQueuesAreNamed},
-	{name: "how long a command usually runs is the mean of those that completed", keep: usualRuns},
+var statsPromises = []promise{
+	{name: "starts, ends, waits and runs are counted by queue and minute", check: attemptsAreCounted},
+	{name: "a retry's wait is from when it was due, and what was never started counts nothing", check: waitsAreFromDue},
+	{name: "an end that is told twice counts once, and removal leaves the figures", check: statsCountOnce},
+	{name: "hours and days are the minutes that they are made of, each once", check: statsGrainsAgree},
+	{name: "what is recorded after the clock was set back is in every grain", check: statsAfterClockSetBack},
+	{name: "a range has whole periods, of the finest grain that is kept", check: statsRangesAreWhole},
+	{name: "a minute names 64 queues, and those that have settings", check: statsQueuesAreBounded},
+	{name: "how long a command usually runs is the mean of those that completed", check: typicalRuntimeIsMean},
 }
 
-// figures returns the sum of the statistics of all queues that a filter selects.
-func (r *rig) figures(f store.StatsFilter) (sum store.Figures) {
+// sumStats returns the sum of the statistics of all queues that a filter selects.
+func (r *rig) sumStats(f store.StatsFilter) (sum store.Figures) {
 	r.Helper()
 	for _, q := range r.stats(f).Queues {
 		sum.Add(&q.Figures)
@@ -35,8 +35,8 @@ func (r *rig) stats(f store.StatsFilter) store.Stats {
 	return got
 }
 
-// ran starts a claimed job and ends it after the given run time.
-func (r *rig) ran(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
+// runFor starts a claimed job and ends it after the given run time.
+func (r *rig) runFor(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	r.Helper()
 	j = r.start(j)
 	r.advance(run)
@@ -45,32 +45,32 @@ func (r *rig) ran(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	if e.Decision.State == queue.Completed {
 		e.Fingerprint = j.Fingerprint()
 	}
-	r.turn(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	return r.get(j.ID)
 }
 
-// before returns the instant that is d earlier than at.
-func before(at queue.Millis, d time.Duration) queue.Millis {
+// earlier returns the instant that is d earlier than at.
+func earlier(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
 
-// onThe advances the clock to the start of the next minute, hour or day of UTC.
-func (r *rig) onThe(g store.Grain) queue.Millis {
+// advanceTo advances the clock to the start of the next minute, hour or day of UTC.
+func (r *rig) advanceTo(g store.Grain) queue.Millis {
 	r.advance(time.Duration(g.Floor(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
 }
 
 func attemptsAreCounted(r *rig) {
 	same(r, "figures of an empty store", r.stats(store.StatsFilter{Series: true}).Queues, nil)
-	began := r.onThe(store.Hour)
-	r.one(in("a"))
+	began := r.advanceTo(store.Hour)
+	r.enqueueOne(inQueue("a"))
 	r.advance(5 * time.Second)
-	r.ran(r.claimOne(), exit(0), 20*time.Second)
-	r.must(r.change(r.run(exit(1), in("b")), queue.VerbHold))
+	r.runFor(r.claimOne(), exited(0), 20*time.Second)
+	r.must(r.change(r.runJob(exited(1), inQueue("b")), queue.VerbHold))
 	r.advance(40 * time.Second) // continue in the next minute
-	r.run(exit(1), in("b"), maxAttempts(1))
-	r.run(ended(queue.Killed), in("a"))
-	r.run(ended(queue.Stopped), in("a"))
+	r.runJob(exited(1), inQueue("b"), withMaxAttempts(1))
+	r.runJob(endedAs(queue.Killed), inQueue("a"))
+	r.runJob(endedAs(queue.Stopped), inQueue("a"))
 
 	a, b := store.Figures{Started: 3, Completed: 1, Cancelled: 1, Returned: 1}, store.Figures{Started: 2, Failed: 1, Dead: 1}
 	for _, wait := range []time.Duration{5 * time.Second, 0, 0} {
@@ -97,37 +97,37 @@ func attemptsAreCounted(r *rig) {
 	want.Periods = []store.PeriodFigures{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
 	same(r, "figures by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
 	same(r, "figures of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
-	same(r, "figures of the first minute", r.figures(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}), first)
+	same(r, "figures of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}), first)
 }
 
 func waitsAreFromDue(r *rig) {
-	began := r.onThe(store.Hour)
-	r.one(delay(time.Minute))
+	began := r.advanceTo(store.Hour)
+	r.enqueueOne(withDelay(time.Minute))
 	r.advance(time.Minute + 2*time.Second)
 	r.promote()
-	j := r.ran(r.claimOne(), exit(1), 0) // fails, and is due again in 2 s
+	j := r.runFor(r.claimOne(), exited(1), 0) // fails, and is due again in 2 s
 	r.advance(6 * time.Second)
 	r.promote()
 	r.claimOne()
-	r.turn(store.Report{Released: []queue.Lease{r.leaseOf(j.Seq)}})
+	r.exchange(store.Report{Released: []queue.Lease{r.leaseOf(j.Seq)}})
 	j = r.claimOne()
-	r.end(j, ended(queue.Unstarted))
+	r.settle(j, endedAs(queue.Unstarted))
 	r.advance(time.Second)
 	r.promote()
-	j = r.ran(r.claimOne(), exit(0), 0)
+	j = r.runFor(r.claimOne(), exited(0), 0)
 	var waits store.Histogram
 	// The second wait starts when the job was given back.
 	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.Observe(wait)
 	}
 	same(r, "state", j.State, queue.Completed)
-	same(r, "waits", r.figures(store.StatsFilter{Since: began}).Waits, waits)
+	same(r, "waits", r.sumStats(store.StatsFilter{Since: began}).Waits, waits)
 }
 
 // leaseOf returns the lease of a job.
 func (r *rig) leaseOf(seq int64) queue.Lease {
 	r.Helper()
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	for i := range held {
 		if held[i].Seq == seq {
@@ -138,39 +138,39 @@ func (r *rig) leaseOf(seq int64) queue.Lease {
 	return queue.Lease{}
 }
 
-func figuresStay(r *rig) {
-	r.one()
+func statsCountOnce(r *rig) {
+	r.enqueueOne()
 	j := r.start(r.claimOne())
 	r.start(j)
-	e := r.settlement(j, exit(0))
-	r.turn(store.Report{Ended: []store.Settlement{e, e}})
-	r.turn(store.Report{Ended: []store.Settlement{e}})
-	want := r.figures(store.StatsFilter{})
+	e := r.settlement(j, exited(0))
+	r.exchange(store.Report{Ended: []store.Settlement{e, e}})
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	want := r.sumStats(store.StatsFilter{})
 	same(r, "starts and ends", []int64{want.Started, want.Completed}, []int64{1, 1})
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
-	same(r, "figures after a removal", r.figures(store.StatsFilter{}), want)
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	same(r, "figures after a removal", r.sumStats(store.StatsFilter{}), want)
 }
 
-func grainsAgree(r *rig) {
-	began := r.onThe(store.Day)
+func statsGrainsAgree(r *rig) {
+	began := r.advanceTo(store.Day)
 	total := int64(0)
 	for day := range 3 {
 		for i := range 5 {
-			r.run(exit(int64(i%2)), in([]string{"a", "b"}[i%2]), maxAttempts(1))
+			r.runJob(exited(int64(i%2)), inQueue([]string{"a", "b"}[i%2]), withMaxAttempts(1))
 			total++
-			r.pass(time.Duration(50+day) * time.Minute)
+			r.advanceAndPromote(time.Duration(50+day) * time.Minute)
 		}
-		r.onThe(store.Day)
+		r.advanceTo(store.Day)
 		r.promote()
 	}
 	r.promote()
-	r.run(exit(0))
+	r.runJob(exited(0))
 	total++
-	r.pass(0)
-	byDay := r.figures(store.StatsFilter{Since: began, Grain: store.Day})
+	r.advanceAndPromote(0)
+	byDay := r.sumStats(store.StatsFilter{Since: began, Grain: store.Day})
 	same(r, "starts", byDay.Started, total)
 	for _, g := range []store.Grain{store.Hour, 0} {
-		same(r, "figures by "+fmt.Sprint(int(g)), r.figures(store.StatsFilter{Since: began, Grain: g}), byDay)
+		same(r, "figures by "+fmt.Sprint(int(g)), r.sumStats(store.StatsFilter{Since: began, Grain: g}), byDay)
 	}
 	days := r.stats(store.StatsFilter{Since: began, Grain: store.Day, Series: true}).Periods
 	var starts []int64
@@ -180,56 +180,56 @@ func grainsAgree(r *rig) {
 	same(r, "starts by day", starts, []int64{5, 5, 5, 1})
 	// Each day has two runs in the same hour.
 	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1)
-	r.pass(61 * 24 * time.Hour)
-	r.pass(0)
-	same(r, "figures by day, two months later", r.figures(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
-	same(r, "figures by hour, two months later", r.figures(store.StatsFilter{Since: began, Grain: store.Hour}), store.Figures{})
-	r.pass(3 * 366 * 24 * time.Hour)
-	same(r, "figures by day, three years later", r.figures(store.StatsFilter{Since: began}), store.Figures{})
+	r.advanceAndPromote(61 * 24 * time.Hour)
+	r.advanceAndPromote(0)
+	same(r, "figures by day, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
+	same(r, "figures by hour, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Hour}), store.Figures{})
+	r.advanceAndPromote(3 * 366 * 24 * time.Hour)
+	same(r, "figures by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.Figures{})
 }
 
-func setBackIsCounted(r *rig) {
-	began := r.onThe(store.Day)
-	r.run(exit(0))
-	r.pass(30 * time.Hour)
-	r.run(exit(0))
-	r.pass(2 * time.Hour)
+func statsAfterClockSetBack(r *rig) {
+	began := r.advanceTo(store.Day)
+	r.runJob(exited(0))
+	r.advanceAndPromote(30 * time.Hour)
+	r.runJob(exited(0))
+	r.advanceAndPromote(2 * time.Hour)
 	r.advance(-31 * time.Hour) // the earlier hour and day are already summed up
-	j := r.run(exit(0))
-	r.run(exit(0), in("late"))
+	j := r.runJob(exited(0))
+	r.runJob(exited(0), inQueue("late"))
 	if j.State != queue.Completed {
 		r.Errorf("got %s after the clock was set back", j.State)
 	}
-	r.pass(40 * time.Hour)
-	r.pass(0)
-	want := r.figures(store.StatsFilter{Since: began, Grain: store.Minute})
+	r.advanceAndPromote(40 * time.Hour)
+	r.advanceAndPromote(0)
+	want := r.sumStats(store.StatsFilter{Since: began, Grain: store.Minute})
 	same(r, "starts", want.Started, 4)
 	for _, g := range []store.Grain{store.Hour, store.Day} {
-		same(r, "figures by "+g.String(), r.figures(store.StatsFilter{Since: began, Grain: g}), want)
+		same(r, "figures by "+g.String(), r.sumStats(store.StatsFilter{Since: began, Grain: g}), want)
 	}
-	same(r, "starts of the first day", r.figures(store.StatsFilter{Since: began, Until: began.Add(24 * time.Hour), Grain: store.Day}).Started, 3)
+	same(r, "starts of the first day", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(24 * time.Hour), Grain: store.Day}).Started, 3)
 }
 
-func rangesAreWhole(r *rig) {
-	now := r.onThe(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
+func statsRangesAreWhole(r *rig) {
+	now := r.advanceTo(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advance(time.Duration(now-r.s.Now()) * time.Millisecond)
 	for _, c := range []struct {
 		ago  time.Duration
 		want store.Grain
 	}{{time.Hour, store.Minute}, {48 * time.Hour, store.Minute}, {49 * time.Hour, store.Hour}, {60 * 24 * time.Hour, store.Hour}, {61 * 24 * time.Hour, store.Day}} {
-		got := r.stats(store.StatsFilter{Since: before(now, c.ago)})
-		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.Floor(before(now, c.ago)), Until: c.want.Floor(now).Add(c.want.Length())})
+		got := r.stats(store.StatsFilter{Since: earlier(now, c.ago)})
+		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.Floor(earlier(now, c.ago)), Until: c.want.Floor(now).Add(c.want.Length())})
 	}
-	got := r.stats(store.StatsFilter{Since: 1, Until: before(now, time.Hour), Grain: store.Minute})
-	same(r, "minutes of all times", got, store.Stats{Grain: store.Minute, Since: store.Minute.Floor(before(now, 48*time.Hour)), Until: before(now, time.Hour).Add(40 * time.Second)})
+	got := r.stats(store.StatsFilter{Since: 1, Until: earlier(now, time.Hour), Grain: store.Minute})
+	same(r, "minutes of all times", got, store.Stats{Grain: store.Minute, Since: store.Minute.Floor(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
 }
 
-func fewQueuesAreNamed(r *rig) {
-	r.onThe(store.Hour)
+func statsQueuesAreBounded(r *rig) {
+	r.advanceTo(store.Hour)
 	r.must(r.s.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
 	run := func(name string) {
-		r.one(in(name))
-		r.end(r.claimOne(), exit(0))
+		r.enqueueOne(inQueue(name))
+		r.settle(r.claimOne(), exited(0))
 	}
 	for i := range store.MaxNamed + 6 {
 		run(fmt.Sprintf("q%02d", i))
@@ -243,40 +243,40 @@ func fewQueuesAreNamed(r *rig) {
 		same(r, "queues", len(list), store.MaxNamed+3)
 		last := list[len(list)-1]
 		same(r, "the others", []any{last.Queue, last.Started, last.Completed}, []any{store.OtherQueues, int64(6), int64(6)})
-		same(r, "starts", r.figures(f).Started, store.MaxNamed+9)
+		same(r, "starts", r.sumStats(f).Started, store.MaxNamed+9)
 		same(r, "a queue with settings", list[len(list)-2].Started, 1)
 		same(r, "its name", list[len(list)-2].Queue, "zz")
 	}
 	check(store.StatsFilter{})
-	r.pass(time.Hour)
+	r.advanceAndPromote(time.Hour)
 	check(store.StatsFilter{Grain: store.Hour})
 	check(store.StatsFilter{Ever: true})
 }
 
-func usualRuns(r *rig) {
-	j := r.one()
+func typicalRuntimeIsMean(r *rig) {
+	j := r.enqueueOne()
 	same(r, "before the first run", r.s.Usual(j.Fingerprint()), 0)
-	r.ran(r.claimOne(), exit(0), 2*time.Second)
+	r.runFor(r.claimOne(), exited(0), 2*time.Second)
 	same(r, "after the first run", r.s.Usual(j.Fingerprint()), 2*time.Second)
-	r.one()
-	r.ran(r.claimOne(), exit(0), 8*time.Second)
+	r.enqueueOne()
+	r.runFor(r.claimOne(), exited(0), 8*time.Second)
 	same(r, "after the second run", r.s.Usual(j.Fingerprint()), 4*time.Second)
-	r.one(maxAttempts(1))
-	r.ran(r.claimOne(), exit(1), time.Hour)
+	r.enqueueOne(withMaxAttempts(1))
+	r.runFor(r.claimOne(), exited(1), time.Hour)
 	same(r, "after a failure", r.s.Usual(j.Fingerprint()), 4*time.Second)
 	for range 20 { // the last runs count most
-		r.one()
-		r.ran(r.claimOne(), exit(0), time.Minute)
+		r.enqueueOne()
+		r.runFor(r.claimOne(), exited(0), time.Minute)
 	}
 	if got := r.s.Usual(j.Fingerprint()); got < 40*time.Second || got > time.Minute {
 		r.Errorf("after many runs of a minute: got %v", got)
 	}
-	other := r.one(in("other"))
+	other := r.enqueueOne(inQueue("other"))
 	same(r, "the same command in another queue", r.s.Usual(other.Fingerprint()), 0)
 }
 
-// figuresMatch checks that the statistics match the attempts in the events.
-func (w *walk) figuresMatch() {
+// checkStats checks that the statistics match the attempts in the events.
+func (w *walk) checkStats() {
 	var want store.Figures
 	for after := int64(0); ; {
 		events, err := w.s.Events(w.Context(), after, 1000)
@@ -292,26 +292,26 @@ func (w *walk) figuresMatch() {
 		}
 	}
 	want.Started += w.s.Counts().States[queue.Processing]
-	got := w.figures(store.StatsFilter{})
+	got := w.sumStats(store.StatsFilter{})
 	same(w.rig, "waits and runs", []int64{got.Waits.Count(), got.Runs.Count()}, []int64{got.Started, want.Runs.Count()})
 	got.Waits, got.Runs, want.Runs = store.Histogram{}, store.Histogram{}, store.Histogram{}
 	same(w.rig, "figures, beside the events", got, want)
 }
 
-// measured compares the statistics and the typical run times of both stores.
-func (w *pairWalk) measured() {
-	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4), Since: before(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
+// compareStats compares the statistics and the typical run times of both stores.
+func (w *pairWalk) compareStats() {
+	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4), Since: earlier(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
 	if w.step%3 == 0 {
 		f.Queue = queues[w.step%len(queues)]
 	}
 	f.Ever = w.step%5 == 0
-	w.what = fmt.Sprintf("figures of %+v", f)
-	got, want := both(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
-	same(&rig{T: w.T}, w.what, got, want)
+	w.operation = fmt.Sprintf("figures of %+v", f)
+	got, want := askBoth(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
+	same(&rig{T: w.T}, w.operation, got, want)
 	for fingerprint := range uint64(5) {
 		if got, want := w.engine.Store.Usual(fingerprint), w.model.Usual(fingerprint); got != want {
 			w.Errorf("step %d: to the engine commands like %d run %v, to the model %v", w.step, fingerprint, got, want)
 		}
 	}
-	w.what = "time"
+	w.operation = "time"
 }

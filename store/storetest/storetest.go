@@ -26,49 +26,49 @@ type Fixture struct {
 
 // Run tests that stores created by open keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
-	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, holding, gating, queueing, depending, pausing, hooking, scheduling, measuring, turning, leading, walking) {
+	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises, settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises, bytePromises, gatePromises, queuePromises, dependencyPromises, pausePromises, hookPromises, schedulePromises, statsPromises, turnPromises, bestWaitingPromises, walkPromises) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {
-				order = usual
+				order = defaultOrder
 			}
 			f := open(t, order)
-			p.keep(&rig{T: t, s: f.Store, advance: f.Advance, order: order})
+			p.check(&rig{T: t, s: f.Store, advance: f.Advance, order: order})
 		})
 	}
 }
 
-// promise is one test. A zero order means usual.
+// promise is one test. A zero order means defaultOrder.
 type promise struct {
 	name  string
-	keep  func(r *rig)
+	check func(r *rig)
 	order queue.Order
 }
 
-// usual is the order of the default settings.
-var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+// defaultOrder is the order of the default settings.
+var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 
-// policy makes a failing job wait 2 s, 4 s, 8 s.
-var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+// retryPolicy makes a failing job wait 2 s, 4 s, 8 s.
+var retryPolicy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
 const (
-	asker    = 1000             // uid of the user in tests where it does not matter
-	patience = 30 * time.Second // maximum wait for another goroutine
+	testUID = 1000             // uid of the user in tests where it does not matter
+	maxWait = 30 * time.Second // maximum wait for another goroutine
 )
 
 // rig is a store under test.
 type rig struct {
 	*testing.T
-	s       store.Store
-	advance func(time.Duration)
-	order   queue.Order
-	seen    int64 // the last event that news has returned
+	s            store.Store
+	advance      func(time.Duration)
+	order        queue.Order
+	lastEventSeq int64 // the last event that newEvents has returned
 }
 
 // draft returns a job as queue.Resolve makes it, after applying set to it.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
-		Queue: queue.DefaultQueue, UID: asker, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
+		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
 	}
 	for _, f := range set {
@@ -77,17 +77,19 @@ func draft(set ...func(*queue.Job)) queue.Job {
 	return j
 }
 
-func named(id string) func(*queue.Job)            { return func(j *queue.Job) { j.ID = id } }
-func priority(n int64) func(*queue.Job)           { return func(j *queue.Job) { j.Priority = n } }
-func delay(d time.Duration) func(*queue.Job)      { return func(j *queue.Job) { j.Delay = d } }
-func expires(at queue.Millis) func(*queue.Job)    { return func(j *queue.Job) { j.ExpiresAt = at } }
-func onLost(what queue.OnLost) func(*queue.Job)   { return func(j *queue.Job) { j.OnLost = what } }
-func labels(m map[string]string) func(*queue.Job) { return func(j *queue.Job) { j.Labels = m } }
-func maxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
-func exit(code int64) queue.Outcome               { return queue.Outcome{End: queue.Exited, ExitCode: code} }
-func ended(as queue.End) queue.Outcome            { return queue.Outcome{End: as} }
-func leases(jobs []queue.Job) []queue.Lease       { return each(jobs, (*queue.Job).Lease) }
-func seqs(jobs []queue.Job) []int64               { return each(jobs, func(j *queue.Job) int64 { return j.Seq }) }
+func withID(id string) func(*queue.Job)           { return func(j *queue.Job) { j.ID = id } }
+func withPriority(n int64) func(*queue.Job)       { return func(j *queue.Job) { j.Priority = n } }
+func withDelay(d time.Duration) func(*queue.Job)  { return func(j *queue.Job) { j.Delay = d } }
+func expiringAt(at queue.Millis) func(*queue.Job) { return func(j *queue.Job) { j.ExpiresAt = at } }
+func withOnLost(action queue.OnLost) func(*queue.Job) {
+	return func(j *queue.Job) { j.OnLost = action }
+}
+func withLabels(m map[string]string) func(*queue.Job) { return func(j *queue.Job) { j.Labels = m } }
+func withMaxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
+func exited(code int64) queue.Outcome                 { return queue.Outcome{End: queue.Exited, ExitCode: code} }
+func endedAs(end queue.End) queue.Outcome             { return queue.Outcome{End: end} }
+func leases(jobs []queue.Job) []queue.Lease           { return each(jobs, (*queue.Job).Lease) }
+func seqs(jobs []queue.Job) []int64                   { return each(jobs, func(j *queue.Job) int64 { return j.Seq }) }
 
 func each[T any](jobs []queue.Job, f func(*queue.Job) T) (list []T) {
 	for i := range jobs {
@@ -104,8 +106,8 @@ func (r *rig) must(err error) {
 	}
 }
 
-// refused checks that err has the code and names the field, and returns it.
-func (r *rig) refused(what string, err error, code queue.Code, field string) *queue.Error {
+// wantError checks that err has the code and names the field, and returns it.
+func (r *rig) wantError(what string, err error, code queue.Code, field string) *queue.Error {
 	r.Helper()
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != code || e.Field != field {
@@ -114,8 +116,8 @@ func (r *rig) refused(what string, err error, code queue.Code, field string) *qu
 	return e
 }
 
-// leased checks that err is ErrLeased.
-func (r *rig) leased(what string, err error) {
+// wantErrLeased checks that err is ErrLeased.
+func (r *rig) wantErrLeased(what string, err error) {
 	r.Helper()
 	if !errors.Is(err, store.ErrLeased) {
 		r.Errorf("%s: got error %v, want %v", what, err, store.ErrLeased)
@@ -133,10 +135,10 @@ func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
 	return receipt
 }
 
-// store enqueues drafts and reads them back.
-func (r *rig) store(drafts ...queue.Job) []queue.Job {
+// enqueueAndGet enqueues drafts and reads them back.
+func (r *rig) enqueueAndGet(drafts ...queue.Job) []queue.Job {
 	r.Helper()
-	receipt := r.enqueue(asker, drafts...)
+	receipt := r.enqueue(testUID, drafts...)
 	jobs := make([]queue.Job, len(receipt.IDs))
 	for i, id := range receipt.IDs {
 		jobs[i] = r.get(id)
@@ -144,10 +146,10 @@ func (r *rig) store(drafts ...queue.Job) []queue.Job {
 	return jobs
 }
 
-// one stores one job.
-func (r *rig) one(set ...func(*queue.Job)) queue.Job {
+// enqueueOne stores one job.
+func (r *rig) enqueueOne(set ...func(*queue.Job)) queue.Job {
 	r.Helper()
-	return r.store(draft(set...))[0]
+	return r.enqueueAndGet(draft(set...))[0]
 }
 
 func (r *rig) get(id string) queue.Job {
@@ -159,12 +161,12 @@ func (r *rig) get(id string) queue.Job {
 	return j
 }
 
-func (r *rig) turn(t store.Report) store.Grant {
+func (r *rig) exchange(t store.Report) store.Grant {
 	r.Helper()
-	done, err := r.s.Exchange(r.Context(), t)
+	grant, err := r.s.Exchange(r.Context(), t)
 	r.must(err)
-	r.checkRanks(done.Jobs)
-	return done
+	r.checkRanks(grant.Jobs)
+	return grant
 }
 
 // checkRanks checks the ranks of leased jobs, and then clears them, because other reads do not return ranks.
@@ -180,7 +182,7 @@ func (r *rig) checkRanks(leased []queue.Job) {
 
 func (r *rig) claim(want int) []queue.Job {
 	r.Helper()
-	return r.turn(store.Report{Want: want}).Jobs
+	return r.exchange(store.Report{Want: want}).Jobs
 }
 
 // claimOne claims the job at the head of the queue. It fails if there is none.
@@ -195,30 +197,30 @@ func (r *rig) claimOne() queue.Job {
 
 // asClaimed returns jobs as they are after a claim: with the fences of claimed, which must be higher than
 // before.
-func (r *rig) asClaimed(claimed []queue.Job, was ...queue.Job) []queue.Job {
+func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
-	was = slices.Clone(was)
-	for i := range min(len(claimed), len(was)) {
-		if claimed[i].Fence <= was[i].Fence {
-			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence, was[i].Fence)
+	before = slices.Clone(before)
+	for i := range min(len(claimed), len(before)) {
+		if claimed[i].Fence <= before[i].Fence {
+			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence, before[i].Fence)
 		}
-		was[i].Fence = claimed[i].Fence
+		before[i].Fence = claimed[i].Fence
 	}
-	return was
+	return before
 }
 
 // start reports a claimed job as started now, and reads it back.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
-	done := r.turn(store.Report{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
-	same(r, "stale leases", done.Stale, nil)
+	grant := r.exchange(store.Report{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
+	same(r, "stale leases", grant.Stale, nil)
 	return r.get(j.ID)
 }
 
 // settlement returns the Settlement for an attempt of j that began and ended now with outcome o.
 func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	now := r.s.Now()
-	d := queue.Decide(&j, o, policy)
+	d := queue.Decide(&j, o, retryPolicy)
 	e := store.Settlement{Lease: j.Lease(), Decision: d, Attempt: queue.Attempt{ExitCode: -1}}
 	if d.Started {
 		e.Attempt = queue.Attempt{
@@ -232,19 +234,19 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	return e
 }
 
-// end settles a leased job, and reads it back.
-func (r *rig) end(j queue.Job, o queue.Outcome) queue.Job {
+// settle settles a leased job, and reads it back.
+func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
-	done := r.turn(store.Report{Ended: []store.Settlement{r.settlement(j, o)}})
-	same(r, "stale leases", done.Stale, nil)
+	grant := r.exchange(store.Report{Ended: []store.Settlement{r.settlement(j, o)}})
+	same(r, "stale leases", grant.Stale, nil)
 	return r.get(j.ID)
 }
 
-// run stores a job, claims it and settles it.
-func (r *rig) run(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
+// runJob stores a job, claims it and settles it.
+func (r *rig) runJob(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
-	r.one(set...)
-	return r.end(r.claimOne(), o)
+	r.enqueueOne(set...)
+	return r.settle(r.claimOne(), o)
 }
 
 // promote calls Promote until nothing is due, and returns the time until something is.
@@ -261,27 +263,27 @@ func (r *rig) promote() time.Duration {
 	return 0
 }
 
-// pass advances the clock and promotes due jobs.
-func (r *rig) pass(d time.Duration) {
+// advanceAndPromote advances the clock and promotes due jobs.
+func (r *rig) advanceAndPromote(d time.Duration) {
 	r.Helper()
 	r.advance(d)
 	r.promote()
 }
 
-// news returns the events since the last call, and checks that their seqs have no gap. It clears the seqs, so
-// that events can be compared.
-func (r *rig) news() (events []queue.Event) {
+// newEvents returns the events since the last call, and checks that their seqs have no gap. It clears the
+// seqs, so that events can be compared.
+func (r *rig) newEvents() (events []queue.Event) {
 	r.Helper()
 	for {
-		page, err := r.s.Events(r.Context(), r.seen, 1000)
+		page, err := r.s.Events(r.Context(), r.lastEventSeq, 1000)
 		r.must(err)
 		if len(page) == 0 {
 			return events
 		}
 		for _, e := range page {
-			r.seen++
-			if e.Seq != r.seen {
-				r.Fatalf("got event %d, want %d: the sequence has no gap", e.Seq, r.seen)
+			r.lastEventSeq++
+			if e.Seq != r.lastEventSeq {
+				r.Fatalf("got event %d, want %d: the sequence has no gap", e.Seq, r.lastEventSeq)
 			}
 			e.Seq = 0
 			events = append(events, e)
@@ -294,8 +296,8 @@ func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queu
 	return queue.Event{At: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
 }
 
-// all lists all jobs that match a filter, newest first.
-func (r *rig) all(f store.Filter) (jobs []queue.Job) {
+// listAll lists all jobs that match a filter, newest first.
+func (r *rig) listAll(f store.Filter) (jobs []queue.Job) {
 	r.Helper()
 	if f.Limit == 0 {
 		f.Limit = store.MaxPage
@@ -314,23 +316,23 @@ func (r *rig) all(f store.Filter) (jobs []queue.Job) {
 	}
 }
 
-// counted checks the stored counts against the list of jobs.
-func (r *rig) counted() {
+// checkCounts checks the stored counts against the list of jobs.
+func (r *rig) checkCounts() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
 	kept := map[string]store.KeepingQueue{}
-	for _, j := range r.all(store.Filter{}) {
+	for _, j := range r.listAll(store.Filter{}) {
 		want[j.State]++
 		if q := kept[j.Queue]; j.Kept {
 			kept[j.Queue] = store.KeepingQueue{Name: j.Queue, Jobs: q.Jobs + 1, Outputs: q.Outputs + j.Outputs}
 		}
 	}
 	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
-	r.keeps(slices.SortedFunc(maps.Values(kept), func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })...)
+	r.checkKeeping(slices.SortedFunc(maps.Values(kept), func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// keeps checks which queues have jobs that their own retention bounds, and their counts.
-func (r *rig) keeps(want ...store.KeepingQueue) {
+// checkKeeping checks which queues have jobs that their own retention bounds, and their counts.
+func (r *rig) checkKeeping(want ...store.KeepingQueue) {
 	r.Helper()
 	got, err := r.s.Keeping(r.Context())
 	r.must(err)
@@ -342,15 +344,15 @@ func (r *rig) keeps(want ...store.KeepingQueue) {
 	same(r, "jobs that queues' own retentions bound", r.s.Counts().Kept, jobs)
 }
 
-// unchanged checks that f changes no job, count or event.
-func (r *rig) unchanged(f func()) {
+// checkUnchanged checks that f changes no job, count or event.
+func (r *rig) checkUnchanged(f func()) {
 	r.Helper()
-	r.news()
-	before, counts := r.all(store.Filter{}), r.s.Counts()
+	r.newEvents()
+	before, counts := r.listAll(store.Filter{}), r.s.Counts()
 	f()
-	same(r, "jobs after what must not change them", r.all(store.Filter{}), before)
+	same(r, "jobs after what must not change them", r.listAll(store.Filter{}), before)
 	same(r, "counts after what must not change them", r.s.Counts().States, counts.States)
-	same(r, "events of what must not change anything", r.news(), nil)
+	same(r, "events of what must not change anything", r.newEvents(), nil)
 }
 
 func sortedLeases(list []queue.Lease) []queue.Lease {
@@ -365,15 +367,15 @@ func sortedByJob(events []queue.Event) []queue.Event {
 	return events
 }
 
-// within receives from c the value that another goroutine sends.
-func within[T any](r *rig, what string, c <-chan T) (v T) {
+// receive receives from c the value that another goroutine sends.
+func receive[T any](r *rig, what string, c <-chan T) (v T) {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
 	defer cancel()
 	select {
 	case v = <-c:
 	case <-ctx.Done():
-		r.Fatalf("%s: nothing came in %s", what, patience)
+		r.Fatalf("%s: nothing came in %s", what, maxWait)
 	}
 	return v
 }
@@ -410,8 +412,8 @@ func difference(got, want []string) string {
 	return b.String()
 }
 
-// heldJobs returns the leased jobs.
-func (r *rig) heldJobs() ([]queue.Job, error) {
+// leasedJobs returns the leased jobs.
+func (r *rig) leasedJobs() ([]queue.Job, error) {
 	left, err := r.s.Left(r.Context())
 	r.checkRanks(left.Leased)
 	return left.Leased, err

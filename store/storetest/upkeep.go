@@ -10,18 +10,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var keeping = []promise{
-	{name: "a setting says who set it and when", keep: settingsKept},
-	{name: "a promotion says when the next thing is due", keep: promoteSaysWhen},
-	{name: "promotions end however much is due", keep: promoteMuch},
-	{name: "the alarm rings for what is due earlier", keep: alarmRings},
-	{name: "a new order ranks what waits anew", keep: orderChanged},
-	{name: "output files of removed jobs are garbage until swept", keep: garbageSwept},
-	{name: "the output file that a lost attempt has left is garbage", keep: leftIsGarbage},
+var upkeepPromises = []promise{
+	{name: "a setting says who set it and when", check: settingsKept},
+	{name: "a promotion says when the next thing is due", check: promoteSaysWhen},
+	{name: "promotions end however much is due", check: promoteIsBounded},
+	{name: "the alarm rings for what is due earlier", check: earlierDueSendsHint},
+	{name: "a new order ranks what waits anew", check: orderChangeReranks},
+	{name: "output files of removed jobs are garbage until swept", check: garbageSwept},
+	{name: "the output file that a lost attempt has left is garbage", check: lostOutputIsGarbage},
 }
 
 func settingsKept(r *rig) {
-	r.news()
+	r.newEvents()
 	list := func() []store.Setting {
 		settings, err := r.s.Settings(r.Context())
 		r.must(err)
@@ -31,7 +31,7 @@ func settingsKept(r *rig) {
 	set := func(key, value string, uid int) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
 		want := queue.Event{At: r.s.Now(), Kind: queue.EventSetting, Detail: queue.EventDetail{UID: &uid, Key: key, Value: value}}
-		same(r, "events of "+key, r.news(), []queue.Event{want})
+		same(r, "events of "+key, r.newEvents(), []queue.Event{want})
 	}
 	same(r, "settings of a new store", list(), nil)
 	begin := r.s.Now()
@@ -50,15 +50,15 @@ func settingsKept(r *rig) {
 
 func promoteSaysWhen(r *rig) {
 	same(r, "of an empty store", r.promote(), time.Hour)
-	r.one()
+	r.enqueueOne()
 	same(r, "of a ready job", r.promote(), time.Hour)
-	r.one(delay(3 * time.Hour))
+	r.enqueueOne(withDelay(3 * time.Hour))
 	same(r, "of something far off", r.promote(), time.Hour)
-	r.one(delay(30 * time.Minute))
+	r.enqueueOne(withDelay(30 * time.Minute))
 	same(r, "of a sleeping job", r.promote(), 30*time.Minute)
-	r.one(expires(r.s.Now() + 20*60_000))
+	r.enqueueOne(expiringAt(r.s.Now() + 20*60_000))
 	same(r, "of an expiry", r.promote(), 20*time.Minute)
-	r.run(exit(1))
+	r.runJob(exited(1))
 	same(r, "of a retry", r.promote(), 2*time.Second)
 	r.advance(1999 * time.Millisecond)
 	same(r, "just before", r.promote(), time.Millisecond)
@@ -68,28 +68,28 @@ func promoteSaysWhen(r *rig) {
 	same(r, "after all", r.promote(), time.Hour)
 }
 
-func promoteMuch(r *rig) {
+func promoteIsBounded(r *rig) {
 	const many = 1200
 	var drafts []queue.Job
 	for range many {
-		drafts = append(drafts, draft(expires(r.s.Now()+1)), draft(delay(time.Millisecond)), draft(delay(time.Hour), expires(r.s.Now()+1)))
+		drafts = append(drafts, draft(expiringAt(r.s.Now()+1)), draft(withDelay(time.Millisecond)), draft(withDelay(time.Hour), expiringAt(r.s.Now()+1)))
 	}
-	r.store(drafts...)
-	together(many, func(i int) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(delay(time.Hour))}, UID: asker, Key: fmt.Sprint(i)})
+	r.enqueueAndGet(drafts...)
+	concurrently(many, func(i int) {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDelay(time.Hour))}, UID: testUID, Key: fmt.Sprint(i)})
 		if err != nil {
 			r.Errorf("enqueue: got error %v, want none", err)
 		}
 	})
-	r.pass(11 * time.Minute)
+	r.advanceAndPromote(11 * time.Minute)
 	var want [queue.Cancelled + 1]int64
 	want[queue.Pending], want[queue.Cancelled] = 2*many, 2*many
 	same(r, "counts", r.s.Counts().States, want)
 	same(r, "claimable jobs", len(r.claim(10*many)), many)
-	r.counted()
+	r.checkCounts()
 }
 
-func alarmRings(r *rig) {
+func earlierDueSendsHint(r *rig) {
 	quiet := func() {
 		r.promote()
 		select {
@@ -99,23 +99,23 @@ func alarmRings(r *rig) {
 	}
 	rings := func(what string) {
 		r.Helper()
-		within(r, "alarm of "+what, r.s.DueSooner())
+		receive(r, "alarm of "+what, r.s.DueSooner())
 		quiet()
 	}
 	quiet()
-	r.one(delay(30 * time.Minute))
+	r.enqueueOne(withDelay(30 * time.Minute))
 	rings("a sleeping job")
-	r.one(delay(20 * time.Minute))
+	r.enqueueOne(withDelay(20 * time.Minute))
 	rings("one that sleeps less")
-	r.one(delay(50*time.Minute), expires(r.s.Now()+10*60_000))
+	r.enqueueOne(withDelay(50*time.Minute), expiringAt(r.s.Now()+10*60_000))
 	rings("an expiry")
-	r.one()
+	r.enqueueOne()
 	claimed := r.claimOne()
-	r.end(claimed, exit(1))
+	r.settle(claimed, exited(1))
 	rings("a retry")
 	r.advance(2 * time.Second)
 	quiet()
-	r.end(r.claimOne(), ended(queue.Shortage))
+	r.settle(r.claimOne(), endedAs(queue.Shortage))
 	rings("a pause")
 }
 
@@ -129,18 +129,18 @@ func garbageSwept(r *rig) {
 	}
 	var jobs []queue.Job
 	for _, refs := range [][]string{{"a", "b"}, {"", "c"}, {""}} {
-		j := r.one()
+		j := r.enqueueOne()
 		for _, ref := range refs {
-			e := r.settlement(r.claimOne(), ended(queue.Stopped))
+			e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
 			e.Attempt.OutputRef = ref
-			r.turn(store.Report{Ended: []store.Settlement{e}})
+			r.exchange(store.Report{Ended: []store.Settlement{e}})
 		}
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
 	}
 	same(r, "garbage while the jobs are there", garbage(10), nil)
 	for _, j := range jobs {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	same(r, "garbage", garbage(10), []string{"a", "b", "c"})
 	same(r, "garbage is still there", garbage(3), []string{"a", "b", "c"})
@@ -152,12 +152,12 @@ func garbageSwept(r *rig) {
 	same(r, "garbage after all", garbage(10), nil)
 }
 
-func leftIsGarbage(r *rig) {
-	r.store(draft(), draft())
+func lostOutputIsGarbage(r *rig) {
+	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	lost := r.settlement(jobs[0], ended(queue.Lost))
+	lost := r.settlement(jobs[0], endedAs(queue.Lost))
 	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
-	stale := r.settlement(jobs[1], ended(queue.Lost))
+	stale := r.settlement(jobs[1], endedAs(queue.Lost))
 	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
 	turned, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{lost, stale}})
 	r.must(err)
@@ -168,25 +168,25 @@ func leftIsGarbage(r *rig) {
 }
 
 // A change of the order applies to reserved, running, failed, sleeping and waiting jobs.
-func orderChanged(r *rig) {
+func orderChangeReranks(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
 	many := 600 // more than one step ranks
-	r.one(named("runs"), priority(1))
+	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]
-	r.turn(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})
-	r.one(named("reserved"), priority(3))
+	r.exchange(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})
+	r.enqueueOne(withID("reserved"), withPriority(3))
 	reserved := r.claim(1)[0]
 	for i := range many {
-		r.one(named(fmt.Sprintf("old%03d", i)), priority(2))
+		r.enqueueOne(withID(fmt.Sprintf("old%03d", i)), withPriority(2))
 		if i%100 == 0 {
 			r.advance(10 * time.Minute)
 		}
 	}
-	r.one(named("sleeps"), priority(8), delay(time.Hour))
-	r.one(named("first"), priority(9))
+	r.enqueueOne(withID("sleeps"), withPriority(8), withDelay(time.Hour))
+	r.enqueueOne(withID("first"), withPriority(9))
 	r.must(r.s.SetOrder(r.Context(), byPriority))
-	r.one(named("new"), priority(7))
-	r.turn(store.Report{Released: []queue.Lease{reserved.Lease()}})
+	r.enqueueOne(withID("new"), withPriority(7))
+	r.exchange(store.Report{Released: []queue.Lease{reserved.Lease()}})
 	for more := true; more; {
 		var err error
 		more, err = r.s.Rerank(r.Context())
@@ -195,8 +195,8 @@ func orderChanged(r *rig) {
 	if r.s.Counts().Reranking {
 		r.Error("it says that it is still ranking")
 	}
-	decision := queue.Decide(&runs, exit(1), policy)
-	r.turn(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(), Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
+	decision := queue.Decide(&runs, exited(1), retryPolicy)
+	r.exchange(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(), Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
 	r.advance(2 * time.Hour)
 	r.promote()
 	var ids []string

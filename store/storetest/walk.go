@@ -13,42 +13,42 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var walking = []promise{
-	{name: "a long walk breaks no rule", keep: func(r *rig) { walkFor(r, 2000) }},
-	{name: "a long walk by enqueues breaks no rule", keep: func(r *rig) { walkFor(r, 500) }, order: byEnqueue},
+var walkPromises = []promise{
+	{name: "a long walk breaks no rule", check: func(r *rig) { randomWalk(r, 2000) }},
+	{name: "a long walk by enqueues breaks no rule", check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
 // walk performs random operations on a store, and predicts the state of each job.
 type walk struct {
 	*rig
-	dice     *rand.Rand
-	known    map[int64]queue.Job // each job as last seen
-	held     map[int64]bool      // leased jobs
-	asleep   map[int64]bool      // jobs that have never been due
-	old      []queue.Lease       // leases that are over
-	enqueued int64
-	step     int
+	rng         *rand.Rand
+	expected    map[int64]queue.Job // each job as last seen
+	leasedSeqs  map[int64]bool      // leased jobs
+	notYetDue   map[int64]bool      // jobs that have never been due
+	endedLeases []queue.Lease       // leases that are over
+	enqueued    int64
+	step        int
 }
 
-func walkFor(r *rig, steps int) {
-	w := &walk{rig: r, dice: rand.New(rand.NewPCG(2, 3)), known: map[int64]queue.Job{}, held: map[int64]bool{}, asleep: map[int64]bool{}}
+func randomWalk(r *rig, steps int) {
+	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expected: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{}, notYetDue: map[int64]bool{}}
 	for w.step = range steps {
-		w.next()
+		w.takeStep()
 		if r.Failed() {
 			r.Fatalf("the rules broke in step %d", w.step)
 		}
 	}
-	w.recount()
-	w.historiesMatch()
-	w.figuresMatch()
+	w.checkAll()
+	w.checkHistories()
+	w.checkStats()
 }
 
-func (w *walk) next() {
-	switch n := w.dice.IntN(22); {
+func (w *walk) takeStep() {
+	switch n := w.rng.IntN(22); {
 	case n < 5:
 		w.enqueue()
 	case n < 12:
-		w.work()
+		w.reportAndClaim()
 	case n < 13:
 		w.cancel()
 	case n < 14:
@@ -56,7 +56,7 @@ func (w *walk) next() {
 	case n < 15:
 		w.remove()
 	case n < 16:
-		w.report(w.old)
+		w.reportStale(w.endedLeases)
 	case n < 17:
 		w.hold()
 	case n < 18:
@@ -64,46 +64,46 @@ func (w *walk) next() {
 	case n < 19:
 		w.pause()
 	default:
-		w.pass(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
-		w.wake()
+		w.advanceAndPromote(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
+		w.noteDue()
 	}
-	for _, e := range w.news() {
-		w.told(e)
+	for _, e := range w.newEvents() {
+		w.checkEvent(e)
 	}
 	if w.step%100 == 99 {
-		w.recount()
+		w.checkAll()
 	}
 }
 
-// told checks an event against the known job, and updates a job that has expired.
-func (w *walk) told(e queue.Event) {
-	switch j, known := w.known[e.Job]; {
+// checkEvent checks an event against the known job, and updates a job that has expired.
+func (w *walk) checkEvent(e queue.Event) {
+	switch j, known := w.expected[e.Job]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
 		w.Errorf("event %s of job %d, which is known: %t", e.Kind, e.Job, known)
 	case e.Kind == queue.EventExpired:
-		w.saw(w.lapsed(j))
+		w.checkJob(w.expectExpired(j))
 	case e.Kind != queue.EventStarted && e.Kind != queue.EventProgress && e.Kind != queue.EventEnded && known:
 		same(w.rig, "state in event "+string(e.Kind), e.State, j.State)
 	}
 }
 
-// lapsed returns j after it has expired now, and checks that it was due to expire.
-func (w *walk) lapsed(j queue.Job) queue.Job {
-	if w.held[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
+// expectExpired returns j after it has expired now, and checks that it was due to expire.
+func (w *walk) expectExpired(j queue.Job) queue.Job {
+	if w.leasedSeqs[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
 		w.Errorf("job %s expired when it might not", j.ID)
 	}
 	return w.expiredJob(j)
 }
 
-// saw compares a stored job with its expected value. It checks the transition against the state table, and
+// checkJob compares a stored job with its expected value. It checks the transition against the state table, and
 // the rules that hold for every job.
-func (w *walk) saw(want queue.Job) {
+func (w *walk) checkJob(want queue.Job) {
 	got := w.get(want.ID)
 	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
-	was, known := w.known[got.Seq]
+	previous, known := w.expected[got.Seq]
 	var from queue.State
 	if known {
-		from = was.State
+		from = previous.State
 	}
 	straight := from == got.State || from.May(got.State)
 	if !straight && !(from.May(queue.Processing) && queue.Processing.May(got.State)) {
@@ -113,11 +113,11 @@ func (w *walk) saw(want queue.Job) {
 		"an ended job has an end, and no other":      got.State.Ended() == (got.EndedAt != 0),
 		"only a processing job has a worker":         (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
 		"only a processing job is paused":            got.PausedAt == 0 || got.State == queue.Processing,
-		"a processing job is leased":                 got.State != queue.Processing || w.held[got.Seq],
+		"a processing job is leased":                 got.State != queue.Processing || w.leasedSeqs[got.Seq],
 		"attempts are runs that count":               got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
-		"a fence never falls":                        got.Fence >= was.Fence,
-		"runs never fall":                            got.Runs >= was.Runs,
-		"an ended state stays but for a person":      !was.State.Ended() || got.State == was.State || got.State == queue.Pending && got.Attempts == 0,
+		"a fence never falls":                        got.Fence >= previous.Fence,
+		"runs never fall":                            got.Runs >= previous.Runs,
+		"an ended state stays but for a person":      !previous.State.Ended() || got.State == previous.State || got.State == queue.Pending && got.Attempts == 0,
 		"nothing is updated before it is created":    got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
 		"a job that never ran has nothing of an end": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
 	} {
@@ -125,37 +125,37 @@ func (w *walk) saw(want queue.Job) {
 			w.Errorf("job %s: broken rule: %s", got.ID, rule)
 		}
 	}
-	w.known[got.Seq] = got
+	w.expected[got.Seq] = got
 }
 
-// pick returns a random known job.
-func (w *walk) pick() (queue.Job, bool) {
-	if len(w.known) == 0 {
+// pickJob returns a random known job.
+func (w *walk) pickJob() (queue.Job, bool) {
+	if len(w.expected) == 0 {
 		return queue.Job{}, false
 	}
-	all := slices.Sorted(maps.Keys(w.known))
-	return w.known[all[w.dice.IntN(len(all))]], true
+	all := slices.Sorted(maps.Keys(w.expected))
+	return w.expected[all[w.rng.IntN(len(all))]], true
 }
 
 func (w *walk) enqueue() {
 	var drafts []queue.Job
-	for range 1 + w.dice.IntN(3) {
-		d := draft(priority(int64(w.dice.IntN(10))), maxAttempts(1+w.dice.IntN(3)))
-		d.OnLost = []queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}[w.dice.IntN(3)]
-		switch w.dice.IntN(6) {
+	for range 1 + w.rng.IntN(3) {
+		d := draft(withPriority(int64(w.rng.IntN(10))), withMaxAttempts(1+w.rng.IntN(3)))
+		d.OnLost = []queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}[w.rng.IntN(3)]
+		switch w.rng.IntN(6) {
 		case 0:
-			d.Delay = time.Duration(w.dice.IntN(5000)) * time.Millisecond
+			d.Delay = time.Duration(w.rng.IntN(5000)) * time.Millisecond
 		case 1:
-			d.ExpiresAt = w.s.Now() + queue.Millis(w.dice.IntN(5000))
+			d.ExpiresAt = w.s.Now() + queue.Millis(w.rng.IntN(5000))
 		case 2:
-			d.RunAt = w.s.Now() + queue.Millis(w.dice.IntN(4000)-2000)
+			d.RunAt = w.s.Now() + queue.Millis(w.rng.IntN(4000)-2000)
 		case 3:
-			d.ID = fmt.Sprintf("j%d", w.dice.IntN(200))
+			d.ID = fmt.Sprintf("j%d", w.rng.IntN(200))
 		}
 		drafts = append(drafts, d)
 	}
 	taken := map[string]bool{}
-	for _, j := range w.known {
+	for _, j := range w.expected {
 		taken[j.ID] = true
 	}
 	clash := false
@@ -163,9 +163,9 @@ func (w *walk) enqueue() {
 		clash = clash || taken[d.ID]
 		taken[d.ID] = d.ID != ""
 	}
-	receipt, err := w.s.Enqueue(w.Context(), store.Request{Drafts: drafts, UID: asker})
+	receipt, err := w.s.Enqueue(w.Context(), store.Request{Drafts: drafts, UID: testUID})
 	if clash {
-		w.refused("enqueue of a taken id", err, queue.CodeExists, "id")
+		w.wantError("enqueue of a taken id", err, queue.CodeExists, "id")
 		return
 	}
 	w.must(err)
@@ -178,115 +178,115 @@ func (w *walk) enqueue() {
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
 		w.enqueued++
 		want.Since, want.Arrival = max(now, want.RunAt), w.enqueued
-		w.asleep[want.Seq] = want.RunAt > now
-		w.saw(want)
+		w.notYetDue[want.Seq] = want.RunAt > now
+		w.checkJob(want)
 	}
 }
 
-// wake updates jobs that are due for the first time, which gain ageing points from now on.
-func (w *walk) wake() {
-	for seq, sleeps := range w.asleep {
-		j, known := w.known[seq]
+// noteDue updates jobs that are due for the first time, which gain ageing points from now on.
+func (w *walk) noteDue() {
+	for seq, sleeps := range w.notYetDue {
+		j, known := w.expected[seq]
 		if !sleeps || known && j.State == queue.Pending && j.DueAt > w.s.Now() {
 			continue
 		}
 		if known && j.State == queue.Pending {
 			j.Arrival = w.enqueued
-			w.known[seq] = j
+			w.expected[seq] = j
 		}
-		delete(w.asleep, seq)
+		delete(w.notYetDue, seq)
 	}
 }
 
 // outcome returns a random outcome of an attempt of j.
 func (w *walk) outcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
-		exit(0), exit(0), exit(0), exit(1), exit(126), {End: queue.Signalled, Signal: 6},
-		ended(queue.TimedOut), ended(queue.Killed), ended(queue.Stopped), ended(queue.Lost), {End: queue.Lost, Alone: true}, ended(queue.Interrupted), ended(queue.Unkillable),
+		exited(0), exited(0), exited(0), exited(1), exited(126), {End: queue.Signalled, Signal: 6},
+		endedAs(queue.TimedOut), endedAs(queue.Killed), endedAs(queue.Stopped), endedAs(queue.Lost), {End: queue.Lost, Alone: true}, endedAs(queue.Interrupted), endedAs(queue.Unkillable),
 	}
 	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
-		all = append(all, ended(queue.Unstarted), ended(queue.Shortage), ended(queue.Disowned))
+		all = append(all, endedAs(queue.Unstarted), endedAs(queue.Shortage), endedAs(queue.Disowned))
 	}
-	return all[w.dice.IntN(len(all))]
+	return all[w.rng.IntN(len(all))]
 }
 
-// work reports random results of some leased jobs and claims others.
-func (w *walk) work() {
+// reportAndClaim reports random results of some leased jobs and claims others.
+func (w *walk) reportAndClaim() {
 	var t store.Report
 	now := w.s.Now()
 	want := map[int64]queue.Job{}
-	for _, seq := range slices.Sorted(maps.Keys(w.held)) {
-		j := w.known[seq]
-		if j.State != queue.Processing && w.dice.IntN(3) == 0 {
+	for _, seq := range slices.Sorted(maps.Keys(w.leasedSeqs)) {
+		j := w.expected[seq]
+		if j.State != queue.Processing && w.rng.IntN(3) == 0 {
 			t.Started = append(t.Started, store.Started{Lease: j.Lease(), At: now, Worker: "w1", PID: 4242})
 			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
 			want[seq] = j
 		}
-		if j.State == queue.Processing && w.dice.IntN(3) == 0 {
-			told := queue.Progress{Percent: w.dice.IntN(101), Text: "é\x1b", At: now}
+		if j.State == queue.Processing && w.rng.IntN(3) == 0 {
+			told := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", At: now}
 			t.Progress = append(t.Progress, store.Progress{Lease: j.Lease(), Progress: told})
 			j.Progress = &told
 			want[seq] = j
 		}
-		switch n := w.dice.IntN(6); {
+		switch n := w.rng.IntN(6); {
 		case n < 3:
 			e := w.settlement(j, w.outcome(j))
-			if e.Decision.Started && w.dice.IntN(4) == 0 {
+			if e.Decision.Started && w.rng.IntN(4) == 0 {
 				e.Progress = &queue.Progress{Percent: 100, At: now}
 			}
 			t.Ended = append(t.Ended, e)
-			want[seq] = w.settled(j, e)
-			w.lose(j)
+			want[seq] = w.afterSettle(j, e)
+			w.noteLeaseEnded(j)
 		case n == 3 && j.State != queue.Processing:
 			t.Released = append(t.Released, j.Lease())
 			want[seq] = j
-			w.lose(j)
+			w.noteLeaseEnded(j)
 		}
 	}
-	t.Want = w.dice.IntN(4)
-	if len(w.held) > 30 {
+	t.Want = w.rng.IntN(4)
+	if len(w.leasedSeqs) > 30 {
 		t.Want = 0
 	}
-	head := w.head(want, t.Want)
-	done := w.turn(t)
+	head := w.expectedHead(want, t.Want)
+	done := w.exchange(t)
 	same(w.rig, "stale leases of a turn", done.Stale, nil)
 	head = w.asClaimed(done.Jobs, head...)
 	same(w.rig, "claimed jobs", done.Jobs, head)
 	for _, j := range head {
 		want[j.Seq] = j
-		w.held[j.Seq] = true
+		w.leasedSeqs[j.Seq] = true
 	}
-	events := w.news()
+	events := w.newEvents()
 	for _, e := range events {
 		if j, changed := want[e.Job]; changed && e.Kind == queue.EventExpired {
-			want[e.Job] = w.lapsed(j) // it was given back after its expiry, and the claim cancelled it
+			want[e.Job] = w.expectExpired(j) // it was given back after its expiry, and the claim cancelled it
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(want)) {
-		w.saw(want[seq])
+		w.checkJob(want[seq])
 	}
 	for _, e := range events {
 		if _, changed := want[e.Job]; !changed || e.Kind != queue.EventExpired {
-			w.told(e)
+			w.checkEvent(e)
 		}
 	}
 }
 
-// lose marks a lease as over.
-func (w *walk) lose(j queue.Job) {
-	delete(w.held, j.Seq)
-	w.old = append(w.old, j.Lease())
+// noteLeaseEnded marks a lease as over.
+func (w *walk) noteLeaseEnded(j queue.Job) {
+	delete(w.leasedSeqs, j.Seq)
+	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// head returns the jobs that a claim must take after the changes in the same report.
-func (w *walk) head(changed map[int64]queue.Job, want int) []queue.Job {
+// expectedHead returns the jobs that a claim must take after the changes in the same report.
+func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
-	for seq, j := range w.known {
+	for seq, j := range w.expected {
 		if after, found := changed[seq]; found {
 			j = after
 		}
-		if j.State.Runnable() && !w.held[seq] && j.DueAt <= now && (j.ExpiresAt == 0 || j.ExpiresAt > now) {
+		if j.State.Runnable() && !w.leasedSeqs[seq] && j.DueAt <= now && (j.ExpiresAt == 0 || j.ExpiresAt > now) {
 			ready = append(ready, j)
 		}
 	}
@@ -297,73 +297,73 @@ func (w *walk) head(changed map[int64]queue.Job, want int) []queue.Job {
 	return ready[:min(want, len(ready))]
 }
 
-// report reports a lease that is over. The store must ignore it.
-func (w *walk) report(old []queue.Lease) {
+// reportStale reports a lease that is over. The store must ignore it.
+func (w *walk) reportStale(old []queue.Lease) {
 	if len(old) == 0 {
 		return
 	}
-	l := old[w.dice.IntN(len(old))]
-	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exit(0))
-	done := w.turn(store.Report{Ended: []store.Settlement{e}, Released: []queue.Lease{l}})
+	l := old[w.rng.IntN(len(old))]
+	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exited(0))
+	done := w.exchange(store.Report{Ended: []store.Settlement{e}, Released: []queue.Lease{l}})
 	same(w.rig, "stale leases", done.Stale, []queue.Lease{l, l})
-	if j, known := w.known[l.Seq]; known {
-		w.saw(j)
+	if j, known := w.expected[l.Seq]; known {
+		w.checkJob(j)
 	}
 }
 
 func (w *walk) cancel() {
-	j, found := w.pick()
+	j, found := w.pickJob()
 	if !found {
 		return
 	}
-	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}); {
-	case w.held[j.Seq]:
-		w.leased("cancel", err)
+	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}); {
+	case w.leasedSeqs[j.Seq]:
+		w.wantErrLeased("cancel", err)
 	case j.State == queue.Cancelled:
 		w.must(err)
 	case j.State.Ended():
-		w.refused("cancel", err, queue.CodeWrongState, "")
+		w.wantError("cancel", err, queue.CodeWrongState, "")
 	default:
 		w.must(err)
 		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
 		j.Reason = w.get(j.ID).Reason // the contract does not define the new reason
 	}
-	w.saw(j)
+	w.checkJob(j)
 }
 
 // pause pauses or resumes a leased job.
 func (w *walk) pause() {
-	list := slices.Sorted(maps.Keys(w.held))
+	list := slices.Sorted(maps.Keys(w.leasedSeqs))
 	if len(list) == 0 {
 		return
 	}
-	j, on := w.known[list[w.dice.IntN(len(list))]], w.dice.IntN(2) == 0
-	err := w.rig.pause(j.Lease(), on, asker)
+	j, on := w.expected[list[w.rng.IntN(len(list))]], w.rng.IntN(2) == 0
+	err := w.rig.pause(j.Lease(), on, testUID)
 	if j.State != queue.Processing {
-		w.leased("pause", err)
+		w.wantErrLeased("pause", err)
 	} else if w.must(err); on != (j.PausedAt != 0) {
 		j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, w.s.Now()
 		if on {
-			j.PausedAt, j.PausedBy = w.s.Now(), asker
+			j.PausedAt, j.PausedBy = w.s.Now(), testUID
 		}
 	}
-	w.saw(j)
+	w.checkJob(j)
 }
 
 func (w *walk) retry() {
-	j, found := w.pick()
+	j, found := w.pickJob()
 	if !found {
 		return
 	}
-	verb, deadOnly := queue.VerbRetry, w.dice.IntN(3) == 0
+	verb, deadOnly := queue.VerbRetry, w.rng.IntN(3) == 0
 	if deadOnly {
 		verb = queue.VerbRetryDead
 	}
-	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: asker}); {
-	case w.held[j.Seq]:
-		w.leased("retry", err)
+	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
+	case w.leasedSeqs[j.Seq]:
+		w.wantErrLeased("retry", err)
 	case deadOnly && j.State != queue.Dead, j.State == queue.Held:
-		w.refused("retry", err, queue.CodeWrongState, "")
+		w.wantError("retry", err, queue.CodeWrongState, "")
 	case j.State == queue.Pending:
 		w.must(err)
 	default:
@@ -372,12 +372,12 @@ func (w *walk) retry() {
 		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
 		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
 	}
-	w.saw(j)
+	w.checkJob(j)
 }
 
 // hold holds a job, or releases a held one.
 func (w *walk) hold() {
-	j, found := w.pick()
+	j, found := w.pickJob()
 	if !found {
 		return
 	}
@@ -385,11 +385,11 @@ func (w *walk) hold() {
 	if j.State == queue.Held {
 		verb = queue.VerbRelease
 	}
-	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: asker}); {
-	case w.held[j.Seq]:
-		w.leased(string(verb), err)
+	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
+	case w.leasedSeqs[j.Seq]:
+		w.wantErrLeased(string(verb), err)
 	case j.State.Ended():
-		w.refused(string(verb), err, queue.CodeWrongState, "")
+		w.wantError(string(verb), err, queue.CodeWrongState, "")
 	case verb == queue.VerbHold:
 		w.must(err)
 		j.State, j.Reason, j.UpdatedAt = queue.Held, "", w.s.Now()
@@ -398,80 +398,80 @@ func (w *walk) hold() {
 		due := max(w.s.Now(), j.DueAt)
 		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.s.Now()
 		j.DueAt, j.Since, j.Arrival = due, due, w.enqueued
-		w.asleep[j.Seq] = due > w.s.Now()
+		w.notYetDue[j.Seq] = due > w.s.Now()
 		j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 	}
-	w.saw(j)
+	w.checkJob(j)
 }
 
 // edit changes the priority of a job, and sometimes its start time.
 func (w *walk) edit() {
-	j, found := w.pick()
+	j, found := w.pickJob()
 	if !found {
 		return
 	}
-	priority, delay := int64(w.dice.IntN(10)), time.Duration(w.dice.IntN(3))*time.Second
-	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error {
+	priority, delay := int64(w.rng.IntN(10)), time.Duration(w.rng.IntN(3))*time.Second
+	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
 		j.Priority, j.Delay = priority, delay
 		return nil
 	}})
 	switch {
-	case w.held[j.Seq]:
-		w.leased("edit", err)
+	case w.leasedSeqs[j.Seq]:
+		w.wantErrLeased("edit", err)
 	case j.State.Ended():
-		w.refused("edit", err, queue.CodeWrongState, "")
+		w.wantError("edit", err, queue.CodeWrongState, "")
 	default:
 		w.must(err)
 		now := w.s.Now()
 		j.Priority, j.UpdatedAt = priority, now
 		if at := now.Add(delay); delay > 0 && at != j.RunAt {
 			j.RunAt, j.DueAt, j.Since, j.Arrival = at, at, at, w.enqueued
-			w.asleep[j.Seq] = true
+			w.notYetDue[j.Seq] = true
 		}
 	}
-	w.saw(j)
+	w.checkJob(j)
 }
 
 func (w *walk) remove() {
-	j, found := w.pick()
+	j, found := w.pickJob()
 	if !found {
 		return
 	}
-	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker})
-	if w.held[j.Seq] {
-		w.leased("remove", err)
-		w.saw(j)
+	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID})
+	if w.leasedSeqs[j.Seq] {
+		w.wantErrLeased("remove", err)
+		w.checkJob(j)
 		return
 	}
 	w.must(err)
-	delete(w.known, j.Seq)
+	delete(w.expected, j.Seq)
 	if _, err := w.s.Get(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
 		w.Errorf("get of a removed job: got error %v, want ErrNotFound", err)
 	}
 }
 
-// recount compares all jobs, leases and counts with the expected ones.
-func (w *walk) recount() {
-	want := slices.SortedFunc(maps.Values(w.known), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
-	same(w.rig, "all jobs", w.all(store.Filter{Limit: 50}), want)
-	w.counted()
+// checkAll compares all jobs, leases and counts with the expected ones.
+func (w *walk) checkAll() {
+	want := slices.SortedFunc(maps.Values(w.expected), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
+	same(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
+	w.checkCounts()
 	same(w.rig, "jobs ever enqueued", w.s.Counts().Enqueued, w.enqueued)
-	held, err := w.heldJobs()
+	held, err := w.leasedJobs()
 	w.must(err)
 	same(w.rig, "leased jobs", sortedLeases(leases(held)), w.leases())
 }
 
 func (w *walk) leases() (list []queue.Lease) {
-	for seq := range w.held {
-		j := w.known[seq]
+	for seq := range w.leasedSeqs {
+		j := w.expected[seq]
 		list = append(list, j.Lease())
 	}
 	return sortedLeases(list)
 }
 
-// historiesMatch checks that each job has one attempt record for each run.
-func (w *walk) historiesMatch() {
-	for seq, j := range w.known {
+// checkHistories checks that each job has one attempt record for each run.
+func (w *walk) checkHistories() {
+	for seq, j := range w.expected {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
 		w.must(err)
 		same(w.rig, "rows of job "+j.ID, len(history), j.Runs)

@@ -13,29 +13,29 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var crowding = []promise{
-	{name: "what is cancelled before it begins does nothing", keep: cancelledBefore},
-	{name: "a closed store is unavailable", keep: closedUnavailable},
-	{name: "many enqueuers all get their own jobs", keep: manyEnqueuers},
-	{name: "one of many with the same id wins", keep: manySameID},
-	{name: "many with the same key store one job", keep: manySameKey},
-	{name: "many claimers never share a lease", keep: manyClaimers},
-	{name: "one of many settlers wins", keep: manySettlers},
-	{name: "a crowd loses nothing", keep: crowdLosesNothing},
+var concurrencyPromises = []promise{
+	{name: "what is cancelled before it begins does nothing", check: cancelledContextDoesNothing},
+	{name: "a closed store is unavailable", check: closedUnavailable},
+	{name: "many enqueuers all get their own jobs", check: manyEnqueuers},
+	{name: "one of many with the same id wins", check: manySameID},
+	{name: "many with the same key store one job", check: manySameKey},
+	{name: "many claimers never share a lease", check: manyClaimers},
+	{name: "one of many settlers wins", check: manySettlers},
+	{name: "a crowd loses nothing", check: concurrentUseLosesNothing},
 }
 
-// methods calls every method that takes a context, and returns the errors by name.
-func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]error {
+// callAll calls every method that takes a context, and returns the errors by name.
+func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]error {
 	failed := map[string]error{}
 	try := func(name string, f func() error) { failed[name] = f() }
 	try("Enqueue", func() error {
-		_, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: asker})
+		_, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: testUID})
 		return err
 	})
-	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: asker}) })
-	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: asker}) })
-	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: asker}) })
-	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, On: true, UID: asker}) })
+	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) })
+	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: testUID}) })
+	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: testUID}) })
+	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, On: true, UID: testUID}) })
 	try("Exchange", func() error {
 		_, err := r.s.Exchange(ctx, store.Report{Released: []queue.Lease{l}, Want: 1})
 		return err
@@ -57,44 +57,44 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("SetMaxRunningUser", func() error { return r.s.SetMaxRunningUser(ctx, 3) })
 	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
 	try("Owners", func() error { _, _, err := r.s.Owners(ctx); return err })
-	try("Disown", func() error { _, err := r.s.Disown(ctx, asker, "nobody"); return err })
+	try("Disown", func() error { _, err := r.s.Disown(ctx, testUID, "nobody"); return err })
 	try("Unowned", func() error { _, err := r.s.Unowned(ctx, []string{"9-9"}); return err })
 	try("DeletableOutputs", func() error { _, err := r.s.DeletableOutputs(ctx, 1); return err })
 	try("OutputsDeleted", func() error { return r.s.OutputsDeleted(ctx, []string{"x"}) })
-	try("RemovableBytes", func() error { _, err := r.s.RemovableBytes(ctx, asker, 1); return err })
-	try("TrimUser", func() error { _, err := r.s.TrimUser(ctx, asker, 0); return err })
+	try("RemovableBytes", func() error { _, err := r.s.RemovableBytes(ctx, testUID, 1); return err })
+	try("TrimUser", func() error { _, err := r.s.TrimUser(ctx, testUID, 0); return err })
 	return failed
 }
 
-func cancelledBefore(r *rig) {
-	r.store(draft(), draft())
+func cancelledContextDoesNothing(r *rig) {
+	r.enqueueAndGet(draft(), draft())
 	j := r.claimOne()
 	ctx, cancel := context.WithCancel(r.Context())
 	cancel()
-	r.unchanged(func() {
-		for name, err := range r.methods(ctx, j.Seq+1, j.Lease()) {
+	r.checkUnchanged(func() {
+		for name, err := range r.callAll(ctx, j.Seq+1, j.Lease()) {
 			if !errors.Is(err, context.Canceled) {
 				r.Errorf("%s: got error %v, want %v", name, err, context.Canceled)
 			}
 		}
 	})
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	same(r, "leased jobs", held, []queue.Job{j})
 }
 
 func closedUnavailable(r *rig) {
-	j := r.one()
+	j := r.enqueueOne()
 	r.must(r.s.Close())
-	for name, err := range r.methods(r.Context(), j.Seq, j.Lease()) {
+	for name, err := range r.callAll(r.Context(), j.Seq, j.Lease()) {
 		if !errors.Is(err, queue.ErrUnavailable) {
 			r.Errorf("%s: got error %v, want ErrUnavailable", name, err)
 		}
 	}
 }
 
-// together calls f(0) to f(n-1) concurrently and waits for all calls.
-func together(n int, f func(i int)) {
+// concurrently calls f(0) to f(n-1) concurrently and waits for all calls.
+func concurrently(n int, f func(i int)) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	for i := range n {
@@ -110,9 +110,9 @@ func together(n int, f func(i int)) {
 func manyEnqueuers(r *rig) {
 	const enqueuers, requests = 16, 10
 	var receipts [enqueuers][]store.Receipt
-	together(enqueuers, func(i int) {
+	concurrently(enqueuers, func(i int) {
 		for n := range requests {
-			own := named(fmt.Sprintf("e%d.%d", i, n))
+			own := withID(fmt.Sprintf("e%d.%d", i, n))
 			receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(own), draft()}, UID: i})
 			if err != nil {
 				r.Errorf("enqueue %d of %d: got error %v, want none", n, i, err)
@@ -133,21 +133,21 @@ func manyEnqueuers(r *rig) {
 			}
 		}
 	}
-	jobs := r.all(store.Filter{})
+	jobs := r.listAll(store.Filter{})
 	same(r, "jobs stored", len(jobs), enqueuers*requests*3)
 	slices.Reverse(jobs)
 	for i, j := range jobs {
 		same(r, "id of the receipt", ids[j.Seq], j.ID)
 		same(r, "arrival, in order of seq", j.Arrival, int64(i)+1)
 	}
-	same(r, "events", len(r.news()), len(jobs))
-	r.counted()
+	same(r, "events", len(r.newEvents()), len(jobs))
+	r.checkCounts()
 }
 
 func manySameID(r *rig) {
 	var won, lost atomic.Int32
-	together(16, func(int) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(named("one"))}, UID: asker})
+	concurrently(16, func(int) {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID("one"))}, UID: testUID})
 		switch {
 		case err == nil:
 			won.Add(1)
@@ -158,15 +158,15 @@ func manySameID(r *rig) {
 		}
 	})
 	same(r, "won and lost", []int32{won.Load(), lost.Load()}, []int32{1, 15})
-	same(r, "jobs stored", len(r.all(store.Filter{})), 2)
-	r.counted()
+	same(r, "jobs stored", len(r.listAll(store.Filter{})), 2)
+	r.checkCounts()
 }
 
 func manySameKey(r *rig) {
 	var receipts [16]store.Receipt
-	together(len(receipts), func(i int) {
+	concurrently(len(receipts), func(i int) {
 		var err error
-		receipts[i], err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: asker, Key: "k"})
+		receipts[i], err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Key: "k"})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
@@ -179,18 +179,18 @@ func manySameKey(r *rig) {
 		}
 	}
 	same(r, "receipts that are no duplicates", first, 1)
-	same(r, "jobs stored", len(r.all(store.Filter{})), 1)
+	same(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
 }
 
 func manyClaimers(r *rig) {
 	const claimers, jobs = 8, 200
 	drafts := make([]queue.Job, jobs)
 	for i := range drafts {
-		drafts[i] = draft(priority(int64(i % 10)))
+		drafts[i] = draft(withPriority(int64(i % 10)))
 	}
-	stored := r.store(drafts...)
+	stored := r.enqueueAndGet(drafts...)
 	var claimed [claimers][]queue.Job
-	together(claimers, func(i int) {
+	concurrently(claimers, func(i int) {
 		for {
 			done, err := r.s.Exchange(r.Context(), store.Report{Want: 3})
 			if err != nil {
@@ -213,17 +213,17 @@ func manyClaimers(r *rig) {
 			}
 		}
 	}
-	held, err := r.heldJobs()
+	held, err := r.leasedJobs()
 	r.must(err)
 	same(r, "leases", sortedLeases(leases(held)), sortedLeases(leases(all)))
 }
 
 func manySettlers(r *rig) {
-	r.one()
+	r.enqueueOne()
 	j := r.claimOne()
-	e := r.settlement(j, exit(0))
+	e := r.settlement(j, exited(0))
 	var stale atomic.Int32
-	together(8, func(int) {
+	concurrently(8, func(int) {
 		done, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{e}})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
@@ -231,20 +231,20 @@ func manySettlers(r *rig) {
 		stale.Add(int32(len(done.Stale)))
 	})
 	same(r, "stale settlements of 8", stale.Load(), 7)
-	same(r, "job", r.get(j.ID), r.settled(j, e))
+	same(r, "job", r.get(j.ID), r.afterSettle(j, e))
 }
 
 // Enqueues, workers, an Await and cancellations run concurrently. Each job ends exactly once.
-func crowdLosesNothing(r *rig) {
+func concurrentUseLosesNothing(r *rig) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
 		var t store.Report
 		t.Want = want
 		for _, j := range claimed {
-			t.Ended = append(t.Ended, r.settlement(j, exit(0)))
+			t.Ended = append(t.Ended, r.settlement(j, exited(0)))
 		}
 		done, err := r.s.Exchange(context.WithoutCancel(ctx), t)
 		if err != nil || len(done.Stale) > 0 {
@@ -265,11 +265,11 @@ func crowdLosesNothing(r *rig) {
 			settle(claimed, 0)
 		}
 	})
-	together(enqueuers+workers+1, func(i int) {
+	concurrently(enqueuers+workers+1, func(i int) {
 		switch {
 		case i < enqueuers:
 			for range jobs / enqueuers {
-				if _, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: asker}); err != nil {
+				if _, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: testUID}); err != nil {
 					r.Errorf("enqueue: got error %v, want none", err)
 				}
 			}
@@ -280,7 +280,7 @@ func crowdLosesNothing(r *rig) {
 			}
 		default:
 			for seq := int64(1); seq <= jobs && ctx.Err() == nil; seq += 7 {
-				if r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: asker}) == nil {
+				if r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) == nil {
 					cancelled.Add(1)
 				}
 			}
@@ -293,15 +293,15 @@ func crowdLosesNothing(r *rig) {
 	counts := r.s.Counts()
 	same(r, "jobs completed and cancelled, as counted", []int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
 	ends := map[int64]int{}
-	for _, e := range r.news() {
+	for _, e := range r.newEvents() {
 		if e.Kind == queue.EventEnded || e.Kind == queue.EventCancelled {
 			ends[e.Job]++
 		}
 	}
-	for _, j := range r.all(store.Filter{}) {
+	for _, j := range r.listAll(store.Filter{}) {
 		same(r, "ends of job "+j.ID, ends[j.Seq], 1)
 	}
-	r.counted()
-	r.pass(time.Hour)
+	r.checkCounts()
+	r.advanceAndPromote(time.Hour)
 	same(r, "claimed afterwards", r.claim(1), nil)
 }

@@ -11,28 +11,28 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var asking = []promise{
-	{name: "a waiting job is cancelled at once", keep: cancelWaiting},
-	{name: "cancel refuses what runs and what has ended", keep: cancelRefuses},
-	{name: "retry makes an ended or failed job pending anew", keep: retryEnded},
-	{name: "a retried job goes to the end of its priority", keep: retryGoesBack},
-	{name: "retry refuses what it cannot revive", keep: retryRefuses},
-	{name: "retry replaces the timeout if asked", keep: retryTimeout},
-	{name: "retry drops what made the job expire", keep: retryNeverExpires},
-	{name: "a held job does not run until it is released", keep: holdAndRelease},
-	{name: "a job held before its time is released to its time", keep: releaseEarly},
-	{name: "a change is made only in the states that it is for", keep: onlyInItsState},
-	{name: "a released job has at least one attempt", keep: releaseGivesOne},
-	{name: "hold and release refuse what they cannot move", keep: holdRefuses},
-	{name: "an edited job runs by its new terms at its old turn", keep: editWaiting},
-	{name: "an edited time moves the job there", keep: editTime},
-	{name: "an edit that is refused changes nothing", keep: editRefused},
-	{name: "what is asked of a reserved job holds with its return", keep: changedBeforeStart},
-	{name: "a removed job is gone with its history", keep: removeForgets},
-	{name: "a long history goes with its job", keep: removeLong},
-	{name: "remove refuses what a worker holds", keep: removeRefuses},
-	{name: "what names no job is not found", keep: notFound},
-	{name: "what a person does is told, with who it was", keep: audited},
+var verbPromises = []promise{
+	{name: "a waiting job is cancelled at once", check: cancelWaiting},
+	{name: "cancel refuses what runs and what has ended", check: cancelRefuses},
+	{name: "retry makes an ended or failed job pending anew", check: retryEnded},
+	{name: "a retried job goes to the end of its priority", check: retriedJobIsLast},
+	{name: "retry refuses what it cannot revive", check: retryRefuses},
+	{name: "retry replaces the timeout if asked", check: retryTimeout},
+	{name: "retry drops what made the job expire", check: retryNeverExpires},
+	{name: "a held job does not run until it is released", check: holdAndRelease},
+	{name: "a job held before its time is released to its time", check: releaseEarly},
+	{name: "a change is made only in the states that it is for", check: verbsNeedTheirState},
+	{name: "a released job has at least one attempt", check: releaseLeavesOneAttempt},
+	{name: "hold and release refuse what they cannot move", check: holdRefuses},
+	{name: "an edited job runs by its new terms at its old turn", check: editWaiting},
+	{name: "an edited time moves the job there", check: editTime},
+	{name: "an edit that is refused changes nothing", check: editRefused},
+	{name: "what is asked of a reserved job holds with its return", check: changeOfReservedJobApplies},
+	{name: "a removed job is gone with its history", check: removeDeletesHistory},
+	{name: "a long history goes with its job", check: removeDeletesLongHistory},
+	{name: "remove refuses what a worker holds", check: removeRefuses},
+	{name: "what names no job is not found", check: notFound},
+	{name: "what a person does is told, with who it was", check: userActionsAreAudited},
 }
 
 // jobIn returns a new job in state s. The queue must have no other ready job.
@@ -40,28 +40,28 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	r.Helper()
 	switch s {
 	case queue.Pending:
-		return r.one()
+		return r.enqueueOne()
 	case queue.Held:
-		return r.run(ended(queue.Lost), onLost(queue.OnLostHold))
+		return r.runJob(endedAs(queue.Lost), withOnLost(queue.OnLostHold))
 	case queue.Failed:
-		return r.run(exit(3))
+		return r.runJob(exited(3))
 	case queue.Processing:
-		r.one()
+		r.enqueueOne()
 		return r.start(r.claimOne())
 	case queue.Completed:
-		return r.run(exit(0))
+		return r.runJob(exited(0))
 	case queue.Dead:
-		return r.run(exit(3), maxAttempts(1))
+		return r.runJob(exited(3), withMaxAttempts(1))
 	case queue.Cancelled:
-		return r.run(ended(queue.Killed))
+		return r.runJob(endedAs(queue.Killed))
 	}
 	panic("storetest: no way into state " + s.String())
 }
 
-// wrongState checks that err rejects a request because of the state of j, and names both.
-func (r *rig) wrongState(what string, err error, j queue.Job) {
+// wantWrongState checks that err rejects a request because of the state of j, and names both.
+func (r *rig) wantWrongState(what string, err error, j queue.Job) {
 	r.Helper()
-	e := r.refused(what, err, queue.CodeWrongState, "")
+	e := r.wantError(what, err, queue.CodeWrongState, "")
 	if !strings.Contains(e.Message, j.ID) || !strings.Contains(e.Message, j.State.String()) {
 		r.Errorf("%s: got message %q, want it to name job %s and state %s", what, e.Message, j.ID, j.State)
 	}
@@ -71,16 +71,16 @@ func cancelWaiting(r *rig) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Pending} {
 		j := r.jobIn(s)
 		r.advance(time.Second)
-		r.news()
+		r.newEvents()
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 7}))
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.s.Now(), r.s.Now()
 		got := r.get(j.ID)
 		got.Reason, want.Reason = "", "" // the contract does not define the new reason
 		same(r, s.String()+" job after cancel", got, want)
-		same(r, "events", r.news(), []queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
-		r.counted()
-		r.unchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8})) })
+		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
+		r.checkCounts()
+		r.checkUnchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8})) })
 	}
 	r.advance(time.Hour)
 	r.promote()
@@ -90,18 +90,18 @@ func cancelWaiting(r *rig) {
 func cancelRefuses(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead} {
 		j := r.jobIn(s)
-		r.unchanged(func() {
-			r.wrongState("cancel", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}), j)
+		r.checkUnchanged(func() {
+			r.wantWrongState("cancel", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}), j)
 		})
 	}
-	r.one()
+	r.enqueueOne()
 	j := r.claimOne()
-	r.unchanged(func() {
-		r.leased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	r.checkUnchanged(func() {
+		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	})
 	r.start(j)
-	r.unchanged(func() {
-		r.leased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	r.checkUnchanged(func() {
+		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	})
 }
 
@@ -111,7 +111,7 @@ func retryEnded(r *rig) {
 		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 		r.must(err)
 		r.advance(time.Second)
-		r.news()
+		r.newEvents()
 		verb := queue.VerbRetry
 		if s == queue.Dead {
 			verb = queue.VerbRetryDead
@@ -123,29 +123,29 @@ func retryEnded(r *rig) {
 		want.DueAt, want.Since, want.UpdatedAt, want.EndedAt, want.Arrival = now, now, now, 0, r.s.Counts().Enqueued
 		got := r.get(j.ID)
 		same(r, s.String()+" job after retry", got, want)
-		same(r, "events", r.news(), []queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
+		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
 		kept, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 		r.must(err)
 		same(r, "history after retry", kept, history)
-		r.counted()
-		r.unchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
+		r.checkCounts()
+		r.checkUnchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
 
 		claimed := r.claimOne()
 		same(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
-		after := r.end(claimed, exit(0))
+		after := r.settle(claimed, exited(0))
 		same(r, "runs and attempts of the revived job", []int{after.Runs, after.Attempts}, []int{j.Runs + 1, 1})
 	}
 }
 
-func retryGoesBack(r *rig) {
-	old := r.run(exit(3), maxAttempts(1))
-	first := r.one()
+func retriedJobIsLast(r *rig) {
+	old := r.runJob(exited(3), withMaxAttempts(1))
+	first := r.enqueueOne()
 	r.advance(time.Second)
-	second := r.one()
+	second := r.enqueueOne()
 	r.advance(time.Second)
-	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	r.advance(time.Second)
-	last := r.one()
+	last := r.enqueueOne()
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
 }
 
@@ -158,88 +158,88 @@ func retryRefuses(r *rig) {
 		{queue.Completed, queue.VerbRetryDead}, {queue.Cancelled, queue.VerbRetryDead}, {queue.Pending, queue.VerbRetryDead},
 	} {
 		j := r.jobIn(c.state)
-		r.unchanged(func() {
-			r.wrongState("retry", r.s.Change(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: asker}), j)
+		r.checkUnchanged(func() {
+			r.wantWrongState("retry", r.s.Change(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: testUID}), j)
 		})
 	}
 	j := r.claimOne()
-	r.unchanged(func() {
-		r.leased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	r.checkUnchanged(func() {
+		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	})
 	r.start(j)
-	r.unchanged(func() {
-		r.leased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	r.checkUnchanged(func() {
+		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	})
 }
 
 func retryTimeout(r *rig) {
 	j := r.jobIn(queue.Dead)
 	for _, timeout := range []time.Duration{time.Minute, 0} {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker, Timeout: &timeout}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, Timeout: &timeout}))
 		same(r, "timeout", r.get(j.ID).Timeout, timeout)
 		claimed := r.claimOne()
 		same(r, "timeout as claimed", claimed.Timeout, timeout)
-		r.end(claimed, exit(0))
+		r.settle(claimed, exited(0))
 	}
 }
 
 func retryNeverExpires(r *rig) {
-	j := r.one(expires(r.s.Now() + 1000))
-	r.pass(time.Second)
+	j := r.enqueueOne(expiringAt(r.s.Now() + 1000))
+	r.advanceAndPromote(time.Second)
 	same(r, "state when expired", r.get(j.ID).State, queue.Cancelled)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
-	r.pass(time.Hour)
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.advanceAndPromote(time.Hour)
 	got := r.get(j.ID)
 	same(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason}, []any{queue.Pending, queue.Millis(0), queue.Reason("")})
 	same(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 func (r *rig) change(j queue.Job, verb queue.Verb) error {
-	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: asker})
+	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID})
 }
 
 func holdAndRelease(r *rig) {
 	for _, s := range []queue.State{queue.Pending, queue.Failed} {
 		j := r.jobIn(s)
-		r.news()
+		r.newEvents()
 		r.must(r.change(j, queue.VerbHold))
 		want := j
 		want.State, want.Reason, want.UpdatedAt = queue.Held, "", r.s.Now()
 		same(r, s.String()+" job after hold", r.get(j.ID), want)
-		same(r, "events", r.news(), []queue.Event{r.event(queue.EventHeld, want, queue.EventDetail{UID: new(asker)})})
-		r.unchanged(func() { r.must(r.change(j, queue.VerbHold)) })
-		r.pass(time.Hour)
+		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, want, queue.EventDetail{UID: new(testUID)})})
+		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbHold)) })
+		r.advanceAndPromote(time.Hour)
 		same(r, "claimed while held", r.claim(1), nil)
-		r.counted()
+		r.checkCounts()
 
-		first := r.one()
+		first := r.enqueueOne()
 		r.advance(time.Second)
-		r.news()
+		r.newEvents()
 		r.must(r.change(j, queue.VerbRelease))
 		now := r.s.Now()
 		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, r.s.Counts().Enqueued
 		same(r, s.String()+" job after release", r.get(j.ID), want)
-		same(r, "events", r.news(), []queue.Event{r.event(queue.EventReleased, want, queue.EventDetail{UID: new(asker)})})
-		r.unchanged(func() { r.must(r.change(j, queue.VerbRelease)) })
-		r.counted()
+		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want, queue.EventDetail{UID: new(testUID)})})
+		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbRelease)) })
+		r.checkCounts()
 		same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, j.Seq})
 	}
 }
 
 func releaseEarly(r *rig) {
-	j := r.one(delay(time.Hour))
+	j := r.enqueueOne(withDelay(time.Hour))
 	r.must(r.change(j, queue.VerbHold))
 	r.must(r.change(j, queue.VerbRelease))
-	r.pass(time.Hour - time.Second)
+	r.advanceAndPromote(time.Hour - time.Second)
 	same(r, "claimed before its time", r.claim(1), nil)
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	same(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-func onlyInItsState(r *rig) {
+func verbsNeedTheirState(r *rig) {
 	j := r.jobIn(queue.Completed)
-	change := store.Change{Verb: queue.VerbRetry, UID: asker, Only: []queue.State{queue.Failed, queue.Dead}}
-	r.unchanged(func() {
+	change := store.Change{Verb: queue.VerbRetry, UID: testUID, Only: []queue.State{queue.Failed, queue.Dead}}
+	r.checkUnchanged(func() {
 		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrMoved) {
 			r.Errorf("a job that has moved on: got %v, want %v", err, store.ErrMoved)
 		}
@@ -249,18 +249,18 @@ func onlyInItsState(r *rig) {
 	l := r.claimOne()
 	lease := l.Lease()
 	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.turn(store.Report{Changed: []store.Changed{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrMoved) {
+	if err := r.exchange(store.Report{Changed: []store.Changed{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrMoved) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrMoved)
 	}
 	same(r, "claimed again", r.claimOne().Seq, j.Seq)
 }
 
-func releaseGivesOne(r *rig) {
-	j := r.run(ended(queue.Lost), onLost(queue.OnLostHold), maxAttempts(1))
+func releaseLeavesOneAttempt(r *rig) {
+	j := r.runJob(endedAs(queue.Lost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
 	same(r, "attempts when held", r.get(j.ID).Attempts, 1)
 	r.must(r.change(j, queue.VerbRelease))
 	same(r, "attempts after release", r.get(j.ID).Attempts, 0)
-	after := r.end(r.claimOne(), exit(1))
+	after := r.settle(r.claimOne(), exited(1))
 	same(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts}, []int{int(queue.Dead), 1})
 }
 
@@ -268,28 +268,28 @@ func holdRefuses(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.jobIn(s)
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
-			r.unchanged(func() { r.wrongState(string(verb), r.change(j, verb), j) })
+			r.checkUnchanged(func() { r.wantWrongState(string(verb), r.change(j, verb), j) })
 		}
 	}
-	r.one()
+	r.enqueueOne()
 	j := r.claimOne()
 	for range 2 {
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
-			r.unchanged(func() { r.leased("leased", r.change(j, verb)) })
+			r.checkUnchanged(func() { r.wantErrLeased("leased", r.change(j, verb)) })
 		}
 		r.start(j)
 	}
 }
 
 func (r *rig) edit(j queue.Job, edit func(*queue.Job) error) error {
-	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: edit})
+	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: edit})
 }
 
 func editWaiting(r *rig) {
-	j := r.one()
+	j := r.enqueueOne()
 	r.advance(time.Second)
-	other := r.one()
-	r.news()
+	other := r.enqueueOne()
+	r.newEvents()
 	r.must(r.edit(other, func(j *queue.Job) error {
 		j.Priority, j.MaxAttempts, j.Command, j.Timeout = j.Priority+1, 9, "echo edited", time.Minute
 		return nil
@@ -297,7 +297,7 @@ func editWaiting(r *rig) {
 	want := other
 	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited", time.Minute, r.s.Now()
 	same(r, "edited job", r.get(other.ID), want)
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(asker)})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(testUID)})})
 	r.must(r.edit(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
 	same(r, "order of claims", seqs(r.claim(10)), []int64{other.Seq, j.Seq})
 	held := r.jobIn(queue.Held)
@@ -307,7 +307,7 @@ func editWaiting(r *rig) {
 }
 
 func editTime(r *rig) {
-	j := r.one()
+	j := r.enqueueOne()
 	r.must(r.edit(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
 	at := r.s.Now().Add(time.Minute)
 	got := r.get(j.ID)
@@ -316,89 +316,89 @@ func editTime(r *rig) {
 	now := r.s.Now()
 	r.must(r.edit(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
 	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now.Add(time.Hour); return nil }))
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	claimed := r.claimOne()
 	same(r, "claimed at its time", claimed.Seq, j.Seq)
-	r.end(claimed, exit(1))
+	r.settle(claimed, exited(1))
 	now = r.s.Now()
 	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now + 1; return nil }))
-	r.pass(time.Second)
+	r.advanceAndPromote(time.Second)
 	same(r, "state after its new expiry", r.get(j.ID).State, queue.Cancelled)
 }
 
 func editRefused(r *rig) {
-	j := r.one()
-	r.unchanged(func() {
+	j := r.enqueueOne()
+	r.checkUnchanged(func() {
 		err := r.edit(j, func(j *queue.Job) error {
 			j.Priority, j.Labels = 9, map[string]string{"a": "b"}
 			return queue.Invalid("priority", "no")
 		})
-		r.refused("edit", err, queue.CodeInvalid, "priority")
+		r.wantError("edit", err, queue.CodeInvalid, "priority")
 	})
 }
 
-func changedBeforeStart(r *rig) {
+func changeOfReservedJobApplies(r *rig) {
 	give := func(change store.Change) (queue.Job, error) {
-		r.one()
+		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		turned := r.turn(store.Report{Changed: []store.Changed{{Lease: l, Change: change}}})
+		turned := r.exchange(store.Report{Changed: []store.Changed{{Lease: l, Change: change}}})
 		same(r, string(change.Verb)+": stale", turned.Stale, nil)
-		r.counted()
-		leased, err := r.heldJobs()
+		r.checkCounts()
+		leased, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased", leased, nil)
 		return j, turned.Refused[l]
 	}
-	j, err := give(store.Change{Verb: queue.VerbHold, UID: asker})
+	j, err := give(store.Change{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
 	same(r, "state", r.get(j.ID).State, queue.Held)
-	j, err = give(store.Change{Verb: queue.VerbRemove, UID: asker})
+	j, err = give(store.Change{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
 	_, err = r.s.Get(r.Context(), j.ID)
-	r.refusedCode("get of a removed job", err, queue.CodeNotFound)
-	j, err = give(store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
+	r.wantCode("get of a removed job", err, queue.CodeNotFound)
+	j, err = give(store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
 	same(r, "priority", r.get(j.ID).Priority, 9)
 	claimed := r.claimOne()
 	same(r, "claimed again", claimed.Seq, j.Seq)
-	r.end(claimed, exit(0))
-	j, err = give(store.Change{Verb: queue.VerbRetryDead, UID: asker})
-	r.wrongState("what it cannot do", err, j)
+	r.settle(claimed, exited(0))
+	j, err = give(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
+	r.wantWrongState("what it cannot do", err, j)
 	same(r, "claimed after a refusal", seqs(r.claim(10)), []int64{j.Seq})
 }
 
-func removeForgets(r *rig) {
+func removeDeletesHistory(r *rig) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Completed, queue.Dead, queue.Cancelled, queue.Pending} {
 		j := r.jobIn(s)
-		r.news()
+		r.newEvents()
 		enqueued := r.s.Counts().Enqueued
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // the state in events about removed jobs
-		same(r, "events", r.news(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
+		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
 		same(r, "jobs ever enqueued", r.s.Counts().Enqueued, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
-		r.refusedCode("get of a removed job", err, queue.CodeNotFound)
+		r.wantCode("get of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
-		r.refusedCode("history of a removed job", err, queue.CodeNotFound)
+		r.wantCode("history of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.Attempt(r.Context(), j.Seq, 0)
-		r.refusedCode("attempt of a removed job", err, queue.CodeNotFound)
-		r.refusedCode("second remove", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}), queue.CodeNotFound)
-		r.counted()
+		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
+		r.wantCode("second remove", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}), queue.CodeNotFound)
+		r.checkCounts()
 	}
-	same(r, "list", r.all(store.Filter{}), nil)
-	r.pass(time.Hour)
+	same(r, "list", r.listAll(store.Filter{}), nil)
+	r.advanceAndPromote(time.Hour)
 	same(r, "claims", r.claim(10), nil)
 }
 
 // A job with more attempts than one transaction removes can be removed. Some of its attempts have output.
-func removeLong(r *rig) {
+func removeDeletesLongHistory(r *rig) {
 	const many = 450
-	j := r.one(maxAttempts(2 * many))
+	j := r.enqueueOne(withMaxAttempts(2 * many))
 	var refs []string
 	for n := range many {
-		e := r.settlement(r.claimOne(), ended(queue.Stopped))
+		e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
 		switch n % 100 {
 		case 1:
 			e.Attempt.Output = []byte("12345")
@@ -406,20 +406,20 @@ func removeLong(r *rig) {
 			e.Attempt.OutputRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
 			refs = append(refs, e.Attempt.OutputRef)
 		}
-		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
 	}
 	r.must(r.change(j, queue.VerbHold))
-	other := r.run(exit(0))
+	other := r.runJob(exited(0))
 	same(r, "room that outputs take", r.s.Counts().Outputs, 5*1005)
 	r.must(r.change(j, queue.VerbRemove))
 	r.must(r.change(other, queue.VerbRemove))
 	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
-	r.refusedCode("history of a removed job", err, queue.CodeNotFound)
+	r.wantCode("history of a removed job", err, queue.CodeNotFound)
 	for _, n := range []int{0, 2, many} {
 		_, err := r.s.Attempt(r.Context(), j.Seq, n)
-		r.refusedCode("attempt of a removed job", err, queue.CodeNotFound)
+		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
 	}
-	r.one(named(j.ID))
+	r.enqueueOne(withID(j.ID))
 	r.promote()
 	same(r, "room that outputs take at last", r.s.Counts().Outputs, 0)
 	garbage, err := r.s.DeletableOutputs(r.Context(), 100)
@@ -427,69 +427,69 @@ func removeLong(r *rig) {
 	slices.Sort(garbage)
 	slices.Sort(refs)
 	same(r, "garbage", garbage, refs)
-	r.counted()
+	r.checkCounts()
 }
 
 func removeRefuses(r *rig) {
-	r.one()
+	r.enqueueOne()
 	j := r.claimOne()
-	r.unchanged(func() {
-		r.leased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	r.checkUnchanged(func() {
+		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	})
 	r.start(j)
-	r.unchanged(func() {
-		r.leased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	r.checkUnchanged(func() {
+		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	})
-	r.end(j, exit(1))
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	r.settle(j, exited(1))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 }
 
 func notFound(r *rig) {
-	j := r.one()
-	r.unchanged(func() {
+	j := r.enqueueOne()
+	r.checkUnchanged(func() {
 		for _, seq := range []int64{j.Seq + 1, 0, -1, 1 << 62} {
 			_, history := r.s.History(r.Context(), seq, 0, store.MaxPage)
 			_, attempt := r.s.Attempt(r.Context(), seq, 0)
 			for what, err := range map[string]error{
-				"cancel":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: asker}),
-				"retry":   r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRetry, UID: asker}),
-				"remove":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: asker}),
+				"cancel":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: testUID}),
+				"retry":   r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRetry, UID: testUID}),
+				"remove":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}),
 				"history": history,
 				"attempt": attempt,
 			} {
-				r.refusedCode(fmt.Sprintf("%s of seq %d", what, seq), err, queue.CodeNotFound)
+				r.wantCode(fmt.Sprintf("%s of seq %d", what, seq), err, queue.CodeNotFound)
 			}
 		}
 		for _, id := range slices.Concat([]string{"", "x", "0", "-1", "01", "99999999999999999999"}, []string{" " + j.ID, "0" + j.ID, "+" + j.ID}) {
 			_, err := r.s.Get(r.Context(), id)
-			r.refusedCode(fmt.Sprintf("get of %q", id), err, queue.CodeNotFound)
+			r.wantCode(fmt.Sprintf("get of %q", id), err, queue.CodeNotFound)
 		}
 		for _, n := range []int{0, 1, -1} {
 			_, err := r.s.Attempt(r.Context(), j.Seq, n)
-			r.refusedCode(fmt.Sprintf("attempt %d of a job that never ran", n), err, queue.CodeNotFound)
+			r.wantCode(fmt.Sprintf("attempt %d of a job that never ran", n), err, queue.CodeNotFound)
 		}
 	})
 }
 
 // Audit events record a user's action on a job or on the queue, and the end of an attempt records who ended
 // it.
-func audited(r *rig) {
-	j := r.one()
-	r.news()
+func userActionsAreAudited(r *rig) {
+	j := r.enqueueOne()
+	r.newEvents()
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 7, PID: 70, Verb: "kill", Job: j.Seq, ID: j.ID, Target: "SIGHUP"}))
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 0, Verb: "backup"}))
-	same(r, "events", r.news(), []queue.Event{
+	same(r, "events", r.newEvents(), []queue.Event{
 		{At: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID, Detail: queue.EventDetail{UID: new(7), PID: 70, Verb: "kill", Target: "SIGHUP"}},
 		{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
 	})
 	j = r.start(r.claimOne())
-	e := r.settlement(j, ended(queue.Killed))
+	e := r.settlement(j, endedAs(queue.Killed))
 	e.By, e.Verb = new(9), "cancel"
-	j = r.settled(j, e)
-	r.news()
-	r.turn(store.Report{Ended: []store.Settlement{e}})
+	j = r.afterSettle(j, e)
+	r.newEvents()
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
 	want.Detail.UID, want.Detail.Verb = e.By, e.Verb
-	same(r, "the event of an end that was asked for", r.news(), []queue.Event{want})
+	same(r, "the event of an end that was asked for", r.newEvents(), []queue.Event{want})
 	same(r, "job", r.get(j.ID), j)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var expelling = []promise{
-	{name: "jobs of a queue with a retention of its own are kept apart from the others", keep: ownRetention},
-	{name: "of more ended jobs than may be kept those that ended first go", keep: jobsTrimmed},
-	{name: "what ended first is expelled first", keep: expelsOldest},
-	{name: "nothing is expelled that has not ended", keep: expelsEnded},
-	{name: "the oldest outputs go when all take too much room", keep: outputsTrimmed},
-	{name: "events are trimmed by age and number", keep: eventsTrimmed},
+var retentionPromises = []promise{
+	{name: "jobs of a queue with a retention of its own are kept apart from the others", check: ownRetention},
+	{name: "of more ended jobs than may be kept those that ended first go", check: jobsTrimmed},
+	{name: "what ended first is expelled first", check: expelsOldest},
+	{name: "nothing is expelled that has not ended", check: expelsEnded},
+	{name: "the oldest outputs go when all take too much room", check: outputsTrimmed},
+	{name: "events are trimmed by age and number", check: eventsTrimmed},
 }
 
 func expelsOldest(r *rig) {
 	var jobs []queue.Job
-	for i, end := range []queue.Outcome{exit(0), ended(queue.Killed), exit(0), exit(0)} {
-		j := r.run(end)
+	for i, end := range []queue.Outcome{exited(0), endedAs(queue.Killed), exited(0), exited(0)} {
+		j := r.runJob(end)
 		jobs = append(jobs, j)
 		r.advance(time.Duration(i+1) * time.Second)
 	}
@@ -35,21 +35,21 @@ func expelsOldest(r *rig) {
 	expel := func(states []queue.State, before queue.Millis, limit int) int {
 		n, err := r.s.Purge(r.Context(), store.Ended{States: states, Before: before}, limit, new(7))
 		r.must(err)
-		r.counted()
+		r.checkCounts()
 		return n
 	}
-	r.news()
+	r.newEvents()
 	same(r, "expelled", expel(both, before, 2), 2)
 	gone := []queue.Job{jobs[0], jobs[1]}
 	for i := range gone {
 		gone[i].State = 0
 	}
-	same(r, "events", r.news(), []queue.Event{r.event(queue.EventRemoved, gone[0], queue.EventDetail{UID: new(7)}), r.event(queue.EventRemoved, gone[1], queue.EventDetail{UID: new(7)})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone[0], queue.EventDetail{UID: new(7)}), r.event(queue.EventRemoved, gone[1], queue.EventDetail{UID: new(7)})})
 	same(r, "expelled of one state", expel(both[1:], before, 9), 0)
 	same(r, "expelled of the rest", expel(both, before, 9), 1)
-	same(r, "left", seqs(r.all(store.Filter{})), []int64{jobs[3].Seq})
+	same(r, "left", seqs(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
 	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPage)
-	r.refusedCode("history of an expelled job", err, queue.CodeNotFound)
+	r.wantCode("history of an expelled job", err, queue.CodeNotFound)
 }
 
 func jobsTrimmed(r *rig) {
@@ -57,12 +57,12 @@ func jobsTrimmed(r *rig) {
 	var own, others []int64
 	for i := range 10 {
 		name := []string{"default", "own"}[i%2]
-		j := r.one(func(j *queue.Job) { j.Queue = name })
-		end := exit(0)
+		j := r.enqueueOne(func(j *queue.Job) { j.Queue = name })
+		end := exited(0)
 		if i >= 8 {
-			end = ended(queue.Killed)
+			end = endedAs(queue.Killed)
 		}
-		r.end(r.claimOne(), end)
+		r.settle(r.claimOne(), end)
 		r.advance(time.Second)
 		if i%2 == 0 {
 			others = append(others, j.Seq)
@@ -75,14 +75,14 @@ func jobsTrimmed(r *rig) {
 		r.Helper()
 		more, err := r.s.TrimJobs(r.Context(), of, keep, limit)
 		r.must(err)
-		r.counted()
+		r.checkCounts()
 		return more
 	}
 	left := func(what string, want ...int64) {
 		r.Helper()
 		want = append(slices.Clone(want), dead.Seq)
 		slices.Sort(want)
-		got := seqs(r.all(store.Filter{}))
+		got := seqs(r.listAll(store.Filter{}))
 		slices.Sort(got)
 		same(r, what, got, want)
 	}
@@ -93,21 +93,21 @@ func jobsTrimmed(r *rig) {
 	same(r, "more, after the last step", trim("", 2, 2), false)
 	left("after the last step", slices.Concat(own, others[3:])...)
 	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
-	r.counted()
+	r.checkCounts()
 	same(r, "more, of a queue that has lost its retention since", trim("own", 1, 9), false)
 	left("of a queue", slices.Concat(own[4:], others[3:])...)
 	same(r, "more, of all", []bool{trim("own", 0, 9), trim("", 0, 9)}, []bool{false, false})
 	left("the dead one stays")
-	r.keeps()
+	r.checkKeeping()
 }
 
 func expelsEnded(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Held, queue.Dead, queue.Pending} {
 		r.jobIn(s)
 	}
-	r.pass(time.Hour)
+	r.advanceAndPromote(time.Hour)
 	all := append(queue.States(), queue.Completed)
-	r.unchanged(func() {
+	r.checkUnchanged(func() {
 		n, err := r.s.Purge(r.Context(), store.Ended{States: []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
 		r.must(err)
 		same(r, "expelled", n, 0)
@@ -115,12 +115,12 @@ func expelsEnded(r *rig) {
 	n, err := r.s.Purge(r.Context(), store.Ended{States: all, Before: r.s.Now() + 1}, 9, nil)
 	r.must(err)
 	same(r, "expelled of all states", n, 1)
-	same(r, "left", len(r.all(store.Filter{})), 3)
+	same(r, "left", len(r.listAll(store.Filter{})), 3)
 }
 
 func eventsTrimmed(r *rig) {
 	for range 5 {
-		r.one()
+		r.enqueueOne()
 		r.advance(time.Second)
 	}
 	trim := func(before queue.Millis, keep int64) []int64 {
@@ -135,14 +135,14 @@ func eventsTrimmed(r *rig) {
 		}
 		return left
 	}
-	now, second := r.s.Now(), r.news()[1].At
+	now, second := r.s.Now(), r.newEvents()[1].At
 	same(r, "nothing is old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
 	same(r, "by age", trim(second, 100), []int64{2, 3, 4, 5})
 	same(r, "by number", trim(now.Add(-time.Hour), 2), []int64{4, 5})
 	last, _ := r.s.LastEvent()
 	same(r, "the newest", last, 5)
 	same(r, "all", trim(now.Add(time.Hour), 100), []int64(nil))
-	r.one()
+	r.enqueueOne()
 	same(r, "numbers go on", trim(0, 100), []int64{6})
 }
 
@@ -150,13 +150,13 @@ func outputsTrimmed(r *rig) {
 	const many = 120 // more than one step removes
 	var jobs []queue.Job
 	for i := range many {
-		j := r.one()
-		e := r.settlement(r.claimOne(), exit(0))
+		j := r.enqueueOne()
+		e := r.settlement(r.claimOne(), exited(0))
 		e.Attempt.Output = make([]byte, 10)
 		if i == 0 {
 			e.Attempt.Output, e.Attempt.OutputRef, e.Attempt.OutputBytes = nil, "1-1", 1000
 		}
-		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
 		jobs = append(jobs, j)
 		r.advance(time.Second)
 	}
@@ -195,14 +195,14 @@ func ownRetention(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
 	in := func(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 	done := func(name, output string, o queue.Outcome) queue.Job {
-		r.one(in(name), maxAttempts(1))
+		r.enqueueOne(in(name), withMaxAttempts(1))
 		e := r.settlement(r.claimOne(), o)
 		e.Attempt.Output, e.Attempt.EndedAt = []byte(output), r.s.Now()
-		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
 		r.advance(time.Second)
-		return r.all(store.Filter{Limit: 1})[0]
+		return r.listAll(store.Filter{Limit: 1})[0]
 	}
-	first, plain, dead, second := done("own", "aaaa", exit(0)), done("other", "bb", exit(0)), done("own", "ccc", exit(1)), done("own", "dddd", exit(0))
+	first, plain, dead, second := done("own", "aaaa", exited(0)), done("other", "bb", exited(0)), done("own", "ccc", exited(1)), done("own", "dddd", exited(0))
 	if !first.Kept || first.Outputs != 4 || plain.Kept || dead.Kept || plain.Outputs != 2 {
 		r.Errorf("kept: %v %d, %v %d, dead %v", first.Kept, first.Outputs, plain.Kept, plain.Outputs, dead.Kept)
 	}
@@ -214,7 +214,7 @@ func ownRetention(r *rig) {
 		r.must(err)
 		same(r, "count", n, want)
 	}
-	r.keeps(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
+	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
 	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
 	r.must(err)
 	same(r, "those that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
@@ -227,22 +227,22 @@ func ownRetention(r *rig) {
 	}
 	trim(8)
 	same(r, "outputs that fit", r.get(first.ID).Outputs, 4)
-	r.keeps(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
+	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
 	trim(7)
-	r.keeps(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 4})
+	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 4})
 	same(r, "outputs that do not, and those that do", []int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs}, []int64{0, 4, 2, 3})
 	n, err := r.s.Purge(r.Context(), of(new("own")), 1, nil)
 	r.must(err)
 	same(r, "removed", n, 1)
-	same(r, "left", seqs(r.all(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
+	same(r, "left", seqs(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
 	n, err = r.s.Purge(r.Context(), of(new("")), 9, nil)
 	r.must(err)
 	same(r, "removed of the others", n, 2)
 	r.must(r.change(second, queue.VerbRetry))
 	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
-	r.end(r.claimOne(), exit(0))
+	r.settle(r.claimOne(), exited(0))
 	if j := r.get(second.ID); j.Kept {
 		r.Error("it is kept by a retention that its queue has no more")
 	}
-	r.counted()
+	r.checkCounts()
 }

@@ -1,0 +1,363 @@
+package storetest
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// bytePromises contains the promises about the bytes that a user's jobs hold.
+var bytePromises = []promise{
+	{name: "the bytes that a user's jobs hold are counted from their enqueue to their removal", check: bytesCounted},
+	{name: "of a user whose jobs hold too much nothing more is taken", check: bytesLimitRefuses},
+	{name: "outputs of one user make room for the same user alone", check: bytesTrimmed},
+	{name: "outputs of earlier attempts of a job that has not ended make room", check: outputsOfRetriedTrimmed},
+	{name: "when all outputs take too much, users with most of them give", check: outputsOfMostTrimmed},
+	{name: "outputs of attempts that end never take a user above the quota", check: outputsOfAttemptsBounded},
+	{name: "an output that there is no room for is not kept", check: outputOverQuotaIsDropped},
+	{name: "an output may need the room of as many outputs as the limit allows", check: outputNeedsManyRemoved},
+	{name: "an output that needs the room of more outputs removes none", check: outputNeedsTooManyRemoved},
+	{name: "each attempt of a large report can make some room", check: largeReportMakesRoom},
+	{name: "a negative number of bytes to keep removes all outputs", check: outputsTrimmedBelowZero},
+	{name: "what a job waits for counts, also in a batch and after an edit", check: bytesOfDependencies},
+	{name: "records of attempts count", check: bytesOfAttempts},
+	{name: "records of attempts that there is no room for take the place of older ones", check: recordsBounded},
+	{name: "inputs of completed and cancelled jobs make room, their rows stay", check: inputsTrimmed},
+	{name: "a job whose input was removed does not run again", check: jobWithoutInputDoesNotRun},
+	{name: "jobs of a batch hold bytes before it is committed", check: bytesStaged},
+	{name: "schedules hold bytes of their user", check: bytesOfSchedules},
+	{name: "a run of a schedule above the quota fails, or is recorded as refused", check: bytesOfFirings},
+	{name: "jobs that change hands take their bytes with them", check: disownMovesBytes},
+}
+
+// bytesHeld returns how many bytes a user's jobs hold.
+func (r *rig) bytesHeld(uid int) int64 {
+	r.Helper()
+	return r.s.UserBytes(uid)
+}
+
+// checkBytes fails unless got is the given number of bytes of texts, plus the bytes that stores add for each
+// job.
+func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
+	r.Helper()
+	if most := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > most {
+		r.Errorf("%s: %d bytes are held, want at least %d and at most %d", what, got, texts+int64(jobs)*store.JobBytes, most)
+	}
+}
+
+// draftWithInput returns a draft of a user with n bytes of standard input.
+func draftWithInput(uid, n int) queue.Job {
+	return draft(ofUser(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
+}
+
+// enqueueLarge stores drafts of a user. most limits the bytes that the user's jobs may hold.
+func (r *rig) enqueueLarge(uid int, most int64, drafts ...queue.Job) error {
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: most})
+	return err
+}
+
+func bytesCounted(r *rig) {
+	same(r, "before the first job", r.bytesHeld(1), int64(0))
+	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000), draftWithInput(1, 20_000)))
+	before := r.bytesHeld(1)
+	r.checkBytes("two jobs", before, 30_000, 2)
+	same(r, "of another user", r.bytesHeld(2), int64(0))
+	j := r.claimOne()
+	e := r.settlement(j, exited(0))
+	e.Attempt.Output = make([]byte, 5000)
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	same(r, "with an output", r.bytesHeld(1), before+5000)
+	second := r.claimOne()
+	r.settle(second, exited(0))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
+	r.checkBytes("one job less", r.bytesHeld(1), 20_000, 1)
+	n, err := r.s.Purge(r.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10, nil)
+	r.must(err)
+	same(r, "purged", n, 1)
+	same(r, "at last", r.bytesHeld(1), int64(0))
+}
+
+func bytesLimitRefuses(r *rig) {
+	const most = 50_000
+	full := func(what string, err error) {
+		r.Helper()
+		r.wantCode(what, err, queue.CodeFull)
+		var refused *queue.Error
+		if !errors.As(err, &refused) || refused.Field != "max_bytes_per_user" || !strings.Contains(refused.Message, "of 50000 bytes") {
+			r.Errorf("%s: %v does not name the setting and how many bytes it allows", what, err)
+		}
+	}
+	r.must(r.enqueueLarge(1, most, draftWithInput(1, 20_000), draftWithInput(1, 20_000)))
+	r.checkUnchanged(func() { full("a third job", r.enqueueLarge(1, most, draftWithInput(1, 20_000))) })
+	r.must(r.enqueueLarge(2, most, draftWithInput(2, 20_000))) // the limit applies to each user separately
+	first := r.claimOne()
+	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
+	grow := func(n int) error {
+		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: most, Edit: func(j *queue.Job) error {
+			j.Stdin = strings.Repeat("y", n)
+			return nil
+		}})
+	}
+	r.checkUnchanged(func() { full("an edit", grow(60_000)) })
+	r.must(grow(100))
+	r.checkBytes("after a smaller edit", r.bytesHeld(1), 20_100, 2)
+	r.must(r.enqueueLarge(1, most, draftWithInput(1, 20_000)))
+	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	full("ended jobs hold their bytes", r.enqueueLarge(1, most, draftWithInput(1, 20_000)))
+	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 20_000))) // 0 means unlimited
+}
+
+func bytesTrimmed(r *rig) {
+	ended := func(uid, bytes int) queue.Job {
+		r.must(r.enqueueLarge(uid, 0, draft(ofUser(uid))))
+		j := r.claimOne()
+		e := r.settlement(j, exited(0))
+		e.Attempt.Output = make([]byte, bytes)
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.advance(time.Second)
+		return j
+	}
+	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
+	before := r.bytesHeld(1)
+	same(r, "removable bytes", r.removableBytes(1), int64(7000))
+	over := []store.UserBytes{{UID: 2, Bytes: r.bytesHeld(2)}, {UID: 1, Bytes: before}}
+	same(r, "users above", r.s.UsersOver(before), over[:1])
+	same(r, "users above less, most bytes first", r.s.UsersOver(1000), over)
+	r.trimUser(1, before-1)
+	same(r, "after trimming", r.bytesHeld(1), before-4000)
+	var left []int64
+	for _, j := range []queue.Job{other, old, young} {
+		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
+		r.must(err)
+		left = append(left, a.OutputBytes)
+	}
+	same(r, "outputs", left, []int64{9000, queue.OutputOverQuota, 3000})
+}
+
+// removableBytes returns how many bytes can be removed from a user's jobs.
+func (r *rig) removableBytes(uid int) int64 {
+	r.Helper()
+	n, err := r.s.RemovableBytes(r.Context(), uid, math.MaxInt64)
+	r.must(err)
+	return n
+}
+
+// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is
+// left to remove.
+func (r *rig) trimUser(uid int, keep int64) {
+	r.Helper()
+	for more := true; more; {
+		var err error
+		more, err = r.s.TrimUser(r.Context(), uid, keep)
+		r.must(err)
+	}
+}
+
+// endedJob stores a job, claims it and ends it in the given state.
+func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
+	r.Helper()
+	r.must(r.enqueueLarge(j.UID, 0, j))
+	got := r.claimOne()
+	e := r.settlement(got, exited(0))
+	e.Decision.State = state
+	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.advance(time.Second)
+	return r.get(got.ID)
+}
+
+func inputsTrimmed(r *rig) {
+	const kept = store.KeptInput / 2
+	env := draft(ofUser(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
+	both := draftWithInput(1, 9000)
+	both.Env = []string{"A=1"}
+	first, second, small := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed), r.endedJob(draftWithInput(1, kept), queue.Completed)
+	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
+	r.must(r.enqueueLarge(1, 0, both))
+	cancelled := r.claimOne()
+	r.exchange(store.Report{Released: []queue.Lease{cancelled.Lease()}})
+	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	other := r.endedJob(draftWithInput(2, 5000), queue.Completed)
+	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 5000)))
+	waiting := r.listAll(store.Filter{States: []queue.State{queue.Pending}})[0]
+	shows := func(what string, want map[int64]queue.InputParts) {
+		r.Helper()
+		got := map[int64]queue.InputParts{}
+		for _, j := range r.listAll(store.Filter{}) {
+			whole := r.get(j.ID)
+			same(r, what+": parts in a list", j.InputRemoved, whole.InputRemoved)
+			if j.InputRemoved != 0 {
+				got[j.Seq] = j.InputRemoved
+				same(r, what+": input that was removed", store.InputSize(&whole.Execution), 0)
+			}
+		}
+		same(r, what, got, want)
+	}
+	before, others := r.bytesHeld(1), r.bytesHeld(2)
+	r.trimUser(1, before)
+	shows("with room", map[int64]queue.InputParts{})
+	r.trimUser(1, before-1)
+	shows("for one byte more", map[int64]queue.InputParts{first.Seq: queue.InputStdin})
+	if n := before - r.bytesHeld(1); n < 7000 || n > 7100 {
+		r.Errorf("an input of 7000 bytes gave %d back", n)
+	}
+	now, removable := r.bytesHeld(1), r.removableBytes(1)
+	r.trimUser(1, 0)
+	same(r, "bytes that were removable", now-r.bytesHeld(1), removable)
+	same(r, "bytes that are removable after that", r.removableBytes(1), int64(0))
+	shows("for all", map[int64]queue.InputParts{first.Seq: queue.InputStdin, second.Seq: queue.InputEnv, cancelled.Seq: queue.InputEnv | queue.InputStdin})
+	for _, j := range []queue.Job{small, dead, waiting, other} {
+		if n := store.InputSize(new(r.get(j.ID).Execution)); n < kept {
+			r.Errorf("job %s, which keeps its input, has %d bytes of it", j.ID, n)
+		}
+	}
+	same(r, "of another user", r.bytesHeld(2), others)
+	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	}
+	same(r, "once all are removed", r.bytesHeld(1), int64(0))
+}
+
+func jobWithoutInputDoesNotRun(r *rig) {
+	refused := func(what string, j queue.Job, field string) {
+		r.Helper()
+		r.checkUnchanged(func() {
+			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 1})
+			r.wantCode(what, err, queue.CodeWrongState)
+			var e *queue.Error
+			if !errors.As(err, &e) || e.Field != field || !strings.Contains(e.Message, "enqueue") {
+				r.Errorf("%s: %v does not name %s and the next step", what, err, field)
+			}
+		})
+	}
+	env := draft(ofUser(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
+	ran, withEnv := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed)
+	parent := r.endedJob(draft(ofUser(1)), queue.Dead)
+	child := draftWithInput(1, 7000)
+	child.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentCompleted}}
+	r.must(r.enqueueLarge(1, 0, child))
+	cancelled := r.listAll(store.Filter{States: []queue.State{queue.Cancelled}})[0]
+	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
+	r.trimUser(1, 0)
+	refused("a job without its standard input", ran, "stdin")
+	refused("a job without its environment", withEnv, "env")
+	r.must(r.s.Change(r.Context(), dead.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
+	same(r, "standard input of a dead job that is run again", len(r.get(dead.ID).Stdin), 6000)
+	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
+	r.promote()
+	r.checkState("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
+}
+
+func bytesStaged(r *rig) {
+	stage := func(most int64) error {
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1, Batch: "b", MaxBytesUser: most})
+		return err
+	}
+	r.endedJob(draftWithInput(2, 7000), queue.Completed)
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(2, 20_000)}, UID: 2, Batch: "b"})
+	r.must(err)
+	before := r.bytesHeld(2)
+	r.trimUser(2, before-1)
+	same(r, "staged bytes count where room is made", r.bytesHeld(2) < before-7000, true)
+	r.must(stage(30_000))
+	r.checkBytes("staged", r.bytesHeld(1), 20_000, 1)
+	old := r.endedJob(draftWithInput(1, 5000), queue.Completed)
+	r.trimUser(1, r.bytesHeld(1)-1)
+	same(r, "what the batch needs is removed of an ended job", r.get(old.ID).InputRemoved, queue.InputStdin)
+	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	r.wantCode("one more", stage(30_000), queue.CodeFull)
+	r.wantCode("one in the queue", r.enqueueLarge(1, 30_000, draftWithInput(1, 20_000)), queue.CodeFull)
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
+	r.must(err)
+	for more := receipt.Staged; more; {
+		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
+		r.must(err)
+	}
+	r.checkBytes("committed", r.bytesHeld(1), 20_000, 1)
+	r.must(stage(0))
+	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
+}
+
+// withInputBytes changes a schedule so that its job has n bytes of standard input, and its spec contains n
+// more bytes.
+func withInputBytes(uid, n int) func(*store.Schedule) {
+	return func(s *store.Schedule) {
+		s.UID, s.Draft = uid, draftWithInput(uid, n)
+		s.Spec = `{"command":"true","stdin":"` + strings.Repeat("x", n) + `"}`
+	}
+}
+
+func bytesOfSchedules(r *rig) {
+	const most = 50_000
+	put := func(p store.SchedulePut) (store.Schedule, error) {
+		p.MaxBytesUser = most
+		return r.s.PutSchedule(r.Context(), p)
+	}
+	first := r.putSchedule("first", withInputBytes(1, 10_000))
+	r.checkBytes("a schedule", r.bytesHeld(1), 20_000, 1)
+	same(r, "users above", r.s.UsersOver(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
+	more := first
+	more.Name = "more"
+	withInputBytes(1, 20_000)(&more)
+	r.checkUnchanged(func() {
+		_, err := put(store.SchedulePut{Schedule: more})
+		r.wantCode("a schedule beyond the limit", err, queue.CodeFull)
+		r.wantCode("a job beyond the limit", r.enqueueLarge(1, most, draftWithInput(1, 30_000)), queue.CodeFull)
+	})
+	same(r, "after refusals", r.s.UserBytes(2), int64(0))
+	grown := first
+	withInputBytes(1, 20_000)(&grown)
+	grown, err := put(store.SchedulePut{Schedule: grown, Replaces: first.Gen})
+	r.must(err)
+	r.checkBytes("after an edit to a larger one", r.bytesHeld(1), 40_000, 1)
+	larger := grown
+	withInputBytes(1, 30_000)(&larger)
+	_, err = put(store.SchedulePut{Schedule: larger, Replaces: grown.Gen})
+	r.wantCode("an edit beyond the limit", err, queue.CodeFull)
+	other := grown
+	withInputBytes(2, 20_000)(&other)
+	other, err = put(store.SchedulePut{Schedule: other, Replaces: grown.Gen, By: 2})
+	r.must(err)
+	same(r, "of the user whose schedule another one replaced", r.bytesHeld(1), int64(0))
+	r.checkBytes("of the other user", r.bytesHeld(2), 40_000, 1)
+	r.must(r.s.RemoveSchedule(r.Context(), "first", other.Gen, 2))
+	same(r, "once it is removed", r.bytesHeld(2), int64(0))
+}
+
+func disownMovesBytes(r *rig) {
+	j := r.enqueueAs(7, "alice", func(j *queue.Job) { j.Stdin = strings.Repeat("x", 10_000) })
+	r.putSchedule("nightly", withInputBytes(7, 10_000))
+	before := r.bytesHeld(7)
+	r.checkBytes("a job and a schedule", before, 30_000, 2)
+	r.disown(7)
+	for next := time.Duration(0); next == 0; {
+		var err error
+		next, err = r.s.Promote(r.Context())
+		r.must(err)
+	}
+	same(r, "bytes of the uid", r.bytesHeld(7), int64(0))
+	same(r, "bytes of the former owner", r.bytesHeld(r.get(j.ID).UID), before)
+}
+
+func bytesOfFirings(r *rig) {
+	is := r.putSchedule("hourly", withInputBytes(1, 10_000))
+	f := store.Firing{
+		Name: is.Name, Gen: is.Gen, Last: is.LastAt, Boot: is.Boot, LastAt: r.s.Now(), NextBoot: is.Boot, Runs: []queue.Millis{r.s.Now()},
+		IDs:          func(queue.Millis, int) string { return "hourly-1" },
+		MaxBytesUser: r.bytesHeld(1) + 1000, FailOverQuota: true,
+	}
+	r.checkUnchanged(func() {
+		_, err := r.s.Fire(r.Context(), f)
+		var full *store.QuotaError
+		if !errors.As(err, &full) || full.Used != r.bytesHeld(1) || full.Most != f.MaxBytesUser || full.More < 10_000 {
+			r.Errorf("a run above the quota: %+v, want the bytes that it needs", err)
+		}
+	})
+	f.FailOverQuota = false
+	fired, err := r.s.Fire(r.Context(), f)
+	r.must(err)
+	same(r, "outcome without the option", fired.Runs[0].Outcome, store.OutcomeRefused)
+}

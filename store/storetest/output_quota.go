@@ -1,0 +1,368 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// endWithOutput ends an attempt of a leased job with an output of n bytes, and returns the changed job. most
+// is the limit on the bytes of the job's user; 0 means unlimited.
+func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, most int64) queue.Job {
+	r.Helper()
+	e := r.settlement(j, o)
+	e.Attempt.Output = make([]byte, n)
+	same(r, "stale leases", r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most}).Stale, nil)
+	r.advance(time.Second)
+	return r.get(j.ID)
+}
+
+// failWithOutput ends an attempt of a leased job as a failure with an output of n bytes. It checks that the
+// job will be retried. most is the limit on the bytes of the job's user; 0 means unlimited.
+func (r *rig) failWithOutput(j queue.Job, n int, most int64) queue.Job {
+	r.Helper()
+	got := r.endWithOutput(j, exited(1), n, most)
+	r.checkState("a job that is to be retried", got, queue.Failed, "")
+	return got
+}
+
+// claimRetry claims the failed job when it is due again.
+func (r *rig) claimRetry() queue.Job {
+	r.Helper()
+	r.advance(time.Hour)
+	r.promote()
+	return r.claimOne()
+}
+
+// outputSizes returns the output sizes of a job's first attempts. attempts is their number.
+func (r *rig) outputSizes(j queue.Job, attempts int) (list []int64) {
+	r.Helper()
+	for n := range attempts {
+		list = append(list, r.outputSize(j, n+1))
+	}
+	return list
+}
+
+// outputSize returns the output size of attempt n of a job.
+func (r *rig) outputSize(j queue.Job, n int) int64 {
+	r.Helper()
+	a, err := r.s.Attempt(r.Context(), j.Seq, n)
+	r.must(err)
+	return a.OutputBytes
+}
+
+func outputsOfRetriedTrimmed(r *rig) {
+	old := r.endWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exited(0), 500, 0)
+	j := r.enqueueAndClaim(1, withMaxAttempts(9))
+	for range 3 {
+		r.failWithOutput(j, 1000, 0)
+		j = r.claimRetry()
+	}
+	before := r.bytesHeld(1)
+	same(r, "removable bytes", r.removableBytes(1), int64(3500))
+	r.trimUser(1, before-1500)
+	same(r, "after trimming", r.bytesHeld(1), before-2000)
+	same(r, "outputs of the running job", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, 1000})
+	same(r, "output of the ended job", r.outputSizes(old, 1), []int64{500})
+	j = r.endWithOutput(j, exited(0), 10, 0)
+	same(r, "bytes of outputs once it has ended", j.Outputs, int64(1010))
+	r.trimUser(1, 0)
+	same(r, "removable at last", r.removableBytes(1), int64(0))
+	same(r, "bytes of outputs at last", r.get(j.ID).Outputs, int64(0))
+}
+
+// checkPromoteHinted calls do and checks that the store then hints that Promote is due immediately. Promote
+// deletes output files.
+func (r *rig) checkPromoteHinted(what string, do func()) {
+	r.Helper()
+	r.promote()
+	hinted := func() bool {
+		select {
+		case <-r.s.DueSooner():
+			return true
+		default:
+			return false
+		}
+	}
+	for hinted() {
+	}
+	do()
+	if !hinted() {
+		r.Errorf("%s: no hint that there is something to delete", what)
+	}
+}
+
+// enqueueAndClaim stores a job for a user and claims it.
+func (r *rig) enqueueAndClaim(uid int, set ...func(*queue.Job)) queue.Job {
+	r.Helper()
+	r.must(r.enqueueLarge(uid, 0, draft(append(set, ofUser(uid))...)))
+	return r.claimOne()
+}
+
+func outputsOfMostTrimmed(r *rig) {
+	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exited(0), n, 0) }
+	first := run(1, 100)
+	var most []queue.Job
+	for range 120 { // more than two steps remove
+		most = append(most, run(2, 100))
+	}
+	second := run(3, 3000)
+	left := func(keep int64) (n [3]int64) {
+		r.Helper()
+		for more := true; more; {
+			var err error
+			more, err = r.s.TrimOutputs(r.Context(), keep)
+			r.must(err)
+		}
+		for _, j := range most {
+			n[1] += r.get(j.ID).Outputs
+		}
+		n[0], n[2] = r.get(first.ID).Outputs, r.get(second.ID).Outputs
+		return n
+	}
+	same(r, "where all fit", left(15_100), [3]int64{100, 12_000, 3000})
+	same(r, "the user with most gives", left(10_050), [3]int64{100, 6900, 3000})
+	same(r, "the oldest went", r.outputSizes(most[50], 1), []int64{queue.OutputForgotten})
+	same(r, "down to the next user", left(6000), [3]int64{100, 2900, 3000})
+	same(r, "then that one gives", left(5999), [3]int64{100, 2900, 0})
+	same(r, "users with least are last", left(200), [3]int64{100, 100, 0})
+}
+
+func outputsOfAttemptsBounded(r *rig) {
+	other := r.endWithOutput(r.enqueueAndClaim(2), exited(0), 9000, 0)
+	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 2000, 0)
+	j := r.enqueueAndClaim(1, withMaxAttempts(9))
+	most := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // room for one output, and for the records of all attempts
+	for n := range 6 {
+		j = r.failWithOutput(j, 1000, most)
+		if held := r.bytesHeld(1); held > most {
+			r.Fatalf("after attempt %d of a printing job its user holds %d of %d bytes", n+1, held, most)
+		}
+		same(r, "output of the last attempt", r.outputSizes(j, n+1)[n], int64(1000))
+		j = r.claimRetry()
+	}
+	same(r, "outputs of the attempts", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
+	same(r, "output of the job that ended before", r.outputSizes(old, 1), []int64{2000})
+	same(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
+	r.checkPromoteHinted("outputs that make room", func() { j = r.endWithOutput(j, exited(0), 3400, most) })
+	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs}, []any{queue.Completed, int64(3400), int64(0)})
+}
+
+func bytesOfDependencies(r *rig) {
+	var after []queue.Dependency
+	for range 5 {
+		after = append(after, queue.Dependency{Job: r.enqueueAndClaim(2).Seq, How: queue.ParentCompleted})
+	}
+	held := func(n int) int64 {
+		r.Helper()
+		before := r.bytesHeld(1)
+		r.must(r.enqueueLarge(1, 0, draft(ofUser(1), func(j *queue.Job) { j.After = after[:n] })))
+		return r.bytesHeld(1) - before
+	}
+	alone, child := held(0), held(5)
+	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
+	most := r.bytesHeld(1) + alone + 4*store.DependencyBytes
+	waits := draft(ofUser(1), func(j *queue.Job) { j.After = after })
+	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, most, waits), queue.CodeFull)
+	last := r.listAll(store.Filter{UID: new(1)})[0]
+	edit := func(n int, most int64) error {
+		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: most, Edit: func(j *queue.Job) error {
+			j.After = after[:n]
+			return nil
+		}})
+	}
+	before := r.bytesHeld(1)
+	r.must(edit(2, 0))
+	same(r, "after an edit to two", r.bytesHeld(1), before-3*store.DependencyBytes)
+	r.wantCode("an edit to five where there is room for four", edit(5, before-store.DependencyBytes), queue.CodeFull)
+	before = r.bytesHeld(1)
+	stage := store.Request{Drafts: []queue.Job{waits}, UID: 1, Batch: "b"}
+	_, err := r.s.StageBatch(r.Context(), stage)
+	r.must(err)
+	same(r, "in a batch", r.bytesHeld(1)-before, child)
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
+	r.must(err)
+	for more := receipt.Staged; more; {
+		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
+		r.must(err)
+	}
+	same(r, "once it is in the queue", r.bytesHeld(1)-before, child)
+	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	}
+	same(r, "once all are removed", r.bytesHeld(1), int64(0))
+}
+
+func bytesOfAttempts(r *rig) {
+	j := r.enqueueAndClaim(1, withMaxAttempts(4))
+	before := r.bytesHeld(1)
+	want := before
+	for n := range 3 {
+		e := r.settlement(j, exited(1))
+		e.Decision.Error = strings.Repeat("e", 100)
+		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		if want += 100; n > 0 {
+			want += store.AttemptBytes
+		}
+		same(r, "after an attempt", r.bytesHeld(1), want)
+		j = r.claimRetry()
+	}
+	r.exchange(store.Report{Released: []queue.Lease{j.Lease()}})
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, Edit: func(j *queue.Job) error {
+		j.Stdin = strings.Repeat("x", 5000)
+		return nil
+	}}))
+	if got := r.bytesHeld(1); got < want+5000 || got > want+5100 {
+		r.Errorf("after an edit that adds 5000 bytes %d are held, and there were %d", got, want)
+	}
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	same(r, "once it is removed", r.bytesHeld(1), int64(0))
+}
+
+func recordsBounded(r *rig) {
+	j := r.enqueueAndClaim(1, withMaxAttempts(20))
+	attempt := func(most int64, output string) {
+		r.Helper()
+		e := r.settlement(j, exited(1))
+		e.Attempt.Output = []byte(output)
+		r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most})
+		j = r.claimRetry()
+	}
+	first := r.bytesHeld(1)
+	for range store.KeptRecords {
+		attempt(first, "") // these records are kept although they exceed the limit
+	}
+	most := r.bytesHeld(1)
+	for n, output := range []string{"printed", "", ""} {
+		attempt(most, output)
+		if held := r.bytesHeld(1); held > most {
+			r.Errorf("after attempt %d the user holds %d of %d bytes", store.KeptRecords+n+1, held, most)
+		}
+	}
+	list, err := r.s.History(r.Context(), j.Seq, 0, 20)
+	r.must(err)
+	var kept []int
+	for i := range list {
+		kept = append(kept, list[i].N)
+	}
+	same(r, "attempts with a record", kept, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+	same(r, "runs", j.Runs, 13)
+	same(r, "output without room", r.outputSize(j, 11), int64(queue.OutputOverQuota))
+	_, err = r.s.Attempt(r.Context(), j.Seq, 1)
+	r.wantCode("an attempt without a record", err, queue.CodeNotFound)
+	r.settle(j, exited(0))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	same(r, "once it is removed", r.bytesHeld(1), int64(0))
+}
+
+func outputOverQuotaIsDropped(r *rig) {
+	j := r.enqueueAndClaim(1)
+	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100, 0)
+	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000)))
+	most := r.bytesHeld(1) + 500
+	e := r.settlement(j, exited(0))
+	e.Attempt.OutputRef, e.Attempt.OutputBytes = "1-1", 5000
+	e.Attempt.Result = []byte(`{}`)
+	before := r.bytesHeld(1)
+	r.checkPromoteHinted("an output file that is not kept", func() { r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most}) })
+	got := r.get(j.ID)
+	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
+	same(r, "bytes that the user holds", r.bytesHeld(1), before)
+	a, err := r.s.Attempt(r.Context(), j.Seq, 1)
+	r.must(err)
+	same(r, "the attempt", []any{a.OutputBytes, a.OutputRef, len(a.Result), a.ExitCode}, []any{int64(queue.OutputOverQuota), "", 0, int64(0)})
+	refs, err := r.s.DeletableOutputs(r.Context(), 9)
+	r.must(err)
+	same(r, "garbage", refs, []string{"1-1"})
+	same(r, "an output that would not have made enough room", r.outputSizes(old, 1), []int64{100})
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(100))
+}
+
+// runManyWithOutput runs n jobs of a user, each with an output of 100 bytes.
+func (r *rig) runManyWithOutput(uid, n int) {
+	r.Helper()
+	var ended []store.Settlement
+	for _, j := range r.enqueueAndClaimMany(uid, n) {
+		e := r.settlement(j, exited(0))
+		e.Attempt.Output = make([]byte, 100)
+		ended = append(ended, e)
+	}
+	r.exchange(store.Report{Ended: ended})
+	r.advance(time.Second)
+}
+
+// enqueueAndClaimMany stores n jobs of a user and claims them.
+func (r *rig) enqueueAndClaimMany(uid, n int) []queue.Job {
+	r.Helper()
+	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(ofUser(uid))}, n)...))
+	jobs := r.exchange(store.Report{Want: n}).Jobs
+	same(r, "claimed jobs", len(jobs), n)
+	return jobs
+}
+
+func outputNeedsManyRemoved(r *rig) {
+	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.RemovedTogether} {
+		r.runManyWithOutput(uid, n+1)
+		j := r.enqueueAndClaim(uid)
+		most := r.bytesHeld(uid)
+		j = r.endWithOutput(j, exited(0), 100*n, most)
+		same(r, "output that needs the room of others", j.Outputs, int64(100*n))
+		same(r, "bytes that the user holds", r.bytesHeld(uid), most)
+		same(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
+	}
+}
+
+func outputNeedsTooManyRemoved(r *rig) {
+	const n = store.RemovedTogether + 1
+	r.runManyWithOutput(1, n)
+	j := r.enqueueAndClaim(1)
+	most := r.bytesHeld(1)
+	j = r.endWithOutput(j, exited(0), 100*n, most)
+	same(r, "size of an output that needs too many others removed", r.outputSizes(j, 1), []int64{queue.OutputOverQuota})
+	same(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
+	j = r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100*n, r.bytesHeld(1)+100)
+	same(r, "output that needs one less", j.Outputs, int64(100*n))
+}
+
+func largeReportMakesRoom(r *rig) {
+	needs := []int{store.RemovedTogether, store.RemovedForOne, store.RemovedForOne + 1, store.RemovedForOne}
+	r.runManyWithOutput(1, store.RemovedTogether+3*store.RemovedForOne)
+	var ended []store.Settlement
+	for i, j := range r.enqueueAndClaimMany(1, len(needs)) {
+		e := r.settlement(j, exited(0))
+		e.Attempt.Output = make([]byte, 100*needs[i])
+		ended = append(ended, e)
+	}
+	most := r.bytesHeld(1)
+	r.exchange(store.Report{Ended: ended, MaxBytesUser: most})
+	var sizes []int64
+	for _, e := range ended {
+		a, err := r.s.Attempt(r.Context(), e.Seq, 1)
+		r.must(err)
+		sizes = append(sizes, a.OutputBytes)
+	}
+	const shared, each = 100 * store.RemovedTogether, 100 * store.RemovedForOne
+	want := []int64{shared, each, queue.OutputOverQuota, each}
+	same(r, "outputs of the attempts", sizes, want)
+	same(r, "bytes that the user holds", r.bytesHeld(1), most)
+}
+
+func outputsTrimmedBelowZero(r *rig) {
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	r.endWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exited(0), 100, 0)
+	r.endWithOutput(r.enqueueAndClaim(2), exited(0), 100, 0)
+	for _, trim := range []func() (bool, error){
+		func() (bool, error) { return r.s.TrimOutputsOf(r.Context(), "own", -1) },
+		func() (bool, error) { return r.s.TrimOutputs(r.Context(), -1) },
+	} {
+		for more := true; more; {
+			var err error
+			more, err = trim()
+			r.must(err)
+		}
+	}
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(0))
+}

@@ -1,0 +1,599 @@
+package storetest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Engine is a store that is compared with the model. Both use the same clock.
+type Engine struct {
+	Store store.Store
+	// Reopen closes the store and opens it again.
+	Reopen func() store.Store
+	// Undo performs n random operations in a transaction that is undone.
+	Undo func(n int, dice *rand.Rand)
+	// Check compares the engine's memory with its tables. Nil means that there is nothing to check.
+	Check func() error
+}
+
+// Environment variables that control Walks: the number of walks, and the seed of a single walk.
+const (
+	runsVariable = "QUEUECTL_WALKS"
+	seedVariable = "QUEUECTL_WALK"
+)
+
+// Walks takes random walks of the given number of steps. Each step calls the engine and the model in the same
+// way, and compares the answers. Both must claim the same jobs in the same order. open creates both stores
+// with an order, and returns a function that advances their clock. A failed walk prints its seed.
+func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store, advance func(time.Duration))) {
+	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
+		runs = n
+	}
+	first := 0
+	if n, err := strconv.Atoi(os.Getenv(seedVariable)); err == nil {
+		first, runs = n, 1
+	}
+	for seed := first; seed < first+runs; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			w := &pairWalk{T: t, rng: rand.New(rand.NewPCG(uint64(seed), 17))}
+			w.orders = orders
+			if seed%4 == 1 {
+				w.orders = []queue.Order{byArrival}
+			}
+			w.order = w.orders[w.rng.IntN(len(w.orders))]
+			w.withGates, w.withWeights, w.withHooks = seed%4 != 0, seed%3 == 0, seed%5 == 0
+			w.engine, w.model, w.advance = open(t, w.order)
+			w.leases, w.modelLeases = map[int64]queue.Lease{}, map[int64]queue.Lease{}
+			w.rules = map[string]store.QueueRule{}
+			w.node = store.Node{Name: "a", Labels: map[string]string{"zone": "x"}, Resources: map[string]int{"gpu": 4, "disk": 2}}
+			w.setRules()
+			for w.step = range steps {
+				w.takeStep()
+				if len(w.seqs) > 0 {
+					w.compareJob(w.seqs[w.rng.IntN(len(w.seqs))])
+				}
+				if t.Failed() {
+					t.Fatalf("it went wrong in step %d; walk it again with %s=%d", w.step, seedVariable, seed)
+				}
+			}
+		})
+	}
+}
+
+// orders are the orders in which users take turns.
+var orders = []queue.Order{
+	{Scheduling: queue.ByPriority},
+	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
+	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
+}
+
+// pairWalk is a random walk through an engine and the model.
+type pairWalk struct {
+	*testing.T
+	engine      Engine
+	model       store.Store
+	advance     func(time.Duration)
+	rng         *rand.Rand
+	order       queue.Order
+	orders      []queue.Order // orders that the walk may change to
+	withGates   bool          // jobs make demands
+	withWeights bool          // queues may have different weights
+	withHooks   bool          // each completed job gets a hook
+	step        int
+	operation   string                // the current operation, for messages
+	seqs        []int64               // jobs that may exist
+	leasedSeqs  []int64               // leased jobs
+	leases      map[int64]queue.Lease // leases of the engine, whose fences are random
+	modelLeases map[int64]queue.Lease // leases of the model
+
+	maxUser int
+	rules   map[string]store.QueueRule
+	node    store.Node
+}
+
+// askBoth calls ask with both stores and checks that the codes of their errors are equal.
+func askBoth[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
+	w.Helper()
+	engine, err := ask(w.engine.Store)
+	model, wanted := ask(w.model)
+	if codeOf(err) != codeOf(wanted) {
+		w.Errorf("step %d, %s: the engine says %v, the model %v", w.step, w.operation, err, wanted)
+	}
+	return engine, model
+}
+
+// codeOf returns the code of an error, or "" for nil.
+func codeOf(err error) queue.Code {
+	var e *queue.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return queue.CodeInternal
+}
+
+// compareJob compares a job in both stores, except its fence, which is random.
+func (w *pairWalk) compareJob(seq int64) {
+	w.Helper()
+	w.operation = "get"
+	got, want := askBoth(w, func(s store.Store) (queue.Job, error) { return s.Get(w.Context(), strconv.FormatInt(seq, 10)) })
+	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
+		// A claim may have cancelled the expired job in one store and not yet in the other.
+		return
+	}
+	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
+		w.Errorf("step %d: the engine has %+v, the model %+v", w.step, got, want)
+	}
+}
+
+// doBoth performs an operation in both stores.
+func (w *pairWalk) doBoth(do func(s store.Store) error) {
+	w.Helper()
+	askBoth(w, func(s store.Store) (struct{}, error) { return struct{}{}, do(s) })
+}
+
+func (w *pairWalk) takeStep() {
+	switch n := w.rng.IntN(100); {
+	case n < 22:
+		w.operation = "enqueue"
+		w.enqueue()
+	case n < 70:
+		w.operation = "exchange"
+		w.exchange()
+	case n < 84:
+		w.operation = "change"
+		w.change()
+	case n < 92:
+		w.operation = "time"
+		w.advance(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
+		if w.step%20 == 0 { // let hours and days pass
+			w.advance(time.Duration(w.step%9) * time.Hour)
+		}
+		w.promote()
+		w.compareStats()
+	case n < 96:
+		w.operation = "rule"
+		w.changeRule()
+	case n < 97:
+		w.operation = "order"
+		w.order = w.orders[w.rng.IntN(len(w.orders))]
+		w.doBoth(func(s store.Store) error {
+			err := s.SetOrder(w.Context(), w.order)
+			for more := true; more && err == nil; {
+				more, err = s.Rerank(w.Context())
+			}
+			return err
+		})
+	case n < 98 && w.rng.IntN(4) == 0:
+		w.operation = "disown"
+		uid := w.rng.IntN(12)
+		w.doBoth(func(s store.Store) (err error) {
+			for more := true; more && err == nil; {
+				more, err = s.Disown(w.Context(), uid, "x")
+			}
+			return err
+		})
+	case n < 98 && w.rng.IntN(3) > 0:
+		w.operation = "undo"
+		w.engine.Undo(1+w.rng.IntN(9), w.rng)
+	case n < 98:
+		w.operation = "reopen"
+		w.engine.Store = w.engine.Reopen()
+		w.setRules()
+	default:
+		w.operation = "purge"
+		w.purge()
+	}
+	if w.Failed() || w.engine.Check == nil {
+		return
+	}
+	if err := w.engine.Check(); err != nil {
+		w.Errorf("step %d, after %s: %v", w.step, w.operation, err)
+	}
+	// Only Promote cancels all expired jobs. At other times, one store may have cancelled an expired job
+	// during a claim and the other not.
+	if w.operation != "time" {
+		return
+	}
+	engine, model := w.engine.Store.Counts(), w.model.Counts()
+	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.operation), engine.States, model.States)
+	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.Outputs, model.Outputs)
+}
+
+var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
+
+// changeRule changes a random rule in both stores.
+func (w *pairWalk) changeRule() {
+	switch w.rng.IntN(5) {
+	case 4:
+		d := queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint("@k", w.rng.IntN(3)), N: w.rng.IntN(4)}
+		if w.rng.IntN(3) == 0 {
+			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: w.rng.IntN(4), Per: time.Duration(1+w.rng.IntN(3)) * time.Second}
+		}
+		w.doBoth(func(s store.Store) error { return s.SetGate(w.Context(), d) })
+	case 0:
+		w.maxUser = w.rng.IntN(5)
+		w.doBoth(func(s store.Store) error { return s.SetMaxRunningUser(w.Context(), w.maxUser) })
+	case 1:
+		w.node = store.Node{Name: []string{"a", "b"}[w.rng.IntN(2)], Labels: map[string]string{"zone": []string{"x", "y"}[w.rng.IntN(2)]},
+			Resources: map[string]int{"gpu": w.rng.IntN(6), "disk": w.rng.IntN(4)}}
+		if w.rng.IntN(3) == 0 {
+			w.node.Strangers = map[int]bool{1 + w.rng.IntN(3): true}
+		}
+		w.doBoth(func(s store.Store) error { return s.SetNode(w.Context(), w.node) })
+	default:
+		name, rule := queues[w.rng.IntN(len(queues))], store.QueueRule{Weight: 1}
+		if w.withWeights && w.rng.IntN(2) == 0 {
+			rule.Weight = 1 + w.rng.IntN(3)
+		}
+		if w.rng.IntN(2) == 0 {
+			rule.Concurrency = 1 + w.rng.IntN(6)
+		}
+		if w.rng.IntN(6) == 0 {
+			rule.MaxPending = 5 + int64(w.rng.IntN(20))
+		}
+		if w.rng.IntN(3) == 0 {
+			rule.Keep.MaxJobs = 1
+		}
+		rule.Paused = w.rng.IntN(4) == 0
+		if rule.Paused && w.rng.IntN(2) == 0 {
+			rule.Until = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+		}
+		w.rules[name] = rule
+		w.doBoth(func(s store.Store) error { return s.SetQueue(w.Context(), name, rule) })
+	}
+}
+
+// setRules sets all rules again, after a store was opened.
+func (w *pairWalk) setRules() {
+	w.doBoth(func(s store.Store) error {
+		hooks := store.Hooks{Make: hooksOf, Owner: "x"}
+		if w.withHooks {
+			hooks.On = queue.HookCompleted
+		}
+		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node), s.SetHooks(w.Context(), hooks))
+		for _, name := range queues {
+			rule, known := w.rules[name]
+			if !known {
+				rule = store.QueueRule{Weight: 1}
+			}
+			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
+		}
+		for next := time.Duration(0); next == 0 && err == nil; { // until all closed lanes were checked
+			next, err = s.Promote(w.Context())
+		}
+		return err
+	})
+}
+
+// randomDemands returns random demands. Each kind of gate has few keys, so that jobs compete for them.
+func (w *pairWalk) randomDemands() (list []queue.Demand) {
+	if !w.withGates || w.rng.IntN(2) == 0 {
+		return nil
+	}
+	if w.rng.IntN(6) == 0 {
+		list = append(list, nodeDemand([]string{"a", "b", "zone=x", "zone=y"}[w.rng.IntN(4)]))
+	}
+	if w.rng.IntN(3) == 0 {
+		list = append(list, queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint([]string{"@", ""}[w.rng.IntN(2)], "k", w.rng.IntN(3)), N: 1 + w.rng.IntN(3)})
+	}
+	if w.rng.IntN(3) == 0 {
+		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4), Per: time.Duration(1+w.rng.IntN(3)) * time.Second})
+	}
+	// At most one resource: a job that lacks several holds back others at one of them, and which one depends
+	// on when it is checked.
+	if w.rng.IntN(2) == 0 {
+		// Where users take turns, a job that needs several units holds back others only once a claim has
+		// found it to be its user's next job. This depends on the store, so such jobs need only one unit.
+		n := 1
+		if w.order == byArrival {
+			n += w.rng.IntN(3)
+		}
+		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.rng.IntN(2)], N: n})
+	}
+	return list
+}
+
+// randomDependencies returns random dependencies for a draft: on stored and removed jobs, on other drafts of
+// the request and, rarely, in a cycle. No parent has an expiry. The time at which an expired parent is
+// cancelled, and so the arrival of its dependants, may differ between the stores.
+func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.Dependency) {
+	expires := func(d queue.Dependency) bool {
+		if d.Draft != 0 {
+			return drafts[d.Draft-1].ExpiresAt != 0
+		}
+		j, err := w.model.Get(w.Context(), strconv.FormatInt(d.Job, 10))
+		return err == nil && j.ExpiresAt != 0
+	}
+	for range 1 + w.rng.IntN(3) {
+		d := queue.Dependency{How: queue.ParentEnd(1 + w.rng.IntN(3))}
+		switch n := w.rng.IntN(12); {
+		case n < 3 && i > 0:
+			d.Draft = 1 + w.rng.IntN(i)
+		case n < 4 && len(drafts) > 0:
+			d.Draft = 1 + w.rng.IntN(len(drafts))
+		case len(w.seqs) > 0:
+			d.Job = w.seqs[w.rng.IntN(len(w.seqs))]
+		default:
+			continue
+		}
+		if !slices.Contains(list, d) && !expires(d) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func (w *pairWalk) enqueue() {
+	w.promote() // cancels expired jobs in both stores, so that their counts are equal
+	drafts := make([]queue.Job, 1+w.rng.IntN(4))
+	uid := w.rng.IntN(12)
+	for i := range drafts {
+		j := &drafts[i]
+		*j = queue.Job{UID: uid, Priority: int64(w.rng.IntN(3)), MaxAttempts: 1 + w.rng.IntN(3), ExitCode: -1, Queue: queues[w.rng.IntN(40)/13], Demands: w.randomDemands(), Execution: queue.Execution{Command: "true"}}
+		if w.rng.IntN(4) == 0 {
+			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
+		}
+		// Only hooks on completion or failure: the stores may cancel an expired job at different times, and
+		// the cancellation would create the hooks of HookEnded.
+		if w.rng.IntN(6) == 0 {
+			j.Hooks = queue.HookSet(w.rng.IntN(int(queue.HookDead)))
+		}
+		if w.rng.IntN(8) == 0 {
+			j.ExpiresAt = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+		} else if w.rng.IntN(6) == 0 {
+			// Only without an expiry, because an expired job keeps its key until it is cancelled.
+			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.Conflict(w.rng.IntN(3)), time.Duration(w.rng.IntN(2000))*time.Millisecond
+		}
+	}
+	for i := range drafts {
+		if w.rng.IntN(4) == 0 {
+			drafts[i].After, drafts[i].OtherwiseDo = w.randomDependencies(i, drafts), queue.Otherwise(w.rng.IntN(3))
+		}
+	}
+	got, want := askBoth(w, func(s store.Store) (store.Receipt, error) {
+		return s.Enqueue(w.Context(), store.Request{UID: uid, Owner: "x", Drafts: slices.Clone(drafts)})
+	})
+	if !reflect.DeepEqual(got, want) {
+		w.Errorf("step %d: the engine gives %+v, the model %+v", w.step, got, want)
+	}
+	w.seqs = append(w.seqs, got.Seqs...)
+}
+
+// exchange reports random results of leases and claims more jobs.
+func (w *pairWalk) exchange() {
+	var engine, model store.Report
+	engine.Want = w.rng.IntN(7)
+	model.Want = engine.Want
+	stillLeased := w.report(&engine, &model)
+	if w.rng.IntN(4) == 0 { // a simulation must not change anything
+		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.rng.IntN(9)); err != nil {
+			w.Error(err)
+		}
+	}
+	got, want := askBoth(w, func(s store.Store) (store.Grant, error) {
+		if s == w.model {
+			return s.Exchange(w.Context(), model)
+		}
+		return s.Exchange(w.Context(), engine)
+	})
+	stale := map[int64]bool{}
+	for _, l := range got.Stale {
+		stale[l.Seq] = true
+	}
+	givenBack := slices.Clone(engine.Released)
+	for _, c := range engine.Changed {
+		givenBack = append(givenBack, c.Lease)
+	}
+	for _, l := range givenBack {
+		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
+			stillLeased = slices.DeleteFunc(stillLeased, func(seq int64) bool { return seq == l.Seq })
+		}
+	}
+	w.leasedSeqs = stillLeased
+	for range maxExtraClaims { // the engine may need several claims if it checks many jobs that cannot run
+		if len(got.Jobs) >= len(want.Jobs) {
+			break
+		}
+		more, err := w.engine.Store.Exchange(w.Context(), store.Report{Want: engine.Want - len(got.Jobs)})
+		if err != nil {
+			w.Error(err)
+		}
+		got.Jobs = append(got.Jobs, more.Jobs...)
+	}
+	w.compareClaims(got.Jobs, want.Jobs, engine.Want)
+	// Not after the end of a job, which may allow others to start after the claim.
+	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() {
+		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
+	}
+}
+
+// report adds random results of the leased jobs to both reports. It returns the jobs that stay leased.
+func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
+	for _, seq := range w.leasedSeqs {
+		engineLease, modelLease := w.leases[seq], w.modelLeases[seq]
+		switch w.rng.IntN(6) {
+		case 0:
+			engine.Released, model.Released = append(engine.Released, engineLease), append(model.Released, modelLease)
+			stillLeased = append(stillLeased, seq) // it stays leased only if it has started, which the answer shows
+			continue
+		case 5:
+			if w.rng.IntN(3) > 0 {
+				break
+			}
+			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove, queue.VerbEdit}[w.rng.IntN(4)]}
+			if c.Verb == queue.VerbEdit {
+				list := w.randomDemands()
+				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
+			}
+			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: engineLease, Change: c}), append(model.Changed, store.Changed{Lease: modelLease, Change: c})
+			stillLeased = append(stillLeased, seq) // likewise
+			continue
+		case 1:
+			at := w.model.Now()
+			engine.Started = append(engine.Started, store.Started{Lease: engineLease, At: at, Worker: "w1", PID: 1})
+			model.Started = append(model.Started, store.Started{Lease: modelLease, At: at, Worker: "w1", PID: 1})
+		case 2, 3:
+			d := queue.Decision{Started: true, Counts: true, State: queue.Completed}
+			if w.rng.IntN(3) == 0 {
+				d.State, d.Delay = queue.Failed, time.Duration(w.rng.IntN(2))*time.Second
+			}
+			a := queue.Attempt{StartedAt: earlier(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(), Output: make([]byte, seq%3)}
+			engine.Ended = append(engine.Ended, store.Settlement{Lease: engineLease, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
+			model.Ended = append(model.Ended, store.Settlement{Lease: modelLease, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
+			continue
+		}
+		stillLeased = append(stillLeased, seq)
+	}
+	return stillLeased
+}
+
+// checkObstacles checks that a waiting job has obstacles if and only if the last claim could not take it.
+func (w *pairWalk) checkObstacles(seq int64) {
+	w.operation = fmt.Sprint("obstacles of ", seq)
+	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
+	if err != nil || j.ExpiresAt != 0 {
+		return
+	}
+	got, want := askBoth(w, func(s store.Store) ([]store.Obstacle, error) {
+		all, err := s.Obstacles(w.Context(), []int64{seq})
+		return all[seq], err
+	})
+	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
+	timed := runnable && j.DueAt > w.model.Now() // its only obstacle may be a pause of its queue
+	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
+		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq, j.State, got, want)
+	}
+}
+
+// maxExtraClaims is the number of further claims that a claim of the engine may need.
+const maxExtraClaims = 20
+
+// compareClaims compares the claimed jobs.
+func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
+	order := func(jobs []queue.Job) (seqs []int64) {
+		for i := range jobs {
+			seqs = append(seqs, jobs[i].Seq)
+		}
+		return seqs
+	}
+	if !slices.Equal(order(got), order(want)) {
+		w.Errorf("step %d: of up to %d the engine claims %v, the model %v", w.step, limit, order(got), order(want))
+		for _, seq := range slices.Concat(order(got), order(want), w.leasedSeqs) {
+			j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
+			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority, j.ExpiresAt, j.State, j.Demands, err)
+		}
+		w.Logf("now %d; of one user %d, node %+v, queues %v", w.model.Now(), w.maxUser, w.node, w.rules)
+		return
+	}
+	for i := range got {
+		w.leases[got[i].Seq], w.modelLeases[got[i].Seq] = got[i].Lease(), want[i].Lease()
+		w.leasedSeqs = append(w.leasedSeqs, got[i].Seq)
+	}
+}
+
+// promote cancels expired jobs in both stores, since a claim may have cancelled one in only one of them.
+func (w *pairWalk) promote() {
+	w.Helper()
+	w.doBoth(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })
+}
+
+func (w *pairWalk) change() {
+	w.promote()
+	if len(w.seqs) == 0 {
+		return
+	}
+	seq := w.seqs[w.rng.IntN(len(w.seqs))]
+	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry, queue.VerbEdit, queue.VerbRemove}
+	c := store.Change{Verb: verbs[w.rng.IntN(len(verbs))], Alone: w.rng.IntN(3) == 0}
+	priority := int64(w.rng.IntN(4))
+	if c.Verb == queue.VerbEdit {
+		list, name, n := w.randomDemands(), queues[w.rng.IntN(len(queues))], w.rng.IntN(4)
+		parents := []queue.Dependency{}
+		for _, d := range w.randomDependencies(0, nil) {
+			d.ID = strconv.FormatInt(d.Job, 10)
+			parents = append(parents, d)
+		}
+		c.Edit = func(j *queue.Job) error {
+			j.Priority = priority
+			if n == 0 {
+				j.Queue = name
+			}
+			if n <= 1 {
+				j.Demands = slices.Clone(list)
+			}
+			if n == 2 {
+				j.After = slices.Clone(parents)
+			}
+			return nil
+		}
+	}
+	w.operation = fmt.Sprint("change ", c.Verb, " of ", seq)
+	w.doBoth(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
+}
+
+// trimUntilDone repeats a step in both stores until there is nothing more to do.
+func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) {
+	w.Helper()
+	w.doBoth(func(s store.Store) (err error) {
+		for more := true; more && err == nil; {
+			more, err = step(s)
+		}
+		return err
+	})
+}
+
+// purge removes ended jobs, then reads which jobs still exist.
+func (w *pairWalk) purge() {
+	w.promote()
+	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
+	// Purge all ended jobs: the stores may remove jobs that ended at the same time in different orders. The
+	// bound is a day ahead, because the clock may have been set back after a job expired.
+	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
+	selection := store.Ended{States: ended, Before: before}
+	switch w.rng.IntN(4) {
+	case 0:
+		selection.Of = new("")
+	case 1:
+		selection.Of = &queues[w.rng.IntN(len(queues))]
+	}
+	switch name := queues[w.rng.IntN(len(queues))]; w.rng.IntN(6) {
+	case 0:
+		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimJobs(w.Context(), name, 0, limit) })
+	case 1:
+		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimJobs(w.Context(), "", 0, limit) })
+	case 2:
+		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputsOf(w.Context(), name, 0) })
+	case 3:
+		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputs(w.Context(), 0) })
+	default:
+		n, m := askBoth(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), selection, limit, nil) })
+		if n != m {
+			w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
+		}
+	}
+	keeps, want := askBoth(w, func(s store.Store) ([]store.KeepingQueue, error) { return s.Keeping(w.Context()) })
+	same(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
+	page, _ := askBoth(w, func(s store.Store) (store.Selected, error) {
+		return s.Select(w.Context(), store.Filter{Limit: store.MaxPage})
+	})
+	w.seqs = w.seqs[:0]
+	for _, r := range page.Refs {
+		w.seqs = append(w.seqs, r.Seq)
+	}
+	slices.SortFunc(w.seqs, cmp.Compare[int64])
+}

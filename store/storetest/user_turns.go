@@ -1,0 +1,305 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var turnPromises = []promise{
+	{name: "users of one priority take turns", check: usersTakeTurns},
+	{name: "users take turns within one claim", check: turnsInOneClaim},
+	{name: "three users take turns", check: threeUsersTakeTurns},
+	{name: "by arrival there are no turns", check: noTurnsByArrival, order: byArrival},
+	{name: "by priority alone users take turns", check: usersTakeTurns, order: byPriority},
+	{name: "a turn does not cross priorities", check: turnsWithinPriority},
+	{name: "a job that has waited long goes before a turn", check: ageingPrecedesTurns},
+	{name: "a user without jobs saves up no turns", check: idleUserSavesNoTurns},
+	{name: "a user with many lanes has the turns of one user", check: turnsOfManyLanes},
+	{name: "an edited priority changes the turn", check: turnAfterEdit},
+	{name: "a cancelled job takes no turn", check: turnAfterCancel},
+	{name: "users take turns in one claim among many lanes of another priority", check: turnsAmongManyLanes},
+	{name: "users take turns among many lanes whose jobs expire", check: turnsAmongExpiring},
+	{name: "what is given back takes no turn", check: turnGivenBack},
+	{name: "users take turns at a resource", check: func(r *rig) { turnsAtGate(r, resourceDemand("gpu", 1)) }},
+	{name: "users take turns at a shared lock", check: func(r *rig) { turnsAtGate(r, lockDemand("@k", 1)) }},
+	{name: "a turn overtakes no job that waits for a resource", check: turnBehindResource},
+	{name: "a job has the place of its turn", check: placeOfTurn},
+	{name: "a screen shows what is next in turn", check: screenInTurn},
+	{name: "a screen shows a claimed job before a job that overtakes it", check: screenOvertaken},
+	{name: "a screen shows the later of two claimed jobs first when the other one is given back", check: screenGivenBack},
+	{name: "a simulation takes turns and leaves no trace", check: simulatedTurns},
+}
+
+// A screen shows the next jobs in the order of turns, also while some of them are claimed.
+func screenInTurn(r *rig) {
+	first := r.enqueueFor(1, 30)
+	second := r.enqueueFor(2, 3)
+	next := func(what string, want ...queue.Job) {
+		r.Helper()
+		screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 6})
+		r.must(err)
+		same(r, what, seqs(screen.Ready), seqs(want))
+	}
+	next("next", first[0], second[0], first[1], second[1], first[2], second[2])
+	r.start(r.claimOne())
+	next("next after a start", second[0], first[1], second[1], first[2], second[2], first[3])
+	claimed := r.claim(3)
+	next("next with claimed ones", first[1], second[0], second[1], first[2], second[2], first[3])
+	r.release(claimed...)
+	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
+}
+
+// If a user enqueues a more urgent job, an earlier job that is already claimed still starts first.
+func screenOvertaken(r *rig) {
+	jobs := r.enqueueFor(1, 2)
+	other := r.enqueueFor(2, 2)
+	same(r, "claimed job", r.claimOne().Seq, jobs[0].Seq)
+	urgent := r.enqueueFor(1, 1, withPriority(9))
+	r.checkReady("ready jobs", jobs[0], urgent[0], other[0], jobs[1], other[1])
+}
+
+func screenGivenBack(r *rig) {
+	jobs := r.enqueueFor(1, 4)
+	claimed := r.claim(2)
+	r.release(claimed[0])
+	r.checkReady("ready jobs", jobs[1], jobs[0], jobs[2], jobs[3])
+}
+
+// checkReady checks the ready jobs of a screen, in order.
+func (r *rig) checkReady(what string, want ...queue.Job) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
+	defer cancel()
+	screen, err := r.s.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen})
+	r.must(err)
+	same(r, what, seqs(screen.Ready), seqs(want))
+}
+
+// enqueueFor enqueues n jobs of a user.
+func (r *rig) enqueueFor(uid, n int, set ...func(*queue.Job)) []queue.Job {
+	r.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
+	}
+	receipt := r.enqueue(uid, drafts...)
+	jobs := make([]queue.Job, n)
+	for i, id := range receipt.IDs {
+		jobs[i] = r.get(id)
+	}
+	return jobs
+}
+
+// claimUsers claims n jobs one by one, and returns their users.
+func (r *rig) claimUsers(n int) (uids []int) {
+	r.Helper()
+	for range n {
+		uids = append(uids, r.claimOne().UID)
+	}
+	return uids
+}
+
+func usersTakeTurns(r *rig) {
+	const many = 1000
+	r.enqueueFor(1, many)
+	r.advance(time.Second)
+	small := r.enqueueFor(2, 3)
+	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 1})
+	for _, j := range small {
+		if r.get(j.ID).Fence == j.Fence {
+			r.Errorf("job %s has not started among the first", j.ID)
+		}
+	}
+}
+
+func turnsInOneClaim(r *rig) {
+	first := r.enqueueFor(1, 100)
+	r.advance(time.Second)
+	second := r.enqueueFor(2, 3)
+	got := r.claim(8)
+	want := []queue.Job{first[0], second[0], first[1], second[1], first[2], second[2], first[3], first[4]}
+	same(r, "jobs in turn", seqs(got), seqs(want))
+}
+
+func threeUsersTakeTurns(r *rig) {
+	r.enqueueFor(1, 50)
+	r.enqueueFor(2, 50)
+	r.advance(time.Minute)
+	r.enqueueFor(3, 4)
+	same(r, "users in turn", r.claimUsers(14), []int{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2})
+}
+
+func noTurnsByArrival(r *rig) {
+	r.enqueueFor(1, 4)
+	r.advance(time.Second)
+	r.enqueueFor(2, 2)
+	same(r, "users in order of arrival", r.claimUsers(6), []int{1, 1, 1, 1, 2, 2})
+}
+
+func turnsWithinPriority(r *rig) {
+	r.enqueueFor(1, 3, withPriority(9))
+	r.enqueueFor(2, 3)
+	r.enqueueFor(3, 2, withPriority(9))
+	same(r, "users", r.claimUsers(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
+}
+
+func ageingPrecedesTurns(r *rig) {
+	old := r.enqueueFor(3, 1, withPriority(4))
+	r.advance(2 * time.Minute) // worth two points
+	r.enqueueFor(1, 3)
+	r.enqueueFor(2, 3)
+	if got := r.claimOne(); got.Seq != old[0].Seq {
+		r.Errorf("claimed job %s of user %d, want the one that has waited long", got.ID, got.UID)
+	}
+	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
+}
+
+func idleUserSavesNoTurns(r *rig) {
+	r.enqueueFor(1, 30)
+	r.enqueueFor(2, 30)
+	r.enqueueFor(3, 1)
+	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 3})
+	r.claimUsers(20) // user 3 has no waiting jobs in the meantime
+	r.enqueueFor(3, 5)
+	same(r, "users in turn", r.claimUsers(6), []int{3, 1, 2, 3, 1, 2})
+}
+
+func turnsOfManyLanes(r *rig) {
+	r.enqueueFor(1, 20)
+	for i := range 20 {
+		r.enqueueFor(2, 1, withDemands(lockDemand(fmt.Sprint("k", i), 1)))
+	}
+	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 2})
+}
+
+func turnAfterEdit(r *rig) {
+	r.enqueueFor(1, 10)
+	moved := r.enqueueFor(2, 2)
+	r.must(r.edit(moved[1], func(j *queue.Job) error { j.Priority = 9; return nil }))
+	if got := r.claimOne(); got.Seq != moved[1].Seq {
+		r.Errorf("claimed job %s, want the one whose priority was raised", got.ID)
+	}
+	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 1})
+	moved = r.enqueueFor(2, 3)
+	r.must(r.edit(moved[0], func(j *queue.Job) error { j.Priority = 1; return nil }))
+	same(r, "users in turn", r.claimUsers(4), []int{2, 1, 2, 1})
+	same(r, "the job of a low priority comes last", r.get(moved[0].ID).Fence, moved[0].Fence)
+}
+
+func turnAfterCancel(r *rig) {
+	r.enqueueFor(1, 10)
+	other := r.enqueueFor(2, 3)
+	r.claimUsers(2)
+	r.must(r.s.Change(r.Context(), other[1].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.enqueueFor(2, 1, withPriority(3))
+	same(r, "users in turn", r.claimUsers(6), []int{1, 2, 1, 1, 1, 1})
+}
+
+// Lanes with demands may have to be read before a user's next job is known. They are read once per claim, not
+// once per job.
+func turnsAmongManyLanes(r *rig) {
+	others := func(from, n int) {
+		for i := range n {
+			r.enqueueFor(from+i, 1, withPriority(-1), withDemands(lockDemand("k", 1)))
+		}
+	}
+	r.enqueueFor(1, 100)
+	r.enqueueFor(2, 100)
+	others(100, 60)
+	r.checkAlternating("in turn among 60 lanes", r.claim(64), 64)
+	others(200, 240)
+	for range 2 {
+		r.checkAlternating("in turn among 300 lanes", r.claim(20), 20)
+	}
+}
+
+func turnsAmongExpiring(r *rig) {
+	r.enqueueFor(1, 40)
+	r.enqueueFor(2, 40)
+	for i := range 200 {
+		r.enqueueFor(100+i, 1, withPriority(-1), expiringAt(r.s.Now().Add(time.Hour)))
+	}
+	r.checkAlternating("in turn among jobs that expire", r.claim(30), 30)
+}
+
+// checkAlternating checks that there are n claimed jobs, of users 1 and 2 in turn.
+func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
+	r.Helper()
+	want := make([]int, n)
+	for i := range want {
+		want[i] = 1 + i%2
+	}
+	same(r, what, each(jobs, func(j *queue.Job) int { return j.UID }), want)
+}
+
+func turnGivenBack(r *rig) {
+	r.enqueueFor(1, 10)
+	r.enqueueFor(2, 10)
+	for range 3 {
+		got := r.claim(4)
+		same(r, "users in turn", each(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		r.release(got...)
+	}
+	for range 3 { // user 2 keeps its turn, because its job is given back each time
+		got := r.claim(2)
+		r.release(got[1])
+		same(r, "user of what is claimed next", r.claimOne().UID, 2)
+	}
+}
+
+func turnsAtGate(r *rig, need queue.Demand) {
+	r.setResources(map[string]int{"gpu": 1})
+	r.enqueueFor(1, 10, withDemands(need))
+	r.enqueueFor(2, 3, withDemands(need))
+	var got []int
+	for range 7 {
+		jobs := r.claim(3)
+		if len(jobs) != 1 {
+			r.Fatalf("got %d jobs claimed, want the one that there is room for", len(jobs))
+		}
+		got = append(got, jobs[0].UID)
+		r.settle(jobs[0], exited(0))
+	}
+	same(r, "users in turn", got, []int{1, 2, 1, 2, 1, 2, 1})
+}
+
+// A job that waits for more units of a resource than are free keeps its place before the turns of other
+// users.
+func turnBehindResource(r *rig) {
+	r.setResources(map[string]int{"gpu": 4})
+	running := r.claimExactly("one that leaves a unit", r.enqueueFor(3, 1, withDemands(resourceDemand("gpu", 3)))...)
+	large := r.enqueueFor(1, 1, withDemands(resourceDemand("gpu", 4)))
+	small := r.enqueueFor(2, 3, withDemands(resourceDemand("gpu", 1)))
+	r.claimExactly("no job overtakes the large one")
+	r.settle(running[0], exited(0))
+	r.settle(r.claimExactly("the large one alone", large...)[0], exited(0))
+	r.claimExactly("the small ones", small...)
+}
+
+// The runner starts jobs in the order of their places. A job that gets the turn has the place of the job that
+// it overtakes.
+func placeOfTurn(r *rig) {
+	first := r.enqueueFor(1, 3)
+	r.advance(time.Second)
+	second := r.enqueueFor(2, 2)
+	done, err := r.s.Exchange(r.Context(), store.Report{Want: 5})
+	r.must(err)
+	got := done.Jobs
+	same(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
+	same(r, "places", each(got, func(j *queue.Job) int64 { return j.Start.Seq }), seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
+}
+
+func simulatedTurns(r *rig) {
+	r.enqueueFor(1, 5)
+	r.enqueueFor(2, 5)
+	for range 3 {
+		next, err := r.s.Simulate(r.Context(), 4)
+		r.must(err)
+		same(r, "users in turn", each(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+	}
+	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
+}
