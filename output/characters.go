@@ -32,25 +32,25 @@ func Continued(text []byte) int {
 }
 
 // End returns the last bytes of a text, at most the given number, beginning with a whole character.
-func End(text []byte, most int) []byte {
-	over := len(text) - most
-	if over <= 0 {
+func End(text []byte, limit int) []byte {
+	excess := len(text) - limit
+	if excess <= 0 {
 		return text
 	}
-	return text[over+Continued(text[over:]):]
+	return text[excess+Continued(text[excess:]):]
 }
 
-// whole returns the bytes that can be kept now: first the bytes that were held back before, then p. If
-// they end with an incomplete character, whole holds back its bytes until the rest has been read. So a
-// piece of UTF-8 text always ends between two characters.
-func (st *stream) whole(p []byte) []byte {
-	if len(st.held) > 0 {
-		p = append(st.held, p...)
-		st.held = nil
+// completeCharacters returns the bytes that can be kept now: first the bytes that were held back before, then
+// p. If they end with an incomplete character, completeCharacters holds back its bytes until the rest has
+// been read. So a piece of UTF-8 text always ends between two characters.
+func (st *stream) completeCharacters(p []byte) []byte {
+	if len(st.incomplete) > 0 {
+		p = append(st.incomplete, p...)
+		st.incomplete = nil
 	}
 	end := len(p) - Unfinished(p)
 	if end < len(p) {
-		st.held = append([]byte(nil), p[end:]...)
+		st.incomplete = append([]byte(nil), p[end:]...)
 	}
 	return p[:end]
 }
@@ -58,19 +58,19 @@ func (st *stream) whole(p []byte) []byte {
 // endHead ends the first half at a position between two characters. The last half gets the room that
 // this leaves.
 func (st *stream) endHead(at int64) {
-	st.tail.region.room += st.head.region.room - at
-	st.head.region.room, st.tail.first = at, at
+	st.tail.region.capacity += st.head.region.capacity - at
+	st.head.region.capacity, st.tail.first = at, at
 }
 
-// align drops the end of a character from the beginning of the last half, if the beginning of that
+// alignTail drops the end of a character from the beginning of the last half, if the beginning of that
 // character was dropped. The caller holds mu.
-func (l *Log) align(st *stream) {
+func (l *Log) alignTail(st *stream) {
 	p := st.tail.pieces.first()
 	if p == nil || p.pos == st.tail.first || p.pos == st.aligned {
 		return
 	}
 	n := l.continuedAt(&st.tail, p, p.pos)
-	st.tail.trim(p.pos + n)
+	st.tail.dropBefore(p.pos + n)
 	if p = st.tail.pieces.first(); p != nil {
 		st.aligned = p.pos
 	}

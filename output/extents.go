@@ -25,18 +25,18 @@ const extentBytes = recordBytes
 
 // checkedExtent is the extent that was read last. Reading it in small pieces checks it only once.
 type checkedExtent struct {
-	of     *region
+	region *region
 	extent extent
 	bytes  []byte
 }
 
-func (r *region) fileRoom() int64 { return r.room + extentBytes }
+func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
 // writeFile writes bytes to a region in a file and stores their checksums. blocks is the number of
 // blocks in the file.
 func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
-	overwritten := at + int64(len(p)) - r.fileRoom()
-	r.extents = r.extents[r.after(overwritten-1):]
+	overwritten := at + int64(len(p)) - r.fileCapacity()
+	r.extents = r.extents[r.extentAfter(overwritten-1):]
 	if err := writeBlocks(f, blocks, r, at, p); err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return nil
 }
 
-// after returns the index of the first extent that begins after an offset.
-func (r *region) after(at int64) int {
+// extentAfter returns the index of the first extent that begins after an offset.
+func (r *region) extentAfter(at int64) int {
 	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.at, at) })
 	if found {
 		i++
@@ -68,33 +68,34 @@ func (r *region) after(at int64) int {
 // ErrDamaged if the extent of the next byte is damaged or missing.
 func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	for n < len(p) {
-		i := r.after(at+int64(n)) - 1
+		i := r.extentAfter(at+int64(n)) - 1
 		if i < 0 || at+int64(n) >= r.extents[i].at+r.extents[i].n {
 			return n, ErrDamaged
 		}
 		e := r.extents[i]
-		if s.last.of != r || s.last.extent != e {
-			s.last.of, s.last.bytes = nil, slices.Grow(s.last.bytes[:0], extentBytes)[:e.n]
-			err := each(e.at, s.last.bytes, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
-				_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
+		if s.lastRead.region != r || s.lastRead.extent != e {
+			s.lastRead.region, s.lastRead.bytes = nil, slices.Grow(s.lastRead.bytes[:0], extentBytes)[:e.n]
+			readBlock := func(number, from int64, p []byte) error {
+				_, err := s.file.ReadAt(p, r.blocks[number]*fileBlockBytes+from)
 				return err
-			})
-			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.last.bytes, castagnoli()) != e.sum {
+			}
+			err := eachBlock(e.at, s.lastRead.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
+			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.lastRead.bytes, castagnoli()) != e.sum {
 				err = ErrDamaged
 			}
 			if err != nil {
 				return n, err
 			}
-			s.last.of, s.last.extent = r, e
+			s.lastRead.region, s.lastRead.extent = r, e
 		}
-		n += copy(p[n:], s.last.bytes[at+int64(n)-e.at:])
+		n += copy(p[n:], s.lastRead.bytes[at+int64(n)-e.at:])
 	}
 	return n, nil
 }
 
-// damaged returns how many of n bytes belong to the same extent as the first one, which is damaged.
-func (r *region) damaged(at, n int64) int64 {
-	if i := r.after(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
+// damagedBytes returns how many of n bytes belong to the same extent as the first one, which is damaged.
+func (r *region) damagedBytes(at, n int64) int64 {
+	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
 		return min(n, r.extents[i].at+r.extents[i].n-at)
 	}
 	return n

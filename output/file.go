@@ -17,7 +17,7 @@ const (
 	maxHeader    = 1 + 4*binary.MaxVarintLen64 + 2*sumBytes
 	trailerMagic = "qctl-end"
 	trailerBytes = 1 + 5*8 + sumBytes + len(trailerMagic)
-	mostPrinted  = 1 << 60 // bytes of a stream, so that sums do not overflow
+	maxPrinted   = 1 << 60 // bytes of a stream, so that sums do not overflow
 	readAhead    = 64 << 10
 )
 
@@ -31,12 +31,12 @@ var ErrDamaged = errors.New("the output file is damaged")
 
 // header is a record of a file without its data.
 type header struct {
-	Chunk    // Data is nil
-	back     int64
-	position int64
-	n        int64 // bytes of data
-	dataSum  uint32
-	length   int64 // bytes of the header itself
+	Chunk     // Data is nil
+	distance  int64
+	position  int64
+	dataBytes int64 // bytes of data
+	dataSum   uint32
+	length    int64 // bytes of the header itself
 }
 
 // trailer is the end of a file.
@@ -50,7 +50,7 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	t := trailer{last: [2]int64{-1, -1}}
 	at := int64(0)
 	var b []byte
-	err := l.each(recordBytes, func(chunks []Chunk) error {
+	err := l.readAll(recordBytes, func(chunks []Chunk) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
@@ -78,31 +78,31 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	return err
 }
 
-func appendFileRecord(b []byte, place, back, position int64, c *Chunk) []byte {
+func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | linkBit
 	if c.Dropped > 0 {
 		kind |= gapBit
 	}
-	b = binary.AppendUvarint(append(b, kind), uint64(back))
+	b = binary.AppendUvarint(append(b, kind), uint64(distance))
 	b = binary.AppendVarint(b, c.At)
 	b = binary.AppendUvarint(b, uint64(position))
 	b = binary.AppendUvarint(b, uint64(c.Length()))
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoli()))
-	b = binary.LittleEndian.AppendUint32(b, sumAt(place, b[begin:]))
+	b = binary.LittleEndian.AppendUint32(b, sumAt(offset, b[begin:]))
 	return append(b, c.Data...)
 }
 
 // sumAt returns the checksum of bytes at an offset of a file.
-func sumAt(place int64, b []byte) uint32 {
-	var at [8]byte
-	binary.LittleEndian.PutUint64(at[:], uint64(place))
-	return crc32.Update(crc32.Checksum(at[:], castagnoli()), castagnoli(), b)
+func sumAt(offset int64, b []byte) uint32 {
+	var encoded [8]byte
+	binary.LittleEndian.PutUint64(encoded[:], uint64(offset))
+	return crc32.Update(crc32.Checksum(encoded[:], castagnoli()), castagnoli(), b)
 }
 
 // parseHeader parses the header of the record at an offset of a file. ok is false if the header is
 // missing or damaged.
-func parseHeader(b []byte, place int64) (h header, ok bool) {
+func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	kind := byte(0)
 	if len(b) > 0 {
 		kind = b[0]
@@ -111,7 +111,7 @@ func parseHeader(b []byte, place int64) (h header, ok bool) {
 		return h, false
 	}
 	in := bytes.NewReader(b[1:])
-	back, err1 := binary.ReadUvarint(in)
+	distance, err1 := binary.ReadUvarint(in)
 	time, err2 := binary.ReadVarint(in)
 	position, err3 := binary.ReadUvarint(in)
 	n, err4 := binary.ReadUvarint(in)
@@ -120,40 +120,40 @@ func parseHeader(b []byte, place int64) (h header, ok bool) {
 		return h, false
 	}
 	end += sumBytes
-	if binary.LittleEndian.Uint32(b[end:]) != sumAt(place, b[:end]) {
+	if binary.LittleEndian.Uint32(b[end:]) != sumAt(offset, b[:end]) {
 		return h, false
 	}
-	h = header{Chunk: Chunk{Stream: Stream(kind & 1), At: time}, back: int64(back), position: int64(position)}
+	h = header{Chunk: Chunk{Stream: Stream(kind & 1), At: time}, distance: int64(distance), position: int64(position)}
 	h.dataSum, h.length = binary.LittleEndian.Uint32(b[end-sumBytes:]), int64(end+sumBytes)
 	if kind&gapBit != 0 {
 		h.Dropped = int64(n)
-		ok = n > 0 && n < mostPrinted
+		ok = n > 0 && n < maxPrinted
 	} else {
-		h.n = int64(n)
+		h.dataBytes = int64(n)
 		ok = n <= maxRecord
 	}
-	return h, ok && back <= uint64(place) && position < mostPrinted
+	return h, ok && distance <= uint64(offset) && position < maxPrinted
 }
 
-func (t trailer) append(b []byte, place int64) []byte {
+func (t trailer) append(b []byte, offset int64) []byte {
 	begin := len(b)
 	b = append(b, endOfFile)
-	for _, n := range []int64{t.last[0], t.last[1], t.printed[0], t.printed[1], place} {
+	for _, n := range []int64{t.last[0], t.last[1], t.printed[0], t.printed[1], offset} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
 }
 
 // parseTrailer parses the trailer at an offset of a file. ok is false if it is missing or damaged.
-func parseTrailer(b []byte, place int64) (t trailer, ok bool) {
+func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	if len(b) != trailerBytes || b[0] != endOfFile || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
 		return t, false
 	}
 	field := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
 	t = trailer{last: [2]int64{field(0), field(1)}, printed: [2]int64{field(2), field(3)}}
 	sum := b[trailerBytes-len(trailerMagic)-sumBytes:]
-	ok = field(4) == place && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoli())
-	return t, ok && max(t.printed[0], t.printed[1]) < mostPrinted
+	ok = field(4) == offset && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoli())
+	return t, ok && max(t.printed[0], t.printed[1]) < maxPrinted
 }
 
 // DecodeFile calls each for every chunk of a file that originally had size bytes. For damaged or
@@ -161,18 +161,18 @@ func parseTrailer(b []byte, place int64) (t trailer, ok bool) {
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	d := &fileReader{window: window{r: r, size: size, ahead: readAhead}, each: each}
 	for at := int64(0); ; {
-		h, err := d.next(at)
+		h, err := d.nextHeader(at)
 		if err == nil {
-			err = d.record(&h, at)
-			at += h.length + h.n
-		} else if t, failed := d.trailer(at); failed == nil {
-			return d.end(t)
+			err = d.passRecord(&h, at)
+			at += h.length + h.dataBytes
+		} else if t, trailerErr := d.trailer(at); trailerErr == nil {
+			return d.passMissingAtEnd(t)
 		} else if errors.Is(err, ErrDamaged) {
-			bad := at
-			if at, err = d.resume(at + 1); errors.Is(err, ErrDamaged) {
-				return d.lost(size - bad - int64(trailerBytes))
+			damagedFrom := at
+			if at, err = d.findRecord(at + 1); errors.Is(err, ErrDamaged) {
+				return d.passUnknownLoss(size - damagedFrom - int64(trailerBytes))
 			}
-			d.skipped += at - bad
+			d.skippedBytes += at - damagedFrom
 		}
 		if err != nil {
 			return err
@@ -183,29 +183,29 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 // fileReader reads a file from its beginning.
 type fileReader struct {
 	window
-	each    func(Chunk) error
-	read    [2]int64 // bytes of each stream that were passed on, as data or as missing
-	printed [2]int64 // bytes of each stream up to the end of its last valid header
-	last    [2]int64 // time of the last chunk of each stream
-	skipped int64    // bytes of the file so far that contained no valid header
+	each         func(Chunk) error
+	passedOn     [2]int64 // bytes of each stream that were passed on, as data or as missing
+	printed      [2]int64 // bytes of each stream up to the end of its last valid header
+	last         [2]int64 // time of the last chunk of each stream
+	skippedBytes int64    // bytes of the file so far that contained no valid header
 }
 
-// next reads the header at an offset. It returns ErrDamaged if no valid header is there.
-func (d *fileReader) next(at int64) (header, error) {
+// nextHeader reads the header at an offset. It returns ErrDamaged if no valid header is there.
+func (d *fileReader) nextHeader(at int64) (header, error) {
 	h, err := d.header(at)
-	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.n > d.size) {
+	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.dataBytes > d.size) {
 		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, at)
 	}
 	return h, err
 }
 
-// record passes on a record, and before it the bytes that are missing before it. It skips a record with
+// passRecord passes on a record, and before it the bytes that are missing before it. It skips a record with
 // damaged data: the position of the next record shows that it is missing.
-func (d *fileReader) record(h *header, at int64) error {
+func (d *fileReader) passRecord(h *header, at int64) error {
 	c := h.Chunk
-	d.printed[c.Stream] = h.position + h.n + h.Dropped
-	if h.n > 0 {
-		data, err := d.get(at+h.length, int(h.n))
+	d.printed[c.Stream] = h.position + h.dataBytes + h.Dropped
+	if h.dataBytes > 0 {
+		data, err := d.readExactly(at+h.length, int(h.dataBytes))
 		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli()) != h.dataSum {
 			return nil
 		}
@@ -214,48 +214,52 @@ func (d *fileReader) record(h *header, at int64) error {
 		}
 		c.Data = bytes.Clone(data)
 	}
-	if err := d.missing(c.Stream, c.At, h.position); err != nil {
+	if err := d.passMissing(c.Stream, c.At, h.position); err != nil {
 		return err
 	}
-	d.read[c.Stream] += c.Length()
+	d.passedOn[c.Stream] += c.Length()
 	d.last[c.Stream] = c.At
 	return d.each(c)
 }
 
-// missing passes on a chunk for the bytes of a stream that are missing before a position.
-func (d *fileReader) missing(s Stream, at, position int64) error {
-	n := position - d.read[s]
+// passMissing passes on a chunk for the bytes of a stream that are missing before a position.
+func (d *fileReader) passMissing(s Stream, at, position int64) error {
+	n := position - d.passedOn[s]
 	if n <= 0 {
 		return nil
 	}
-	c := Chunk{Stream: s, At: at, Damaged: n, Offset: d.read[s]}
-	d.read[s] = position
+	c := Chunk{Stream: s, At: at, Damaged: n, Offset: d.passedOn[s]}
+	d.passedOn[s] = position
 	return d.each(c)
 }
 
-// end passes on a chunk for the bytes that are missing at the end of each stream.
-func (d *fileReader) end(t trailer) error {
-	return errors.Join(d.missing(Stdout, d.last[0], t.printed[0]), d.missing(Stderr, d.last[1], t.printed[1]))
+// passMissingAtEnd passes on a chunk for the bytes that are missing at the end of each stream.
+func (d *fileReader) passMissingAtEnd(t trailer) error {
+	return errors.Join(d.passMissing(Stdout, d.last[0], t.printed[0]), d.passMissing(Stderr, d.last[1], t.printed[1]))
 }
 
-// lost reports what is missing in a file without a trailer whose last n bytes contain no records. The
-// streams of these bytes are unknown. Those of bytes that were skipped are unknown too, because they
-// may belong to a stream without a later record.
-func (d *fileReader) lost(n int64) error {
-	if err := d.end(trailer{printed: d.printed}); err != nil {
+// passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no records.
+// The streams of these bytes are unknown. Those of bytes that were skipped are unknown too, because they may
+// belong to a stream without a later record.
+func (d *fileReader) passUnknownLoss(n int64) error {
+	if err := d.passMissingAtEnd(trailer{printed: d.printed}); err != nil {
 		return err
 	}
-	if n == 0 && d.skipped == 0 {
+	if n == 0 && d.skippedBytes == 0 {
 		return nil // only the trailer is damaged
 	}
-	return d.each(Chunk{At: max(d.last[Stdout], d.last[Stderr]), Damaged: max(1, n+d.skipped), StreamUnknown: true})
+	return d.each(Chunk{
+		At:            max(d.last[Stdout], d.last[Stderr]),
+		Damaged:       max(1, n+d.skippedBytes),
+		StreamUnknown: true,
+	})
 }
 
-// resume returns the offset of the next record or of the trailer, searching from an offset. It returns
+// findRecord returns the offset of the next record or of the trailer, searching from an offset. It returns
 // ErrDamaged if it finds neither.
-func (d *fileReader) resume(at int64) (int64, error) {
+func (d *fileReader) findRecord(at int64) (int64, error) {
 	for ; ; at++ {
-		b, err := d.get(at, 1)
+		b, err := d.readExactly(at, 1)
 		if err != nil {
 			return 0, err
 		}
@@ -263,7 +267,7 @@ func (d *fileReader) resume(at int64) (int64, error) {
 		case b[0] == endOfFile:
 			_, err = d.trailer(at)
 		case b[0]&^(gapBit|1) == linkBit:
-			_, err = d.next(at)
+			_, err = d.nextHeader(at)
 		default:
 			continue
 		}
@@ -275,7 +279,7 @@ func (d *fileReader) resume(at int64) (int64, error) {
 
 // header reads the header at an offset. It returns ErrDamaged if no valid header is there.
 func (w *window) header(at int64) (header, error) {
-	b, err := w.upTo(at, maxHeader)
+	b, err := w.readUpTo(at, maxHeader)
 	if err != nil {
 		return header{}, err
 	}
@@ -291,7 +295,7 @@ func (w *window) trailer(at int64) (trailer, error) {
 	if at+int64(trailerBytes) != w.size {
 		return trailer{}, ErrDamaged
 	}
-	b, err := w.get(at, trailerBytes)
+	b, err := w.readExactly(at, trailerBytes)
 	if err != nil {
 		return trailer{}, err
 	}

@@ -64,22 +64,22 @@ type Cursor [2]int64
 // so often that storing the order would take more memory than the output. The methods may be called
 // concurrently.
 type Log struct {
-	most int // largest number of pieces in the first halves, and in the last halves
+	maxPieceCount int // largest number of pieces in the first halves, and in the last halves
 
-	mu      sync.Mutex
-	streams [2]stream
-	arrived int64 // pieces so far; the number of the next piece
-	store   store
-	closed  bool
-	gone    bool          // discarded
-	changed chan struct{} // closed at the next change; nil if no reader waits
-	masks   [2]*mask      // one per stream; nil if nothing is masked
+	mu         sync.Mutex
+	streams    [2]stream
+	pieceCount int64 // pieces so far; the number of the next piece
+	store      store
+	closed     bool
+	discarded  bool          // discarded
+	changed    chan struct{} // closed at the next change; nil if no reader waits
+	masks      [2]*mask      // one per stream; nil if nothing is masked
 }
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	total int64  // bytes written, without those in held
-	held  []byte // beginning of a character whose other bytes have not been read yet
+	total      int64  // bytes written, without those in incomplete
+	incomplete []byte // beginning of a character whose other bytes have not been read yet
 	// aligned is the position at which the last half is known to begin with a whole character.
 	aligned    int64
 	head, tail half
@@ -88,20 +88,23 @@ type stream struct {
 // half keeps one half of a stream: the bytes at consecutive positions, in a region of the store. The
 // region of the last half is a ring, in which new bytes overwrite the oldest.
 type half struct {
-	first  int64 // position of its first byte
-	kept   int64 // number of bytes
-	pieces pieces
-	region region
+	first     int64 // position of its first byte
+	keptBytes int64 // number of bytes
+	pieces    pieces
+	region    region
 }
 
-// New creates a log that keeps at most limit bytes of each stream. spill creates the file for a log
+// New creates a log that keeps at most limit bytes of each stream. createFile creates the file for a log
 // that grows beyond InMemory. The log deletes the file in Discard.
-func New(limit int64, spill func() (*os.File, error)) *Log {
-	l := &Log{most: int(min(max(limit/bytesPerPiece, leastPieces), mostPieces)), store: store{spill: spill}}
+func New(limit int64, createFile func() (*os.File, error)) *Log {
+	l := &Log{
+		maxPieceCount: int(min(max(limit/bytesPerPiece, minPieces), maxPieces)),
+		store:         store{createFile: createFile},
+	}
 	for s := range l.streams {
 		st := &l.streams[s]
-		st.head.region.room = (limit + 1) / 2
-		st.tail.first, st.tail.region.room = (limit+1)/2, limit/2
+		st.head.region.capacity = (limit + 1) / 2
+		st.tail.first, st.tail.region.capacity = (limit+1)/2, limit/2
 	}
 	return l
 }
@@ -112,38 +115,38 @@ func New(limit int64, spill func() (*os.File, error)) *Log {
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(p) == 0 || l.closed || l.gone {
+	if len(p) == 0 || l.closed || l.discarded {
 		return
 	}
 	if m := l.masks[s]; m != nil {
-		p = m.pass(p)
+		p = m.process(p)
 	}
-	l.keep(s, at, l.streams[s].whole(p))
+	l.storeBytes(s, at, l.streams[s].completeCharacters(p))
 }
 
-// keep stores bytes that end between characters. The caller holds mu.
-func (l *Log) keep(s Stream, at int64, p []byte) {
+// storeBytes stores bytes that end between characters. The caller holds mu.
+func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	if len(p) == 0 {
 		return
 	}
 	st := &l.streams[s]
-	if n := min(st.head.region.room-st.total, int64(len(p))); n > 0 {
+	if n := min(st.head.region.capacity-st.total, int64(len(p))); n > 0 {
 		if n < int64(len(p)) {
 			n -= int64(Unfinished(p[:n]))
 			st.endHead(st.total + n)
 		}
-		l.add(s, &st.head, at, p[:n])
+		l.addPiece(s, &st.head, at, p[:n])
 		p = p[n:]
 	}
 	// The last bytes of p alone fill the last half, so drop the first ones.
-	if over := int64(len(p)) - st.tail.region.room; over > 0 {
-		over += int64(Continued(p[over:]))
-		st.total += over
-		p = p[over:]
+	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
+		excess += int64(Continued(p[excess:]))
+		st.total += excess
+		p = p[excess:]
 	}
 	if len(p) > 0 {
-		st.tail.trim(st.total + int64(len(p)) - st.tail.region.room)
-		l.add(s, &st.tail, at, p)
+		st.tail.dropBefore(st.total + int64(len(p)) - st.tail.region.capacity)
+		l.addPiece(s, &st.tail, at, p)
 	}
 	if l.changed != nil {
 		close(l.changed)
@@ -151,31 +154,31 @@ func (l *Log) keep(s Stream, at int64, p []byte) {
 	}
 }
 
-// add stores bytes as a new piece of a half, or as part of its last piece. Bytes that cannot be stored
+// addPiece stores bytes as a new piece of a half, or as part of its last piece. Bytes that cannot be stored
 // count as written and leave a gap.
-func (l *Log) add(s Stream, h *half, at int64, p []byte) {
+func (l *Log) addPiece(s Stream, h *half, at int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.total, int64(len(p))
 	st.total += n
-	noted := l.streams[0].head.pieces.len() + l.streams[1].head.pieces.len()
+	piecesInUse := l.streams[0].head.pieces.len() + l.streams[1].head.pieces.len()
 	if h == &st.tail {
-		noted = l.streams[0].tail.pieces.len() + l.streams[1].tail.pieces.len()
+		piecesInUse = l.streams[0].tail.pieces.len() + l.streams[1].tail.pieces.len()
 	}
 	last := h.pieces.last()
 	follows := last != nil && last.pos+last.n == pos
-	if last != nil && !follows && noted >= l.most {
+	if last != nil && !follows && piecesInUse >= l.maxPieceCount {
 		return
 	}
 	if n == 0 || l.store.write(&h.region, pos-h.first, p) != nil {
 		return
 	}
-	h.kept += n
-	if follows && l.joins(last, at, noted) {
+	h.keptBytes += n
+	if follows && l.joinsPiece(last, at, piecesInUse) {
 		last.n += n
 		return
 	}
-	h.pieces.push(piece{number: l.arrived, pos: pos, n: n, at: at})
-	l.arrived++
+	h.pieces.push(piece{number: l.pieceCount, pos: pos, n: n, at: at})
+	l.pieceCount++
 }
 
 // A piece is joined with the next bytes of its stream if these come within joinWithin and no bytes of
@@ -183,36 +186,36 @@ func (l *Log) add(s Stream, h *half, at int64, p []byte) {
 // time that grows, whatever comes between. Once all pieces are used, it joins all further bytes.
 const (
 	joinWithin    = 10 // milliseconds
-	mostDoublings = 8  // of joinWithin
+	maxDoublings  = 8  // of joinWithin
 	bytesPerPiece = 64 // bytes of the limit for each piece
-	leastPieces   = 64
-	mostPieces    = 8192
+	minPieces     = 64
+	maxPieces     = 8192
 )
 
-// joins reports whether bytes that were read at the time at are added to the piece before them, given
+// joinsPiece reports whether bytes that were read at the time at are added to the piece before them, given
 // the number of pieces so far.
-func (l *Log) joins(last *piece, at int64, noted int) bool {
-	over := noted - l.most/2
+func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
+	excess := piecesInUse - l.maxPieceCount/2
 	switch {
-	case noted >= l.most:
+	case piecesInUse >= l.maxPieceCount:
 		return true
 	case last.n >= InMemory:
 		return false
-	case over > 0:
-		return at-last.at < joinWithin<<(over*mostDoublings/(l.most/2))
+	case excess > 0:
+		return at-last.at < joinWithin<<(excess*maxDoublings/(l.maxPieceCount/2))
 	}
-	return last.number == l.arrived-1 && at-last.at < joinWithin
+	return last.number == l.pieceCount-1 && at-last.at < joinWithin
 }
 
-// trim drops the bytes before a position.
-func (h *half) trim(before int64) {
+// dropBefore drops the bytes before a position.
+func (h *half) dropBefore(position int64) {
 	for {
 		p := h.pieces.first()
-		if p == nil || p.pos >= before {
+		if p == nil || p.pos >= position {
 			return
 		}
-		n := min(before-p.pos, p.n)
-		p.pos, p.n, h.kept = p.pos+n, p.n-n, h.kept-n
+		n := min(position-p.pos, p.n)
+		p.pos, p.n, h.keptBytes = p.pos+n, p.n-n, h.keptBytes-n
 		if p.n > 0 {
 			return
 		}
@@ -223,30 +226,30 @@ func (h *half) trim(before int64) {
 // ErrDiscarded means that a log was discarded and contains nothing any more.
 var ErrDiscarded = errors.New("the output was discarded")
 
-// Read returns the chunks after a cursor, about most bytes in all, and the cursor for the next Read.
+// Read returns the chunks after a cursor, about limit bytes in all, and the cursor for the next Read.
 // done reports that nothing will follow. Chunks of UTF-8 text begin and end between characters.
-func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, err error) {
+func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range c {
 		c[s] = l.position(&l.streams[s], c[s])
 	}
 	next = c
-	if l.gone {
+	if l.discarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var rest [2][2][]piece // pieces to read of each stream: of its first half and its last half
+	var remaining [2][2][]piece // pieces to read of each stream: of its first half and its last half
 	for s := range l.streams {
 		st := &l.streams[s]
-		rest[s] = [2][]piece{st.head.pieces.after(c[s]), st.tail.pieces.after(c[s])}
+		remaining[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
 	}
-	room := make([]byte, min(l.left(c), int64(max(most, 0))))
+	buffer := make([]byte, min(l.bytesAfter(c), int64(max(limit, 0))))
 	for {
-		s, p, h := l.oldest(&rest)
+		s, p, h := l.takeOldest(&remaining)
 		if p == nil {
 			break
 		}
-		if most <= 0 {
+		if limit <= 0 {
 			return chunks, next, false, nil
 		}
 		if gap := p.pos - next[s]; gap > 0 {
@@ -254,15 +257,15 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 			next[s] = p.pos
 		}
 		skip := next[s] - p.pos
-		n := min(p.n-skip, int64(most))
-		data := room[:n:n]
+		n := min(p.n-skip, int64(limit))
+		data := buffer[:n:n]
 		got, err := l.store.read(&h.region, next[s]-h.first, data)
 		switch {
 		case errors.Is(err, ErrDamaged) && got > 0:
 			n = int64(got) // the next Read returns how many bytes are damaged
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
-			n = h.region.damaged(next[s]-h.first, n)
+			n = h.region.damagedBytes(next[s]-h.first, n)
 			chunks = append(chunks, Chunk{Stream: s, At: p.at, Damaged: n, Offset: next[s]})
 			next[s] += n
 			return chunks, next, false, nil
@@ -270,17 +273,17 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 			return chunks, next, false, fmt.Errorf("read output: %w", err)
 		}
 		if n < p.n-skip {
-			whole := n - int64(Unfinished(data))
-			if whole == 0 && len(chunks) > 0 {
+			complete := n - int64(Unfinished(data))
+			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
-			n = cmp.Or(whole, n) // if there is less room than one character needs, return a part of it
+			n = cmp.Or(complete, n) // if there is less room than one character needs, return a part of it
 			data = data[:n:n]
 		}
-		room = room[n:]
+		buffer = buffer[n:]
 		chunks = append(chunks, Chunk{Stream: s, At: p.at, Data: data})
 		next[s] += n
-		most -= int(n)
+		limit -= int(n)
 		if n < p.n-skip {
 			return chunks, next, false, nil
 		}
@@ -297,42 +300,42 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 // position resolves one stream's part of a cursor. Before, it drops the rest of a cut character at the
 // beginning of the last half. The caller holds mu.
 func (l *Log) position(st *stream, c int64) int64 {
-	if l.gone {
+	if l.discarded {
 		return max(0, c)
 	}
-	l.align(st)
+	l.alignTail(st)
 	if c >= 0 {
 		return c
 	}
 	c = max(0, st.total+c)
 	for _, h := range []*half{&st.head, &st.tail} {
-		if list := h.pieces.after(c); len(list) > 0 && list[0].pos < c {
+		if list := h.pieces.afterPosition(c); len(list) > 0 && list[0].pos < c {
 			c += l.continuedAt(h, &list[0], c)
 		}
 	}
 	return c
 }
 
-// left returns an upper bound of the bytes after a cursor. The caller holds mu.
-func (l *Log) left(c Cursor) (n int64) {
+// bytesAfter returns an upper bound of the bytes after a cursor. The caller holds mu.
+func (l *Log) bytesAfter(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
-		n += max(0, min(st.total-c[s], st.head.kept+st.tail.kept))
+		n += max(0, min(st.total-c[s], st.head.keptBytes+st.tail.keptBytes))
 	}
 	return n
 }
 
-// oldest removes and returns the piece that arrived first among the remaining ones of both streams. It
+// takeOldest removes and returns the piece that arrived first among the remaining ones of both streams. It
 // returns nil if none remain.
-func (l *Log) oldest(rest *[2][2][]piece) (s Stream, p *piece, h *half) {
+func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *half) {
 	var from *[]piece
-	for i := range rest {
-		list, of := &rest[i][0], &l.streams[i].head
+	for i := range remaining {
+		list, source := &remaining[i][0], &l.streams[i].head
 		if len(*list) == 0 {
-			list, of = &rest[i][1], &l.streams[i].tail
+			list, source = &remaining[i][1], &l.streams[i].tail
 		}
 		if len(*list) > 0 && (p == nil || (*list)[0].number < p.number) {
-			s, p, h, from = Stream(i), &(*list)[0], of, list
+			s, p, h, from = Stream(i), &(*list)[0], source, list
 		}
 	}
 	if p != nil {
@@ -348,7 +351,7 @@ func (l *Log) Changed() <-chan struct{} {
 	defer l.mu.Unlock()
 	if l.changed == nil {
 		l.changed = make(chan struct{})
-		if l.closed || l.gone {
+		if l.closed || l.discarded {
 			close(l.changed)
 		}
 	}
@@ -360,28 +363,28 @@ func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.streams {
-		if st := &l.streams[s]; !l.closed && !l.gone {
-			l.keep(Stream(s), time.Now().UnixMilli(), l.rest(Stream(s)))
-			l.align(st)
+		if st := &l.streams[s]; !l.closed && !l.discarded {
+			l.storeBytes(Stream(s), time.Now().UnixMilli(), l.flushIncomplete(Stream(s)))
+			l.alignTail(st)
 		}
 	}
 	l.closed = true
-	l.tellLast()
+	l.wakeReaders()
 }
 
-// rest returns the bytes that a stream and its mask hold back, because no more bytes follow.
-func (l *Log) rest(s Stream) []byte {
+// flushIncomplete returns the bytes that a stream and its mask hold back, because no more bytes follow.
+func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
-	p := st.held
-	st.held = nil
+	p := st.incomplete
+	st.incomplete = nil
 	if m := l.masks[s]; m != nil {
-		p = append(p, m.rest()...)
+		p = append(p, m.flush()...)
 	}
 	return p
 }
 
-// tellLast wakes the waiting readers for the last time. The caller holds mu.
-func (l *Log) tellLast() {
+// wakeReaders wakes the waiting readers for the last time. The caller holds mu.
+func (l *Log) wakeReaders() {
 	if l.changed == nil {
 		return
 	}
@@ -399,11 +402,11 @@ func (l *Log) Discard() {
 	l.store.discard()
 	for s := range l.streams {
 		for _, h := range []*half{&l.streams[s].head, &l.streams[s].tail} {
-			h.pieces, h.region = pieces{}, region{room: h.region.room}
+			h.pieces, h.region = pieces{}, region{capacity: h.region.capacity}
 		}
 	}
-	l.gone = true
-	l.tellLast()
+	l.discarded = true
+	l.wakeReaders()
 }
 
 // Dropped returns how many bytes were written but are not kept.
@@ -424,4 +427,4 @@ func (l *Log) Kept() int64 {
 	return l.streams[0].kept() + l.streams[1].kept()
 }
 
-func (st *stream) kept() int64 { return st.head.kept + st.tail.kept }
+func (st *stream) kept() int64 { return st.head.keptBytes + st.tail.keptBytes }

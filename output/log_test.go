@@ -135,7 +135,7 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 
 // A Read after Discard returns ErrDiscarded. The bytes do not count as a gap, because they were stored
 // elsewhere.
-func TestADiscardedLogIsNotRead(t *testing.T) {
+func TestReadOfDiscardedLogFails(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
 	l.Close()
@@ -146,7 +146,7 @@ func TestADiscardedLogIsNotRead(t *testing.T) {
 }
 
 // Discard wakes the readers that wait for the log, and later readers do not wait.
-func TestDiscardWakesWhoWaits(t *testing.T) {
+func TestDiscardWakesReaders(t *testing.T) {
 	l := output.New(1<<20, nil)
 	changed := l.Changed()
 	l.Discard()
@@ -163,7 +163,7 @@ func TestDiscardWakesWhoWaits(t *testing.T) {
 }
 
 // Bytes that cannot be stored leave a gap of their exact size, and earlier bytes are kept.
-func TestWhatCannotBeStoredIsAGap(t *testing.T) {
+func TestUnstorableBytesAreAGap(t *testing.T) {
 	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
 	l.Append(output.Stdout, 1, []byte("kept"))
 	l.Append(output.Stdout, 2, bytes.Repeat([]byte("x"), 100_000))
@@ -189,7 +189,7 @@ func (m *model) kept(s, pos int) bool {
 
 // A reader that follows a growing log gets each byte at most once and in order. It gets every byte that
 // is kept in the end, and gaps for the rest. The same is true for a reader that starts later.
-func TestFollowingNeitherLosesNorRepeats(t *testing.T) {
+func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		m := model{limit: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
@@ -299,7 +299,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 
 // EncodeHead returns the first bytes of both streams, and gaps for the rest. For a short log, it
 // returns everything.
-func TestHeadIsWhatComesFirst(t *testing.T) {
+func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 	l := output.New(20, spill(t.TempDir()))
 	for _, text := range []string{"out 1\n", "out 2\n"} {
 		l.Append(output.Stdout, 1, []byte(text))

@@ -80,7 +80,7 @@ func naive(texts [][]byte, printed []byte) string {
 }
 
 // A stream is masked as if it were one text, however it is divided into pieces.
-func TestMaskIsNaive(t *testing.T) {
+func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.StringMatching(`[ab]{1,6}`)
 		var texts [][]byte

@@ -16,17 +16,17 @@ type piece struct {
 // pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding at
 // the end and dropping at the beginning take constant time on average.
 type pieces struct {
-	list []piece
-	gone int // dropped pieces at the beginning of list
+	list         []piece
+	droppedCount int // dropped pieces at the beginning of list
 }
 
-func (q *pieces) len() int { return len(q.list) - q.gone }
+func (q *pieces) len() int { return len(q.list) - q.droppedCount }
 
 func (q *pieces) first() *piece {
 	if q.len() == 0 {
 		return nil
 	}
-	return &q.list[q.gone]
+	return &q.list[q.droppedCount]
 }
 
 func (q *pieces) last() *piece {
@@ -40,14 +40,14 @@ func (q *pieces) push(p piece) { q.list = append(q.list, p) }
 
 // drop removes the first piece.
 func (q *pieces) drop() {
-	q.gone++
-	if q.gone > len(q.list)/2 { // each move of the rest is paid for by as many drops
-		q.list, q.gone = slices.Delete(q.list, 0, q.gone), 0
+	q.droppedCount++
+	if q.droppedCount > len(q.list)/2 { // each move of the rest is paid for by as many drops
+		q.list, q.droppedCount = slices.Delete(q.list, 0, q.droppedCount), 0
 	}
 }
 
-// after returns the pieces that have bytes after a position.
-func (q *pieces) after(pos int64) []piece {
-	list := q.list[q.gone:]
+// afterPosition returns the pieces that have bytes after a position.
+func (q *pieces) afterPosition(pos int64) []piece {
+	list := q.list[q.droppedCount:]
 	return list[sort.Search(len(list), func(i int) bool { return list[i].pos+list[i].n > pos }):]
 }

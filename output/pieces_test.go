@@ -23,7 +23,7 @@ func (l *Log) all() (lists [4]*pieces) {
 
 // Appending a byte takes constant time on average, however many pieces exist: each piece is moved at
 // most once on average, and dropped once.
-func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
+func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000
 	l := New(64<<10, inFile(t.TempDir()))
 	defer l.Discard()
@@ -31,27 +31,27 @@ func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
 	for i := range n {
 		var gone [4]int
 		for k, q := range l.all() {
-			gone[k] = q.gone
+			gone[k] = q.droppedCount
 		}
 		l.Append(Stream(i%2), int64(i), []byte("x"))
 		noted := 0
 		for k, q := range l.all() {
 			noted += q.len()
-			if q.gone < gone[k] { // the remaining pieces were moved to the beginning
+			if q.droppedCount < gone[k] { // the remaining pieces were moved to the beginning
 				moved += q.len()
 			}
 		}
 		dropped += max(0, before-noted)
 		before = noted
-		if noted > 2*l.most {
-			t.Fatalf("after %d bytes %d pieces are noted, want %d at most", i+1, noted, 2*l.most)
+		if noted > 2*l.maxPieceCount {
+			t.Fatalf("after %d bytes %d pieces are noted, want %d at most", i+1, noted, 2*l.maxPieceCount)
 		}
 	}
-	if made := int(l.arrived); moved > made || dropped > made || made > n {
+	if made := int(l.pieceCount); moved > made || dropped > made || made > n {
 		t.Errorf("of %d pieces %d were moved and %d dropped", made, moved, dropped)
 	}
 	for k, q := range l.all() {
-		if cap(q.list) > 4*l.most {
+		if cap(q.list) > 4*l.maxPieceCount {
 			t.Errorf("list %d has room for %d pieces", k, cap(q.list))
 		}
 	}
@@ -59,10 +59,10 @@ func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
 
 // Each append creates a piece until half of the pieces are used. Then appends are joined within a time
 // that grows, and when all pieces are used, every append is joined.
-func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
+func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192, 8193 * 64: 8192, 1 << 30: 8192} {
-		if l := New(limit, nil); l.most != most {
-			t.Errorf("limit %d: %d pieces, want %d", limit, l.most, most)
+		if l := New(limit, nil); l.maxPieceCount != most {
+			t.Errorf("limit %d: %d pieces, want %d", limit, l.maxPieceCount, most)
 		}
 	}
 	type step struct {
@@ -82,17 +82,17 @@ func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
 		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
 	} {
 		l := New(1<<30, inFile(t.TempDir()))
-		l.most = 64
+		l.maxPieceCount = 64
 		for i := range c.noted {
 			l.streams[0].head.pieces.push(piece{number: int64(i), pos: -2, n: 1})
 		}
-		l.arrived = int64(c.noted)
+		l.pieceCount = int64(c.noted)
 		l.Append(Stderr, 0, []byte("e"))
 		l.Append(Stdout, 0, []byte("o"))
 		for i, s := range c.steps {
-			before := l.arrived
+			before := l.pieceCount
 			l.Append(s.s, s.at, []byte("x"))
-			if joined := l.arrived == before; joined != s.joins {
+			if joined := l.pieceCount == before; joined != s.joins {
 				t.Errorf("%d pieces, step %d: joined %v, want %v", c.noted, i, joined, s.joins)
 			}
 		}
@@ -102,7 +102,7 @@ func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
 
 // The number of pieces stays bounded when there are many gaps. When all pieces are used, the bytes
 // after a gap are part of that gap until older pieces are dropped.
-func TestGapsTakeNoMorePiecesThanThereMayBe(t *testing.T) {
+func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {
 		if full {
@@ -111,20 +111,20 @@ func TestGapsTakeNoMorePiecesThanThereMayBe(t *testing.T) {
 		return os.CreateTemp(t.TempDir(), "out")
 	})
 	defer l.Discard()
-	full, l.most = true, 64
+	full, l.maxPieceCount = true, 64
 	written := 0
-	for range 3 * l.most {
+	for range 3 * l.maxPieceCount {
 		l.Append(Stdout, int64(written), []byte("kept"))
 		l.Append(Stdout, int64(written), slices.Repeat([]byte("x"), InMemory+1))
 		written += 4 + InMemory + 1
 	}
 	for _, q := range l.all() {
-		if q.len() > l.most {
-			t.Errorf("%d pieces, want %d at most", q.len(), l.most)
+		if q.len() > l.maxPieceCount {
+			t.Errorf("%d pieces, want %d at most", q.len(), l.maxPieceCount)
 		}
 	}
-	if got := len(l.store.mem); got > mostMem {
-		t.Errorf("%d blocks in memory, want %d at most", got, mostMem)
+	if got := len(l.store.mem); got > maxMemBlocks {
+		t.Errorf("%d blocks in memory, want %d at most", got, maxMemBlocks)
 	}
 	if l.Kept()+l.Dropped() != int64(written) {
 		t.Errorf("%d bytes kept and %d dropped, of %d", l.Kept(), l.Dropped(), written)
@@ -134,25 +134,25 @@ func TestGapsTakeNoMorePiecesThanThereMayBe(t *testing.T) {
 // All bytes written to a region are read back, in memory and in a file, even at the end of a block or
 // of the region.
 func TestRegionsAreReadBack(t *testing.T) {
-	for _, room := range []int64{1, 100, memBytes, memBytes + 1, 3*fileBytes - 7} {
-		for _, inFileFrom := range []int64{0, 2 * memBytes, 1 << 40} {
+	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
+		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
 			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {
-				s := store{spill: inFile(t.TempDir())}
+				s := store{createFile: inFile(t.TempDir())}
 				defer s.discard()
-				r, other := &region{room: room}, &region{room: 1 << 20}
+				r, other := &region{capacity: room}, &region{capacity: 1 << 20}
 				want := make([]byte, room)
 				var wantOther []byte
 				next := byte(0)
 				at := int64(0)
 				for at < 3*room+10 {
-					p := make([]byte, min(room, 1+at%memBytes, 5000))
+					p := make([]byte, min(room, 1+at%memBlockBytes, 5000))
 					for i := range p {
 						next++
 						p[i] = next
 						want[(at+int64(i))%room] = next
 					}
 					if at >= inFileFrom && s.file == nil {
-						if err := s.toFile(); err != nil {
+						if err := s.moveToFile(); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -181,17 +181,17 @@ func TestRegionsAreReadBack(t *testing.T) {
 
 // Damaged bytes in the file of a log that is still open are never read as output. Readers get the bytes
 // around them and the number of damaged bytes, and so do readers of the encoded forms of the log.
-func TestDamageInALiveLogIsReported(t *testing.T) {
-	const limit = 12 * fileBytes
+func TestDamageInOpenLogIsReported(t *testing.T) {
+	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {
 		printed int
 		damage  func(f *os.File) error
 	}{
 		"a bit":     {limit / 2, func(f *os.File) error { return flip(f, 5*extentBytes+17) }},
 		"the first": {limit / 2, func(f *os.File) error { return flip(f, 0) }},
-		"a bit of the last half, which was written over": {3 * limit, func(f *os.File) error { return flip(f, limit/2+3*fileBytes) }},
-		"cut":     {limit / 2, func(f *os.File) error { return f.Truncate(3*fileBytes + 5) }},
-		"zeros":   {limit / 2, func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), 2*fileBytes); return err }},
+		"a bit of the last half, which was written over": {3 * limit, func(f *os.File) error { return flip(f, limit/2+3*fileBlockBytes) }},
+		"cut":     {limit / 2, func(f *os.File) error { return f.Truncate(3*fileBlockBytes + 5) }},
+		"zeros":   {limit / 2, func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), 2*fileBlockBytes); return err }},
 		"nothing": {3 * limit, func(*os.File) error { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestDamageInALiveLogIsReported(t *testing.T) {
 				}
 			}
 			check("live", func(do func(Chunk) error) error {
-				return l.each(1000, func(chunks []Chunk) (err error) {
+				return l.readAll(1000, func(chunks []Chunk) (err error) {
 					for _, c := range chunks {
 						err = errors.Join(err, do(c))
 					}

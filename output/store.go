@@ -10,41 +10,41 @@ import (
 // checksums of the bytes in the file stay in memory, since only this process reads the file
 // (extents.go). The log's mu guards the store.
 type store struct {
-	spill  func() (*os.File, error)
-	mem    []memBlock // blocks in memory; nil once there is a file
-	used   int64      // bytes in mem
-	file   *os.File
-	blocks int64 // number of blocks in the file
-	last   checkedExtent
+	createFile func() (*os.File, error)
+	mem        []memBlock // blocks in memory; nil once there is a file
+	used       int64      // bytes in mem
+	file       *os.File
+	blocks     int64 // number of blocks in the file
+	lastRead   checkedExtent
 }
 
-// region is a ring buffer in the store. It keeps the last bytes written, at most room of them.
+// region is a ring buffer in the store. It keeps the last bytes written, at most capacity of them.
 type region struct {
-	room    int64
-	end     int64   // number of bytes up to the end of the newest one, as if the region were not a ring
-	blocks  []int64 // block number in the file of each block; noBlock for a block that was never written
-	extents []extent
+	capacity int64
+	end      int64   // number of bytes up to the end of the newest one, as if the region were not a ring
+	blocks   []int64 // block number in the file of each block; noBlock for a block that was never written
+	extents  []extent
 }
 
 // memBlock is a block of a region in memory. bytes ends where the block was written up to.
 type memBlock struct {
-	of     *region
+	region *region
 	number int64
 	bytes  []byte
 }
 
 const (
-	memBytes  = 4 << 10  // size of a block in memory
-	fileBytes = 64 << 10 // size of a block of the file
-	mostMem   = 64       // blocks in memory: enough for InMemory bytes with some gaps
-	noBlock   = -1
+	memBlockBytes  = 4 << 10  // size of a block in memory
+	fileBlockBytes = 64 << 10 // size of a block of the file
+	maxMemBlocks   = 64       // blocks in memory: enough for InMemory bytes with some gaps
+	noBlock        = -1
 )
 
 // write writes bytes at an offset of a region, at most as many as the region has room for. If it fails,
 // the earlier contents at this place are lost.
 func (s *store) write(r *region, at int64, p []byte) error {
-	if s.file == nil && !s.fits(r, at, p) {
-		if err := s.toFile(); err != nil {
+	if s.file == nil && !s.fitsInMemory(r, at, p) {
+		if err := s.moveToFile(); err != nil {
 			return err
 		}
 	}
@@ -52,66 +52,66 @@ func (s *store) write(r *region, at int64, p []byte) error {
 		return writeFile(s.file, &s.blocks, r, at, p)
 	}
 	r.end = at + int64(len(p))
-	each(at, p, memBytes, r.room, func(number, from int64, p []byte) error {
+	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
 		b := s.block(r, number)
 		if b == nil {
-			s.mem = append(s.mem, memBlock{of: r, number: number})
+			s.mem = append(s.mem, memBlock{region: r, number: number})
 			b = &s.mem[len(s.mem)-1]
 		}
-		had := len(b.bytes)
-		if int64(had) < from {
-			b.bytes = append(b.bytes, make([]byte, from-int64(had))...)
+		oldLength := len(b.bytes)
+		if int64(oldLength) < from {
+			b.bytes = append(b.bytes, make([]byte, from-int64(oldLength))...)
 		}
-		over := copy(b.bytes[from:], p)
-		b.bytes = append(b.bytes, p[over:]...)
-		s.used += int64(len(b.bytes) - had)
+		copied := copy(b.bytes[from:], p)
+		b.bytes = append(b.bytes, p[copied:]...)
+		s.used += int64(len(b.bytes) - oldLength)
 		return nil
 	})
 	return nil
 }
 
-// fits reports whether bytes can be written to memory.
-func (s *store) fits(r *region, at int64, p []byte) bool {
+// fitsInMemory reports whether bytes can be written to memory.
+func (s *store) fitsInMemory(r *region, at int64, p []byte) bool {
 	used, blocks := s.used, len(s.mem)
-	each(at, p, memBytes, r.room, func(number, from int64, p []byte) error {
-		had := int64(0)
+	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
+		oldLength := int64(0)
 		if b := s.block(r, number); b != nil {
-			had = int64(len(b.bytes))
+			oldLength = int64(len(b.bytes))
 		} else {
 			blocks++
 		}
-		used += max(0, from+int64(len(p))-had)
+		used += max(0, from+int64(len(p))-oldLength)
 		return nil
 	})
-	return used <= InMemory && blocks <= mostMem
+	return used <= InMemory && blocks <= maxMemBlocks
 }
 
 // block returns a block in memory, or nil. It starts with the newest, which is usually the one.
 func (s *store) block(r *region, number int64) *memBlock {
 	for i := len(s.mem) - 1; i >= 0; i-- {
-		if b := &s.mem[i]; b.of == r && b.number == number {
+		if b := &s.mem[i]; b.region == r && b.number == number {
 			return b
 		}
 	}
 	return nil
 }
 
-// toFile moves the bytes in memory to a file.
-func (s *store) toFile() error {
-	f, err := s.spill()
+// moveToFile moves the bytes in memory to a file.
+func (s *store) moveToFile() error {
+	f, err := s.createFile()
 	if err != nil {
 		return err
 	}
 	var blocks int64
 	for i, b := range s.mem {
-		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.of == b.of })
+		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.region == b.region })
 		if err == nil && first == i { // copy each region once
-			err = s.copyRegion(f, &blocks, b.of)
+			err = s.copyRegion(f, &blocks, b.region)
 		}
 	}
 	if err != nil {
 		for _, b := range s.mem {
-			b.of.blocks, b.of.extents = nil, nil
+			b.region.blocks, b.region.extents = nil, nil
 		}
 		discard(f)
 		return err
@@ -122,12 +122,13 @@ func (s *store) toFile() error {
 
 // copyRegion writes the bytes of a region in memory to a file, beginning with the oldest.
 func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
-	for at := max(0, r.end-r.room); at < r.end; {
-		place := at % r.room
-		from := place % memBytes
-		n := min(memBytes-from, r.room-place, r.end-at)
-		if b := s.block(r, place/memBytes); b != nil && from < int64(len(b.bytes)) {
-			if err := writeFile(f, blocks, r, at, b.bytes[from:min(from+n, int64(len(b.bytes)))]); err != nil {
+	for at := max(0, r.end-r.capacity); at < r.end; {
+		ringOffset := at % r.capacity
+		blockOffset := ringOffset % memBlockBytes
+		n := min(memBlockBytes-blockOffset, r.capacity-ringOffset, r.end-at)
+		if b := s.block(r, ringOffset/memBlockBytes); b != nil && blockOffset < int64(len(b.bytes)) {
+			end := min(blockOffset+n, int64(len(b.bytes)))
+			if err := writeFile(f, blocks, r, at, b.bytes[blockOffset:end]); err != nil {
 				return err
 			}
 		}
@@ -138,7 +139,7 @@ func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
 
 // writeBlocks writes bytes to a region's blocks in a file. blocks is the number of blocks in the file.
 func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
-	return each(at, p, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
+	return eachBlock(at, p, fileBlockBytes, r.fileCapacity(), func(number, from int64, p []byte) error {
 		for int64(len(r.blocks)) <= number {
 			r.blocks = append(r.blocks, noBlock)
 		}
@@ -146,7 +147,7 @@ func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error
 			r.blocks[number] = *blocks
 			*blocks++
 		}
-		_, err := f.WriteAt(p, r.blocks[number]*fileBytes+from)
+		_, err := f.WriteAt(p, r.blocks[number]*fileBlockBytes+from)
 		return err
 	})
 }
@@ -157,7 +158,7 @@ func (s *store) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
 	}
-	err := each(at, p, memBytes, r.room, func(number, from int64, p []byte) error {
+	err := eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
 		copy(p, s.block(r, number).bytes[from:])
 		return nil
 	})
@@ -177,12 +178,12 @@ func discard(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// each divides bytes at an offset of a region into parts, one for each block. It calls do with the
-// number of the block, the offset in the block, and the bytes. The region is a ring of room bytes.
-func each(at int64, p []byte, size, room int64, do func(number, from int64, p []byte) error) error {
-	for at %= room; len(p) > 0; at %= room {
-		n := min(int64(len(p)), size-at%size, room-at)
-		if err := do(at/size, at%size, p[:n]); err != nil {
+// eachBlock divides bytes at an offset of a region into parts, one for each block. It calls process with the
+// number of the block, the offset in the block, and the bytes. The region is a ring of capacity bytes.
+func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
+	for at %= capacity; len(p) > 0; at %= capacity {
+		n := min(int64(len(p)), size-at%size, capacity-at)
+		if err := process(at/size, at%size, p[:n]); err != nil {
 			return err
 		}
 		p, at = p[n:], at+n

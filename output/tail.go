@@ -25,7 +25,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	}
 	var records []record
 	for s := range t.last {
-		list, err := w.back(t, Stream(s), tail)
+		list, err := w.lastRecords(t, Stream(s), tail)
 		if err != nil {
 			return err
 		}
@@ -45,37 +45,38 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// record is a record of a file at the offset at. want is how many of its last bytes are wanted.
+// passRecord is a record of a file at the offset at. wantedBytes is how many of its last bytes are wanted.
 type record struct {
 	header
-	at   int64
-	want int
+	at          int64
+	wantedBytes int
 }
 
 // load reads a record's data, verifies all of it, and keeps the bytes that are wanted.
 func (w *window) load(rec *record) error {
 	rec.Offset = rec.position
-	if rec.n == 0 {
+	if rec.dataBytes == 0 {
 		return nil
 	}
-	b, err := w.get(rec.at+rec.length, int(rec.n))
+	b, err := w.readExactly(rec.at+rec.length, int(rec.dataBytes))
 	if err != nil {
 		return err
 	}
 	if crc32.Checksum(b, castagnoli()) != rec.dataSum {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
-	begin := len(b) - rec.want
+	begin := len(b) - rec.wantedBytes
 	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // do not cut a character
 	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
 
-// back returns the last records of a stream that together have at least need bytes, the last one first.
-func (w *window) back(t trailer, s Stream, need int) (list []record, err error) {
+// lastRecords returns the last records of a stream that together have at least wantedBytes bytes, the last
+// one first.
+func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
 	const perByte = 2 // records for each byte, as one of two may be a gap
 	end, position := w.size-int64(trailerBytes), t.printed[s]
-	for at, most := t.last[s], perByte*need; at >= 0 && need > 0; most-- {
+	for at, most := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; most-- {
 		if at >= end || most == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
@@ -83,16 +84,16 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 		if err != nil {
 			return nil, err
 		}
-		if h.Stream != s || at+h.length+h.n > end || h.position+h.n+h.Dropped != position {
+		if h.Stream != s || at+h.length+h.dataBytes > end || h.position+h.dataBytes+h.Dropped != position {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
-		n := int(min(h.n, int64(need)))
+		n := int(min(h.dataBytes, int64(wantedBytes)))
 		list = append(list, record{h, at, n})
-		need -= n
-		if h.back == 0 {
+		wantedBytes -= n
+		if h.distance == 0 {
 			break
 		}
-		end, position, at = at, h.position, at-h.back
+		end, position, at = at, h.position, at-h.distance
 	}
 	return list, nil
 }
@@ -108,19 +109,19 @@ type window struct {
 
 const windowBytes = 4 << 10
 
-// get reads n bytes from an offset on. They are valid until the next call. It returns ErrDamaged if the
+// readExactly reads n bytes from an offset on. They are valid until the next call. It returns ErrDamaged if the
 // file ends before them.
-func (w *window) get(at int64, n int) ([]byte, error) {
-	b, err := w.upTo(at, n)
+func (w *window) readExactly(at int64, n int) ([]byte, error) {
+	b, err := w.readUpTo(at, n)
 	if err == nil && len(b) < n {
 		err = fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, at+int64(len(b)))
 	}
 	return b, err
 }
 
-// upTo reads at most n bytes from an offset on, and at least one. It returns ErrDamaged if the file
+// readUpTo reads at most n bytes from an offset on, and at least one. It returns ErrDamaged if the file
 // ends before the first.
-func (w *window) upTo(at int64, n int) ([]byte, error) {
+func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.size-at))
 	if n <= 0 || at < 0 {
 		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, w.size)

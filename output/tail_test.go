@@ -284,7 +284,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 }
 
 // A record within some output does not count as a record of the file.
-func TestOutputThatHoldsRecordsIsText(t *testing.T) {
+func TestOutputContainingRecordsIsText(t *testing.T) {
 	inner := file(t, mixed(t))
 	l := output.New(1<<20, spill(t.TempDir()))
 	defer l.Discard()
@@ -304,7 +304,7 @@ const trailer = 53 // bytes
 
 // A file that was cut anywhere results in the records before the cut, and a chunk that says that the
 // rest is lost. DecodeTail returns ErrDamaged.
-func TestCutFilesSaySo(t *testing.T) {
+func TestCutFilesReportDamage(t *testing.T) {
 	raw := file(t, mixed(t))
 	whole, err := decode(raw)
 	if err != nil {

@@ -20,20 +20,20 @@ const (
 // Encode returns all that the log keeps; nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
 	var at int64
-	err = l.each(InMemory, func(chunks []Chunk) error {
+	err = l.readAll(InMemory, func(chunks []Chunk) error {
 		b, at = AppendChunks(b, at, chunks)
 		return nil
 	})
 	return b, err
 }
 
-// each reads the log from its beginning, about most bytes at a time.
-func (l *Log) each(most int, do func([]Chunk) error) error {
+// readAll reads the log from its beginning, about bytesPerRead bytes at a time.
+func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	var c Cursor
 	for {
-		chunks, next, done, err := l.Read(c, most)
+		chunks, next, done, err := l.Read(c, bytesPerRead)
 		if err == nil {
-			err = do(chunks)
+			err = process(chunks)
 		}
 		if err != nil || done || next == c {
 			return err
@@ -101,9 +101,9 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			kind &^= damageBit
 		}
 		c, n := Chunk{Stream: Stream(kind &^ gapBit)}, uint64(0)
-		since := int64(0)
+		elapsed := int64(0)
 		if err == nil {
-			since, err = binary.ReadVarint(in)
+			elapsed, err = binary.ReadVarint(in)
 		}
 		if err == nil {
 			n, err = binary.ReadUvarint(in)
@@ -113,7 +113,7 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			offset, err = binary.ReadUvarint(in)
 			c.Offset = int64(offset)
 		}
-		at += since
+		at += elapsed
 		c.At = at
 		switch {
 		case err != nil:
