@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// late is the maximum delay after which an occurrence still creates a job.
-const late = time.Minute
+// maxLateness is the maximum delay after which an occurrence still creates a job.
+const maxLateness = time.Minute
 
 // fireStep is how many schedules are read at a time. It is small because each may have a large job.
 const fireStep = 16
@@ -67,7 +67,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 	inTime := false // the newest occurrence is not too late
 	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, in, store.MaxFired) {
 		if when := due(at); when <= now {
-			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(late)
+			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
 		}
 	}
 	if n := len(instants); n > 0 {
@@ -87,27 +87,27 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 	return f, nil
 }
 
-// firer creates the jobs of schedules that are due.
-type firer struct {
+// scheduleRunner creates the jobs of schedules that are due.
+type scheduleRunner struct {
 	s         Store
 	r         Recurring
 	log       *slog.Logger
 	replacing sync.WaitGroup
 	replaced  chan struct{} // receives a value when a replacement is done
 
-	mu   sync.Mutex
-	busy map[string]bool // schedules whose running jobs are being replaced
+	mu            sync.Mutex
+	beingReplaced map[string]bool // schedules whose running jobs are being replaced
 }
 
-func newFirer(s Store, r Recurring, log *slog.Logger) *firer {
-	return &firer{s: s, r: r, log: log, replaced: make(chan struct{}, 1), busy: map[string]bool{}}
+func newScheduleRunner(s Store, r Recurring, log *slog.Logger) *scheduleRunner {
+	return &scheduleRunner{s: s, r: r, log: log, replaced: make(chan struct{}, 1), beingReplaced: map[string]bool{}}
 }
 
-// due creates the jobs of schedules that are due, at most fireStep of them. It returns the time
+// runDue creates the jobs of schedules that are due, at most fireStep of them. It returns the time
 // until the next one is due.
-func (f *firer) due(ctx context.Context) (next time.Duration, err error) {
+func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	f.mu.Lock()
-	busy := len(f.busy)
+	busy := len(f.beingReplaced)
 	f.mu.Unlock()
 	list, next, err := f.s.DueSchedules(ctx, f.r.Boot, fireStep+busy)
 	if err != nil {
@@ -115,23 +115,23 @@ func (f *firer) due(ctx context.Context) (next time.Duration, err error) {
 	}
 	for i := range list {
 		f.mu.Lock()
-		waits := f.busy[list[i].Name]
+		beingReplaced := f.beingReplaced[list[i].Name]
 		f.mu.Unlock()
-		if waits {
+		if beingReplaced {
 			continue
 		}
-		one := f.one(ctx, &list[i])
-		if errors.Is(one, queue.ErrOutcomeUnknown) {
-			return 0, one
+		scheduleErr := f.runSchedule(ctx, &list[i])
+		if errors.Is(scheduleErr, queue.ErrOutcomeUnknown) {
+			return 0, scheduleErr
 		}
-		err = errors.Join(err, one) // continue with the other schedules
+		err = errors.Join(err, scheduleErr) // continue with the other schedules
 		next = 0
 	}
 	return next, err
 }
 
-// one creates the jobs of one schedule that is due.
-func (f *firer) one(ctx context.Context, s *store.Schedule) error {
+// runSchedule creates the jobs of one schedule that is due.
+func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
 	plan, err := Plan(s, f.r.Boot, f.s.Now())
 	if s.Damaged && err == nil {
 		err = errors.New(s.Note)
@@ -139,72 +139,72 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 	if err != nil {
 		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME", "schedule", s.Name, "error", err)
 		err = f.s.PauseSchedule(ctx, store.Pausing{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
-		return gone(err)
+		return ignoreGone(err)
 	}
 	plan.Owner, plan.MaxPending, plan.MaxPendingUser, plan.MaxBytesUser = f.r.Limits(s.UID)
 	fired, err := f.fire(ctx, s.UID, plan)
 	if err != nil || len(fired.Leased) == 0 {
-		return gone(err)
+		return ignoreGone(err)
 	}
 	f.mu.Lock()
-	f.busy[s.Name] = true
+	f.beingReplaced[s.Name] = true
 	f.mu.Unlock()
-	f.replacing.Go(func() { f.replace(ctx, s.UID, plan, fired.Leased) })
+	f.replacing.Go(func() { f.replaceRunning(ctx, s.UID, plan, fired.Leased) })
 	return nil
 }
 
 // fire stores a firing. If its user's byte quota has too little room, it makes room first: for all
 // its jobs if possible, otherwise for one.
-func (f *firer) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
+func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
 	fired, err := f.s.Fire(ctx, plan)
-	var full *store.QuotaError
-	if !errors.As(err, &full) {
+	var overQuota *store.QuotaError
+	if !errors.As(err, &overQuota) {
 		return fired, err
 	}
-	all := *full
-	all.More *= int64(len(plan.Runs))
-	if !f.r.MakeRoom(ctx, uid, &all) {
-		f.r.MakeRoom(ctx, uid, full)
+	total := *overQuota
+	total.More *= int64(len(plan.Runs))
+	if !f.r.MakeRoom(ctx, uid, &total) {
+		f.r.MakeRoom(ctx, uid, overQuota)
 	}
 	plan.FailOverQuota = false
 	return f.s.Fire(ctx, plan)
 }
 
-// gone returns err, or nil if err means that the schedule was removed or replaced.
-func gone(err error) error {
+// ignoreGone returns err, or nil if err means that the schedule was removed or replaced.
+func ignoreGone(err error) error {
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrChanged) {
 		return nil
 	}
 	return err
 }
 
-// replaceAgain is the delay before another attempt to replace a job. The job could not be ended, or
+// replaceRetryDelay is the delay before another attempt to replace a job. The job could not be ended, or
 // the store had just given it to the pool.
-const replaceAgain = 50 * time.Millisecond
+const replaceRetryDelay = 50 * time.Millisecond
 
-// replace ends the running jobs of a schedule and creates the next one. An occurrence that was due
+// replaceRunning ends the running jobs of a schedule and creates the next one. An occurrence that was due
 // in time creates its job however long this takes.
-func (f *firer) replace(ctx context.Context, uid int, plan store.Firing, leased []int64) {
+func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.Firing, leased []int64) {
 	for {
-		var failed error
+		var endErr error
 		for _, seq := range leased {
-			failed = errors.Join(failed, f.r.End(ctx, seq, uid))
+			endErr = errors.Join(endErr, f.r.End(ctx, seq, uid))
 		}
 		fired, err := f.fire(ctx, uid, plan)
-		if err = gone(err); err == nil && len(fired.Leased) == 0 || !paused(ctx, replaceAgain) {
+		if err = ignoreGone(err); err == nil && len(fired.Leased) == 0 || !sleep(ctx, replaceRetryDelay) {
 			break
 		}
-		if err = errors.Join(failed, err); err != nil {
+		if err = errors.Join(endErr, err); err != nil {
 			f.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
-			if errors.Is(err, queue.ErrOutcomeUnknown) || !paused(ctx, time.Second) {
+			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleep(ctx, time.Second) {
 				break
 			}
 		}
 		leased = fired.Leased
 	}
 	f.mu.Lock()
-	delete(f.busy, plan.Name)
+	delete(f.beingReplaced, plan.Name)
 	f.mu.Unlock()
 	select {
 	case f.replaced <- struct{}{}:

@@ -100,7 +100,7 @@ func TestPlanWithJitter(t *testing.T) {
 }
 
 // Plan returns an error for an invalid schedule.
-func TestPlanOfNonsense(t *testing.T) {
+func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	for _, s := range []store.Schedule{{Cron: "61 * * * *", Zone: "UTC"}, {Cron: "* * * * *", Zone: "Mars/Olympus"}} {
 		if _, err := Plan(&s, "", 1); err == nil {
 			t.Errorf("%q in %q is understood", s.Cron, s.Zone)
@@ -139,7 +139,7 @@ func keeping(ctx context.Context, s Store, r Recurring) {
 	for ctx.Err() == nil {
 		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
-			paused(ctx, time.Millisecond)
+			sleep(ctx, time.Millisecond)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestSchedulesRun(t *testing.T) {
 
 // Each occurrence creates exactly one job, whichever calls of the store fail or are cut off, before
 // or after their effect.
-func TestEachInstantOnceWhateverFails(t *testing.T) {
+func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestEachInstantOnceWhateverFails(t *testing.T) {
 
 // Occurrences that pass while upkeep does not run are missed and recorded. A paused schedule misses
 // none.
-func TestMissedIsRecorded(t *testing.T) {
+func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
 		planned(s, "n", "* * * * *", nil)
@@ -258,7 +258,7 @@ func TestMissedIsRecorded(t *testing.T) {
 
 // A running job is ended before the next one replaces it, however long that takes. No other
 // schedule waits for that.
-func TestReplacingEndsWhatRuns(t *testing.T) {
+func TestReplacingEndsRunningJob(t *testing.T) {
 	var s *memstore.Store
 	ending := 0
 	end := func(ctx context.Context, seq int64, uid int) error {
@@ -308,7 +308,7 @@ func TestReplacingEndsWhatRuns(t *testing.T) {
 }
 
 // A schedule with @reboot creates one job per boot.
-func TestOnceABoot(t *testing.T) {
+func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
 		planned(s, "n", "@reboot", func(s *store.Schedule) { s.AtBoot, s.Boot = true, "first" })
@@ -330,7 +330,7 @@ func TestOnceABoot(t *testing.T) {
 }
 
 // An invalid schedule is paused with the reason, and delays no other schedule.
-func TestNonsenseIsPaused(t *testing.T) {
+func TestInvalidScheduleIsPaused(t *testing.T) {
 	world(t, recurring("", nil), func(s *memstore.Store) {
 		planned(s, "fine", "* * * * *", nil)
 		planned(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// seekEvery is the time between two searches for output files that belong to no attempt. A
+	// searchInterval is the time between two searches for output files that belong to no attempt. A
 	// runner that dies between writing its output file and its result leaves such a file.
-	seekEvery = 6 * time.Hour
-	// seekStep is how many names the store checks at a time, and seekPause is the delay between two
+	searchInterval = 6 * time.Hour
+	// searchStep is how many names the store checks at a time, and searchPause is the delay between two
 	// steps. A million files take less than four minutes and cause no noticeable load.
-	seekStep, seekPause = 500, 100 * time.Millisecond
-	// seekMost limits the files that one search finds in a directory. An account that can write to
+	searchStep, searchPause = 500, 100 * time.Millisecond
+	// maxFound limits the files that one search finds in a directory. An account that can write to
 	// the directory can create any number of files.
-	seekMost = 10_000
+	maxFound = 10_000
 )
 
 // Unowner is the part of the store that Seek needs.
@@ -37,7 +37,7 @@ type Unowner interface {
 func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
-			n, err := seek(ctx, s, dir, since)
+			n, err := searchDir(ctx, s, dir, since)
 			if n > 0 {
 				log.Info("deleted output files that belong to no attempt", "directory", dir, "files", n)
 			}
@@ -45,14 +45,14 @@ func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time,
 				log.Warn("cannot search for output files that belong to no attempt; trying again later", "directory", dir, "error", err)
 			}
 		}
-		if !paused(ctx, seekEvery) {
+		if !sleep(ctx, searchInterval) {
 			return
 		}
 	}
 }
 
-// seek searches one directory and returns how many of its files belong to no attempt.
-func seek(ctx context.Context, s Unowner, dir string, since time.Time) (found int, err error) {
+// searchDir searches one directory and returns how many of its files belong to no attempt.
+func searchDir(ctx context.Context, s Unowner, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -62,7 +62,7 @@ func seek(ctx context.Context, s Unowner, dir string, since time.Time) (found in
 	}
 	defer f.Close()
 	for {
-		names, err := f.Readdirnames(seekStep)
+		names, err := f.Readdirnames(searchStep)
 		if errors.Is(err, io.EOF) {
 			return found, nil
 		}
@@ -74,17 +74,17 @@ func seek(ctx context.Context, s Unowner, dir string, since time.Time) (found in
 		if err != nil {
 			return found, err
 		}
-		if found >= seekMost {
+		if found >= maxFound {
 			return found, nil
 		}
-		if len(names) == seekStep && !paused(ctx, seekPause) {
+		if len(names) == searchStep && !sleep(ctx, searchPause) {
 			return found, ctx.Err()
 		}
 	}
 }
 
-// paused waits for a while. It reports false if ctx ends first.
-func paused(ctx context.Context, d time.Duration) bool {
+// sleep waits for a while. It reports false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

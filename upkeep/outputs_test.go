@@ -50,14 +50,14 @@ func (o *owners) told() (found []string, steps []int) {
 
 // All directories are searched in steps, immediately and every six hours. A missing directory or an
 // error of the store does not stop the search of the others.
-func TestOutputsOfNothingAreSought(t *testing.T) {
+func TestUnownedOutputsAreFound(t *testing.T) {
 	some, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	file := func(name string) {
 		if err := os.WriteFile(filepath.Join(some, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i := range 2*seekStep + 9 {
+	for i := range 2*searchStep + 9 {
 		file(fmt.Sprint(i%9, "-", i))
 	}
 	last := t.TempDir()
@@ -67,11 +67,11 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{}, slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if found, steps := o.told(); len(found) != (2*seekStep+9+1)/9 || slices.Max(steps) > seekStep || len(steps) != 3 {
+		if found, steps := o.told(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep || len(steps) != 3 {
 			t.Errorf("%d were found in steps of %v", len(found), steps)
 		}
 		file("7-new")
-		time.Sleep(seekEvery - 2*time.Minute)
+		time.Sleep(searchInterval - 2*time.Minute)
 		synctest.Wait()
 		if found, _ := o.told(); slices.Contains(found, "7-new") {
 			t.Error("there was another look before its time")
@@ -86,7 +86,7 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 }
 
 // Files of a store that used the directory earlier are not garbage.
-func TestOlderOutputsAreLeftAlone(t *testing.T) {
+func TestOlderOutputsAreIgnored(t *testing.T) {
 	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
 	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since, "7-3": since.Add(time.Second)} {
 		path := filepath.Join(dir, name)
@@ -95,7 +95,7 @@ func TestOlderOutputsAreLeftAlone(t *testing.T) {
 		}
 	}
 	o := &owners{}
-	if n, err := seek(t.Context(), o, dir, since); n != 2 || err != nil || slices.Contains(o.found, "7-1") {
+	if n, err := searchDir(t.Context(), o, dir, since); n != 2 || err != nil || slices.Contains(o.found, "7-1") {
 		t.Errorf("got %d files, %q and error %v; want the two that were written since", n, o.found, err)
 	}
 }

@@ -35,56 +35,57 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 		if age == 0 {
 			continue
 		}
-		n, err := s.Purge(ctx, store.Ended{States: []queue.State{state}, Before: now.Add(-age), Of: &others}, retainStep, nil)
+		old := store.Ended{States: []queue.State{state}, Before: now.Add(-age), Of: &noOwnRetention}
+		n, err := s.Purge(ctx, old, retainStep, nil)
 		if err != nil {
 			return false, err
 		}
 		more = more || n == retainStep
 	}
 	if r.MaxJobs > 0 {
-		again, err := s.TrimJobs(ctx, others, r.MaxJobs, retainStep)
+		unfinished, err := s.TrimJobs(ctx, noOwnRetention, r.MaxJobs, retainStep)
 		if err != nil {
 			return false, err
 		}
-		more = more || again
+		more = more || unfinished
 	}
-	again, err := retainQueues(ctx, s, &r)
-	if more = more || again; err != nil {
+	unfinished, err := retainQueues(ctx, s, &r)
+	if more = more || unfinished; err != nil {
 		return false, err
 	}
-	again, err = retainUsers(ctx, s, r.UserBytes)
-	if more = more || again; err != nil {
+	unfinished, err = retainUsers(ctx, s, r.UserBytes)
+	if more = more || unfinished; err != nil {
 		return false, err
 	}
 	before := queue.Millis(0)
 	if r.Events > 0 {
 		before = now.Add(-r.Events)
 	}
-	trimmed, err := s.TrimEvents(ctx, before, r.MaxEvents)
+	moreEvents, err := s.TrimEvents(ctx, before, r.MaxEvents)
 	if err != nil || r.Outputs == 0 {
-		return more || trimmed, err
+		return more || moreEvents, err
 	}
-	smaller, err := s.TrimOutputs(ctx, r.Outputs)
-	return more || trimmed || smaller, err
+	moreOutputs, err := s.TrimOutputs(ctx, r.Outputs)
+	return more || moreEvents || moreOutputs, err
 }
 
 // retainUsers removes one step of outputs, and of inputs of ended jobs, of each user whose jobs
-// hold more than most bytes.
-func retainUsers(ctx context.Context, s Store, most int64) (more bool, err error) {
-	if most == 0 {
+// hold more than limit bytes.
+func retainUsers(ctx context.Context, s Store, limit int64) (more bool, err error) {
+	if limit == 0 {
 		return false, nil
 	}
-	for _, over := range s.UsersOver(most) {
-		again, err := s.TrimUser(ctx, over.UID, most)
-		if more = more || again; err != nil {
+	for _, user := range s.UsersOver(limit) {
+		unfinished, err := s.TrimUser(ctx, user.UID, limit)
+		if more = more || unfinished; err != nil {
 			return more, err
 		}
 	}
 	return more, err
 }
 
-// others selects the jobs that ended while their queue had no retention setting, in all queues.
-var others = ""
+// noOwnRetention selects the jobs that ended while their queue had no retention setting, in all queues.
+var noOwnRetention = ""
 
 // retainQueues removes jobs that ended while their queue had its own retention, as its current
 // retention requires.
@@ -94,20 +95,20 @@ func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err er
 	}
 	queues, err := s.Keeping(ctx)
 	for i := 0; i < len(queues) && err == nil; i++ {
-		var again bool
-		again, err = retainQueue(ctx, s, queues[i], r)
-		more = more || again
+		var unfinished bool
+		unfinished, err = retainQueue(ctx, s, queues[i], r)
+		more = more || unfinished
 	}
 	return more, err
 }
 
 // retainQueue does the same for one queue.
 func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retention) (more bool, err error) {
-	own := r.Of(q.Name)
+	settings := r.Of(q.Name)
 	for _, state := range store.BoundedStates {
 		age := r.States[state]
-		if own.Age != 0 {
-			age = max(0, own.Age)
+		if settings.Age != 0 {
+			age = max(0, settings.Age)
 		}
 		if age == 0 {
 			continue
@@ -118,15 +119,15 @@ func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retentio
 		}
 		more = more || n == retainStep
 	}
-	if own.MaxJobs > 0 && q.Jobs > own.MaxJobs {
-		again, err := s.TrimJobs(ctx, q.Name, own.MaxJobs, retainStep)
-		if more = more || again; err != nil {
+	if settings.MaxJobs > 0 && q.Jobs > settings.MaxJobs {
+		unfinished, err := s.TrimJobs(ctx, q.Name, settings.MaxJobs, retainStep)
+		if more = more || unfinished; err != nil {
 			return more, err
 		}
 	}
-	if own.Output > 0 && q.Outputs > own.Output {
-		again, err := s.TrimOutputsOf(ctx, q.Name, own.Output)
-		return more || again, err
+	if settings.Output > 0 && q.Outputs > settings.Output {
+		unfinished, err := s.TrimOutputsOf(ctx, q.Name, settings.Output)
+		return more || unfinished, err
 	}
 	return more, nil
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// look is the maximum time between two passes of Run. It limits the delay after a clock step or
+// maxPassInterval is the maximum time between two passes of Run. It limits the delay after a clock step or
 // after the machine has slept.
-const look = 30 * time.Second
+const maxPassInterval = 30 * time.Second
 
-// retainAgain is the minimum time between two runs of retention, unless a run left something to
+// retainInterval is the minimum time between two runs of retention, unless a run left something to
 // remove. Run may make many passes a second.
-const retainAgain = 5 * time.Second
+const retainInterval = 5 * time.Second
 
-// changesAgain is the maximum time until Run makes a pass after jobs were enqueued, have ended or
+// changesInterval is the maximum time until Run makes a pass after jobs were enqueued, have ended or
 // were removed. Their outputs may exceed a limit, or their files may have to be removed.
-const changesAgain = retainAgain
+const changesInterval = retainInterval
 
 // sweepStep is how many files are deleted at a time.
 const sweepStep = 100
@@ -46,42 +46,42 @@ type Store interface {
 // - create the jobs of schedules
 //
 // Run calls retention in each pass that removes old data. A value from wake means that the
-// retention or the order has changed. If looked is not nil, Run calls it after a pass, at most once
+// retention or the order has changed. If onIdleCheck is not nil, Run calls it after a pass, at most once
 // in 30 s. Run returns an error only if the store cannot be used any more.
-func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, looked func(), log *slog.Logger) error {
-	fire := newFirer(s, recurring, log)
+func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, onIdleCheck func(), log *slog.Logger) error {
+	fire := newScheduleRunner(s, recurring, log)
 	defer fire.replacing.Wait()
 	var retained time.Time // when retention last found nothing more to remove
 	last := time.Now()
 	for {
 		counts := s.Counts()
-		wait, err := s.Promote(ctx)
+		delay, err := s.Promote(ctx)
 		if err == nil {
 			var more bool
 			if more, err = s.Rerank(ctx); more {
-				wait = 0
+				delay = 0
 			}
 		}
-		if since := time.Since(retained); err == nil && since < retainAgain {
-			wait = min(wait, retainAgain-since)
+		if since := time.Since(retained); err == nil && since < retainInterval {
+			delay = min(delay, retainInterval-since)
 		} else if err == nil {
 			var more bool
 			if more, err = retain(ctx, s, retention()); more {
-				wait = 0
+				delay = 0
 			} else if err == nil {
 				retained = time.Now()
 			}
 		}
-		if err == nil || isFull(err) { // files are deleted even if the disk is full
+		if err == nil || isDiskFull(err) { // files are deleted even if the disk is full
 			more, failed := sweep(ctx, s, purge)
 			if err = cmp.Or(err, failed); more {
-				wait = 0
+				delay = 0
 			}
 		}
 		if err == nil {
 			var next time.Duration
-			next, err = fire.due(ctx)
-			wait = min(wait, next)
+			next, err = fire.runDue(ctx)
+			delay = min(delay, next)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -90,13 +90,13 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 			return err
 		case err != nil:
 			log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
-			wait = time.Second
+			delay = time.Second
 		}
-		if now := time.Now(); looked != nil && now.Sub(last) >= look {
+		if now := time.Now(); onIdleCheck != nil && now.Sub(last) >= maxPassInterval {
 			last = now
-			looked()
+			onIdleCheck()
 		}
-		if pause(ctx, s, counts, min(wait, look), wake, fire.replaced) {
+		if waitForPass(ctx, s, counts, min(delay, maxPassInterval), wake, fire.replaced) {
 			retained = time.Time{}
 		}
 		if ctx.Err() != nil {
@@ -105,13 +105,15 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 	}
 }
 
-// pause waits until a pass is due, at most for the time wait. A pass is due if jobs have changed
+// waitForPass waits until a pass is due, at most for the time wait. A pass is due if jobs have changed
 // since counts were taken, the store signals something due sooner, a job was replaced, or wake has
 // a value. It reports whether wake had a value.
-func pause(ctx context.Context, s Store, counts store.Counts, wait time.Duration, wake, replaced <-chan struct{}) bool {
+func waitForPass(
+	ctx context.Context, s Store, counts store.Counts, wait time.Duration, wake, replaced <-chan struct{},
+) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	changes := time.NewTicker(changesAgain)
+	changes := time.NewTicker(changesInterval)
 	defer changes.Stop()
 	for {
 		select {
@@ -133,8 +135,8 @@ func pause(ctx context.Context, s Store, counts store.Counts, wait time.Duration
 	}
 }
 
-// isFull reports whether an error means that the disk is full.
-func isFull(err error) bool {
+// isDiskFull reports whether an error means that the disk is full.
+func isDiskFull(err error) bool {
 	var e *queue.Error
 	return errors.As(err, &e) && e.Code == queue.CodeNoSpace
 }
