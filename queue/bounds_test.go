@@ -97,7 +97,7 @@ func TestFaultsAreBounded(t *testing.T) {
 }
 
 // An error repeats only a little of an invalid value, however long that is, and is valid UTF-8.
-func TestErrorsEchoLittle(t *testing.T) {
+func TestErrorsClipInvalidValues(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17), strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
 		for _, f := range queue.Fields() {
 			for _, value := range []string{`"` + text + `"`, `{"` + text + `":1}`, `["` + text + `",1]`} {
@@ -139,7 +139,7 @@ func TestClip(t *testing.T) {
 }
 
 // An edit neither encodes nor decodes large values that it does not change.
-func TestEditLeavesTheRestAlone(t *testing.T) {
+func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdin)), Env: map[string]string{}}
 	for i := range 3 {
 		large.Env[fmt.Sprint("V", i)] = strings.Repeat("\x01", 128_000)

@@ -162,7 +162,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"lock":                  {Text: formLock},
 		"rate_limit":            {Text: formRate},
 		"on":                    {Text: formNode, MaxBytes: maxNodeKey},
-		"on_dependency_failure": oneOf(otherwises...),
+		"on_dependency_failure": oneOf(otherwiseNames...),
 		"resources": {Range: &Range{Min: 1, Max: MaxDemand}, Entries: formAmount, Names: formResource,
 			MaxBytes: MaxLabel, MaxItems: MaxDemands},
 		"unique":      {Text: formKey},
@@ -329,7 +329,7 @@ func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // checkFields reports values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check checker) {
-	for _, constrained := range checked().fields {
+	for _, constrained := range resolvedChecks().fields {
 		f, c := constrained.field, constrained.constraint
 		v := f.get(s)
 		if v == nil {
@@ -358,14 +358,14 @@ type checks struct {
 	rules  []resolvedRule
 }
 
-var allChecks checks
+var fieldChecks checks
 
-// checked returns the checks. The first call resolves them.
-func checked() *checks {
-	allChecks.once.Do(func() {
+// resolvedChecks returns the checks. The first call resolves them.
+func resolvedChecks() *checks {
+	fieldChecks.once.Do(func() {
 		for i := range fields {
 			if c := ConstraintOf(fields[i].Name); c != nil {
-				allChecks.fields = append(allChecks.fields, constrainedField{&fields[i], c})
+				fieldChecks.fields = append(fieldChecks.fields, constrainedField{&fields[i], c})
 			}
 		}
 		byName := fieldsByName()
@@ -374,10 +374,10 @@ func checked() *checks {
 			for _, name := range fieldRules[i].Others {
 				resolved.others = append(resolved.others, byName[name])
 			}
-			allChecks.rules = append(allChecks.rules, resolved)
+			fieldChecks.rules = append(fieldChecks.rules, resolved)
 		}
 	})
-	return &allChecks
+	return &fieldChecks
 }
 
 // checkMembers reports the members of a map that the constraint does not accept.

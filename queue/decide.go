@@ -124,14 +124,14 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 	switch o.End {
 	case HungStart:
 		o.ExitCode = 126
-		return d.exited(j, o, p)
+		return d.afterExit(j, o, p)
 	case Exited:
-		return d.exited(j, o, p)
+		return d.afterExit(j, o, p)
 	case CannotStart: // like one of its no_retry_codes: another attempt would fail too
 		if o.ExitCode != 127 {
 			o.ExitCode = 126
 		}
-		if d = d.exited(j, o, p); d.State == Failed {
+		if d = d.afterExit(j, o, p); d.State == Failed {
 			d.State, d.Delay = Dead, 0
 		}
 		return d
@@ -140,7 +140,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		if d.Error == "" {
 			d.Error = "ended by " + SignalText(o.Signal)
 		}
-		return d.failed(j, p)
+		return d.afterFailure(j, p)
 	case OutOfMemory:
 		d.Reason = ReasonOOM
 		if d.Error == "" {
@@ -149,19 +149,19 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 				d.Error = fmt.Sprintf("out of memory: the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
 			}
 		}
-		return d.failed(j, p)
+		return d.afterFailure(j, p)
 	case TimedOut:
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
 			d.Error = "timed out after " + FormatDuration(j.Timeout)
 		}
-		return d.failed(j, p)
+		return d.afterFailure(j, p)
 	case Silent:
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
 			d.Error = "timed out: the job printed nothing for " + FormatDuration(j.IdleTimeout)
 		}
-		return d.failed(j, p)
+		return d.afterFailure(j, p)
 	case Killed:
 		d.State, d.Reason, d.Counts = Cancelled, ReasonCancelled, true
 	case Stopped:
@@ -170,15 +170,15 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 			d.State = Held
 		}
 	case Shortage:
-		return d.short(j, p)
+		return d.afterShortage(j, p)
 	case Unstarted:
 		d.State, d.Started = Pending, false
 	case Disowned:
 		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
 	case Lost, Interrupted:
-		return d.lost(j, o)
+		return d.afterLoss(j, o)
 	case PerhapsLost, PerhapsInterrupted:
-		return d.perhapsLost(j, o)
+		return d.afterPossibleLoss(j, o)
 	case Unkillable:
 		d.State, d.Reason, d.Counts = Dead, ReasonUnkillable, true
 	default:
@@ -187,7 +187,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 	return d
 }
 
-func (d Decision) short(j *Job, p Policy) Decision {
+func (d Decision) afterShortage(j *Job, p Policy) Decision {
 	d.Reason = ReasonShortage
 	if j.Refunds >= MaxRefunds {
 		why := fmt.Sprintf("could not be started: the system was out of resources %d times in a row", MaxRefunds+1)
@@ -195,14 +195,14 @@ func (d Decision) short(j *Job, p Policy) Decision {
 			why += ": " + d.Error
 		}
 		d.Error = why
-		return d.failed(j, p)
+		return d.afterFailure(j, p)
 	}
 	d.State, d.Started, d.Refunds = Pending, false, true
 	d.Delay = min(maxShortagePause, shortagePause<<min(j.Refunds, 5))
 	return d
 }
 
-func (d Decision) exited(j *Job, o Outcome, p Policy) Decision {
+func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 	d.Counts = true
 	if o.ExitCode == 0 && len(j.OkCodes) == 0 || slices.Contains(j.OkCodes, int(o.ExitCode)) {
 		d.State, d.Error = Completed, ""
@@ -226,35 +226,35 @@ func (d Decision) exited(j *Job, o Outcome, p Policy) Decision {
 		d.State = Dead
 		return d
 	}
-	return d.failed(j, p)
+	return d.afterFailure(j, p)
 }
 
-// failed completes the decision for a failure that counts: a retry if an attempt remains, else
+// afterFailure completes the decision for a failure that counts: a retry if an attempt remains, else
 // dead.
-func (d Decision) failed(j *Job, p Policy) Decision {
+func (d Decision) afterFailure(j *Job, p Policy) Decision {
 	d.Counts, d.State = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
-		d.State, d.Delay = Failed, p.wait(j, n)
+		d.State, d.Delay = Failed, p.retryDelay(j, n)
 	}
 	return d
 }
 
-// lostBy names the component that crashed when an attempt was lost or interrupted.
-func lostBy(r Reason) string {
+// crashedComponent names the component that crashed when an attempt was lost or interrupted.
+func crashedComponent(r Reason) string {
 	if r == ReasonInterrupted {
 		return "the machine went down"
 	}
 	return "the runner died"
 }
 
-func (d Decision) lost(j *Job, o Outcome) Decision {
+func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	d.Counts = true
 	d.Reason = ReasonLost
 	if o.End == Interrupted {
 		d.Reason = ReasonInterrupted
 	}
 	if d.Error == "" {
-		d.Error = "outcome unknown: " + lostBy(d.Reason)
+		d.Error = "outcome unknown: " + crashedComponent(d.Reason)
 	}
 	if o.End == Lost {
 		d.Suspect, d.Crashed = true, o.Alone
@@ -278,14 +278,14 @@ func (d Decision) lost(j *Job, o Outcome) Decision {
 	return d
 }
 
-// perhapsLost completes the decision for an attempt that may never have started. The attempt is
+// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt is
 // recorded. It counts only if the job must not run twice.
-func (d Decision) perhapsLost(j *Job, o Outcome) Decision {
+func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	d.Reason = ReasonLost
 	if o.End == PerhapsInterrupted {
 		d.Reason = ReasonInterrupted
 	}
-	d.Error = "unknown whether the job started: " + lostBy(d.Reason)
+	d.Error = "unknown whether the job started: " + crashedComponent(d.Reason)
 	switch j.OnLost {
 	case OnLostHold:
 		d.State, d.Counts = Held, true
@@ -297,21 +297,21 @@ func (d Decision) perhapsLost(j *Job, o Outcome) Decision {
 	return d
 }
 
-// wait returns the delay before the next attempt of j after n failed ones. It is never negative and
+// retryDelay returns the delay before the next attempt of j after n failed ones. It is never negative and
 // never exceeds the maximum, whatever the base.
-func (p Policy) wait(j *Job, n int) time.Duration {
-	own := j.Backoff
-	if own.Base != 0 {
-		p.Base = own.Base
+func (p Policy) retryDelay(j *Job, n int) time.Duration {
+	settings := j.Backoff
+	if settings.Base != 0 {
+		p.Base = settings.Base
 	}
-	if own.Strategy != "" {
-		p.Strategy = own.Strategy
+	if settings.Strategy != "" {
+		p.Strategy = settings.Strategy
 	}
-	if own.Max != 0 {
-		p.Max = own.Max
+	if settings.Max != 0 {
+		p.Max = settings.Max
 	}
-	if own.Jitter != nil {
-		p.Jitter = *own.Jitter
+	if settings.Jitter != nil {
+		p.Jitter = *settings.Jitter
 	}
 	var seconds float64
 	switch p.Strategy {
@@ -322,13 +322,13 @@ func (p Policy) wait(j *Job, n int) time.Duration {
 	default:
 		seconds = math.Pow(p.Base, float64(n))
 	}
-	seconds *= 1 + p.Jitter*spread(j.Seq, n)
+	seconds *= 1 + p.Jitter*jitterFactor(j.Seq, n)
 	seconds = min(seconds, p.Max.Seconds())                        // never NaN, since base is greater than 0
 	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 
-// spread returns a number in [-1, 1) that is fixed for one attempt of one job.
-func spread(seq int64, n int) float64 {
+// jitterFactor returns a number in [-1, 1) that is fixed for one attempt of one job.
+func jitterFactor(seq int64, n int) float64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%d", seq, n)
 	return float64(h.Sum64()>>11)/(1<<52) - 1

@@ -13,8 +13,8 @@ import (
 
 var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
-// four returns a job with four attempts, of which n have counted.
-func four(n int, set ...func(*queue.Job)) *queue.Job {
+// fourAttempts returns a job with four attempts, of which n have counted.
+func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
 	for _, f := range set {
 		f(j)
@@ -27,83 +27,83 @@ func exited(code int64) queue.Outcome { return queue.Outcome{End: queue.Exited, 
 func ok(codes ...int) func(*queue.Job)      { return func(j *queue.Job) { j.OkCodes = codes } }
 func noRetry(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.NoRetryCodes = codes } }
 
-// crashed makes a job a suspect: n runners have died while they ran only this job.
-func crashed(n int) func(*queue.Job) {
+// withCrashes makes a job a suspect: n runners have died while they ran only this job.
+func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.Suspect, j.Crashes = true, n }
 }
 
-// refunded makes a job one that could not be started n times in a row.
-func refunded(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds = n } }
+// withRefunds makes a job one that could not be started n times in a row.
+func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds = n } }
 
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
-func deferring(before int) func(*queue.Job) {
+func withDeferrals(before int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, before }
 }
 
 // Every row of the contract's table of ends has its consequence: the state, whether the attempt
 // counts, and the delay.
-func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
+func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
-	small := four(0, func(j *queue.Job) { j.Memory = 64 << 20 })
+	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
 	for _, c := range []struct {
 		name string
 		job  *queue.Job
 		end  queue.Outcome
 		want row
 	}{
-		{"success", four(0), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
-		{"success on the last attempt", four(3), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
-		{"success by ok_codes", four(0, ok(0, 3)), exited(3), row{State: queue.Completed, Counts: true, Started: true}},
-		{"0 is no success when ok_codes leave it out", four(0, ok(3)), exited(0), row{State: queue.Failed, Error: "exit code 0", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"success outlives an error", four(0), queue.Outcome{End: queue.Exited, Error: "output not kept"}, row{State: queue.Completed, Counts: true, Started: true}},
-		{"failure", four(0), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"third failure", four(2), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 8 * time.Second}},
-		{"last failure", four(3), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
-		{"more attempts than there may be", four(9), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
-		{"large exit code of Windows", four(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", Counts: true, Started: true}},
-		{"signal", four(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"timeout", four(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"last timeout", four(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true}},
-		{"not found", four(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"not executable", four(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", Counts: true, Started: true}},
-		{"no_retry_codes", four(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", Counts: true, Started: true}},
-		{"ok_codes win over no_retry_codes", four(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, Counts: true, Started: true}},
-		{"defer_codes", four(0, deferring(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
-		{"the 100th deferral", four(3, deferring(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
-		{"the 101st", four(0, deferring(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"out of memory", four(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory: killed by the kernel", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
+		{"success on the last attempt", fourAttempts(3), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
+		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3), row{State: queue.Completed, Counts: true, Started: true}},
+		{"0 is no success when ok_codes leave it out", fourAttempts(0, ok(3)), exited(0), row{State: queue.Failed, Error: "exit code 0", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"}, row{State: queue.Completed, Counts: true, Started: true}},
+		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"third failure", fourAttempts(2), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 8 * time.Second}},
+		{"last failure", fourAttempts(3), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
+		{"more attempts than there may be", fourAttempts(9), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
+		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", Counts: true, Started: true}},
+		{"signal", fourAttempts(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"timeout", fourAttempts(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"last timeout", fourAttempts(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true}},
+		{"not found", fourAttempts(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"not executable", fourAttempts(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", Counts: true, Started: true}},
+		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", Counts: true, Started: true}},
+		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, Counts: true, Started: true}},
+		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
+		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
+		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory: killed by the kernel", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory: the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true}, row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true}, row{State: queue.Completed, Counts: true, Started: true}},
-		{"a start that hung", four(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"the last start hung", four(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true}},
-		{"silence", four(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out: the job printed nothing for 5s", Counts: true, Started: true}},
-		{"cancelled", four(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
-		{"our shortage after all refunds", four(1, refunded(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
+		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true}},
+		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out: the job printed nothing for 5s", Counts: true, Started: true}},
+		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
+		{"our shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
 			State: queue.Failed, Reason: queue.ReasonShortage, Error: "could not be started: the system was out of resources 101 times in a row: no memory", Counts: true, Started: true, Delay: 4 * time.Second}},
-		{"our shortage after all refunds, for the last time", four(3, refunded(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage}, row{
+		{"our shortage after all refunds, for the last time", fourAttempts(3, withRefunds(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage}, row{
 			State: queue.Dead, Reason: queue.ReasonShortage, Error: "could not be started: the system was out of resources 101 times in a row", Counts: true, Started: true}},
-		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, Refunds: true}},
-		{"stopped by the service", four(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
-		{"never started", four(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
-		{"another account's uid", four(3, crashed(1)), queue.Outcome{End: queue.Disowned, Error: "why"}, row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
-		{"lost, retry", four(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
-		{"lost, retry, last attempt", four(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
-		{"lost, dead", four(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
-		{"lost, hold", four(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
-		{"interrupted, retry", four(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown: the machine went down", Counts: true, Started: true}},
-		{"interrupted, hold", four(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown: the machine went down", Counts: true, Started: true}},
-		{"lost alone", four(0), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true, Crashed: true}},
-		{"lost beside others", four(1, crashed(2)), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
-		{"poison", four(0, crashed(2)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "3 runners died, each while running only this job", Counts: true, Started: true, Suspect: true, Crashed: true}},
-		{"poison that was to be held", four(0, crashed(2), onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "3 runners died, each while running only this job", Counts: true, Started: true, Suspect: true, Crashed: true}},
-		{"a suspect that ended well", four(0, crashed(1)), queue.Outcome{End: queue.Exited}, row{State: queue.Completed, Counts: true, Started: true}},
-		{"a suspect that was stopped", four(0, crashed(1)), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
-		{"a suspect whose machine went down", four(0, crashed(1)), queue.Outcome{End: queue.Interrupted, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown: the machine went down", Counts: true, Started: true, Suspect: true}},
-		{"unkillable", four(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, Counts: true, Started: true}},
+		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, Refunds: true}},
+		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
+		{"never started", fourAttempts(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
+		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{End: queue.Disowned, Error: "why"}, row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
+		{"lost, retry", fourAttempts(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
+		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
+		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
+		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
+		{"interrupted, retry", fourAttempts(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown: the machine went down", Counts: true, Started: true}},
+		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown: the machine went down", Counts: true, Started: true}},
+		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true, Crashed: true}},
+		{"lost beside others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown: the runner died", Counts: true, Started: true, Suspect: true}},
+		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "3 runners died, each while running only this job", Counts: true, Started: true, Suspect: true, Crashed: true}},
+		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "3 runners died, each while running only this job", Counts: true, Started: true, Suspect: true, Crashed: true}},
+		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited}, row{State: queue.Completed, Counts: true, Started: true}},
+		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
+		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Interrupted, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown: the machine went down", Counts: true, Started: true, Suspect: true}},
+		{"unkillable", fourAttempts(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, Counts: true, Started: true}},
 	} {
 		if got := queue.Decide(c.job, c.end, policy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
@@ -113,14 +113,14 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 
 // A job that cannot start waits longer each time, up to half a minute, depending only on its own
 // count.
-func TestShortagesAreWaitedForLongerAndLonger(t *testing.T) {
+func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.Decide(four(0, refunded(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != want*time.Second {
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
 		}
 	}
 	for _, n := range []int{64, queue.MaxRefunds - 1} {
-		if d := queue.Decide(four(0, refunded(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != 30*time.Second || !d.Refunds || d.Counts {
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != 30*time.Second || !d.Refunds || d.Counts {
 			t.Errorf("after %d shortages: %+v", n, d)
 		}
 	}
@@ -128,9 +128,9 @@ func TestShortagesAreWaitedForLongerAndLonger(t *testing.T) {
 
 // After any end, the job's next state is allowed by the state table. A job without remaining
 // attempts never runs again after a failure. No delay is negative.
-func TestDecideStaysInsideTheStateTable(t *testing.T) {
+func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		j := four(rapid.IntRange(0, 5).Draw(t, "attempts"), onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
+		j := fourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"), onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
 			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...), noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
 		o := queue.Outcome{End: queue.End(rapid.IntRange(1, int(queue.Unkillable)).Draw(t, "end")), ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
@@ -150,17 +150,17 @@ func TestDecideStaysInsideTheStateTable(t *testing.T) {
 }
 
 // An unknown end is a bug in the program, so Decide panics.
-func TestDecideKnowsNoOtherEnd(t *testing.T) {
+func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("end 0 was decided")
 		}
 	}()
-	queue.Decide(four(0), queue.Outcome{}, policy)
+	queue.Decide(fourAttempts(0), queue.Outcome{}, policy)
 }
 
-// waits returns the delays after the first n failures of a job.
-func waits(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
+// delaysAfterFailures returns the delays after the first n failures of a job.
+func delaysAfterFailures(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
 	for i := range n {
 		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: own}}
 		list = append(list, queue.Decide(j, exited(1), p).Delay)
@@ -170,7 +170,7 @@ func waits(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
 
 // The delays are those of the contract, for every strategy. Settings of the job take precedence
 // over settings of the service.
-func TestBackoffIsTheContracts(t *testing.T) {
+func TestBackoffMatchesContract(t *testing.T) {
 	exact, with := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
 	for _, c := range []struct {
 		name   string
@@ -190,7 +190,7 @@ func TestBackoffIsTheContracts(t *testing.T) {
 		{"own jitter of none", with(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
 	} {
 		var got []string
-		for _, d := range waits(c.policy, c.own, len(strings.Fields(c.want))) {
+		for _, d := range delaysAfterFailures(c.policy, c.own, len(strings.Fields(c.want))) {
 			got = append(got, d.String())
 		}
 		if strings.Join(got, " ") != c.want {

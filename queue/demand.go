@@ -21,11 +21,11 @@ const (
 	GateResource GateKind = 100 // number of units of a resource in use; always the last kind
 )
 
-// demanded lists the kinds that a job may request.
-var demanded = []GateKind{GateNode, GateLock, GateRate, GateResource}
+// demandedKinds lists the kinds that a job may request.
+var demandedKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
 // DemandedKinds returns the kinds of gates that a job may request.
-func DemandedKinds() []GateKind { return slices.Clone(demanded) }
+func DemandedKinds() []GateKind { return slices.Clone(demandedKinds) }
 
 // Everybody is the owner of gates that all users share.
 const Everybody = -1 << 31
@@ -77,7 +77,7 @@ func CheckDemands(list []Demand) error {
 	}
 	for i, d := range list {
 		switch {
-		case !slices.Contains(demanded, d.Kind) || d.Key == "":
+		case !slices.Contains(demandedKinds, d.Kind) || d.Key == "":
 			return Invalid("demands", "a demand has no key, or has no valid kind")
 		case !validKey(d):
 			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))

@@ -14,15 +14,15 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: given(j.Unique), UniqueFor: given(j.UniqueFor), Lock: AsWritten(j, GateLock), RateLimit: AsWritten(j, GateRate), On: AsWritten(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
-		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: given(j.IdleTimeout), StdinFile: given(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
-		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
-		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
-		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks), Nice: given(j.Nice), NoFile: given(j.NoFile), NoNewPrivileges: given(j.NoNewPrivileges), TTY: given(j.TTY), MaskSecrets: given(j.MaskSecrets),
-		OnCompleted: given(j.OnCompleted), OnFailed: given(j.OnFailed), OnDead: given(j.OnDead), OnEnded: given(j.OnEnded),
+		ID: &j.ID, Unique: pointerTo(j.Unique), UniqueFor: pointerTo(j.UniqueFor), Lock: AsWritten(j, GateLock), RateLimit: AsWritten(j, GateRate), On: AsWritten(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
+		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: pointerTo(j.IdleTimeout), StdinFile: pointerTo(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
+		Jitter: j.Backoff.Jitter, BackoffBase: pointerTo(j.Backoff.Base), BackoffMax: pointerTo(j.Backoff.Max),
+		BackoffStrategy: pointerTo(string(j.Backoff.Strategy)), Cwd: pointerTo(j.Cwd), Stdin: pointerTo(j.Stdin),
+		ExpiresAt: pointerTo(j.ExpiresAt), AllowBackground: pointerTo(j.AllowBackground), Memory: pointerTo(j.Memory), CPUs: pointerTo(j.CPUs), Tasks: pointerTo(j.Tasks), Nice: pointerTo(j.Nice), NoFile: pointerTo(j.NoFile), NoNewPrivileges: pointerTo(j.NoNewPrivileges), TTY: pointerTo(j.TTY), MaskSecrets: pointerTo(j.MaskSecrets),
+		OnCompleted: pointerTo(j.OnCompleted), OnFailed: pointerTo(j.OnFailed), OnDead: pointerTo(j.OnDead), OnEnded: pointerTo(j.OnEnded),
 	}
 	if j.Queue != DefaultQueue {
-		s.Queue = given(j.Queue)
+		s.Queue = pointerTo(j.Queue)
 	}
 	if j.RunAt > j.CreatedAt {
 		s.RunAt = &j.RunAt
@@ -55,7 +55,7 @@ func SpecOf(j *Job) *Spec {
 	return s
 }
 
-func given[T comparable](v T) *T {
+func pointerTo[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil
@@ -63,12 +63,12 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
-// put sets fields to new values; nil removes a field. A new value also removes the fields that it
+// setFields sets fields to new values; nil removes a field. A new value also removes the fields that it
 // excludes, unless values contains them too.
-func put(fields, values map[string]any) {
+func setFields(fields, values map[string]any) {
 	for name, value := range values {
 		for _, other := range excludes[name] {
-			if _, too := values[other]; !too && value != nil {
+			if _, excluded := values[other]; !excluded && value != nil {
 				delete(fields, other)
 			}
 		}
@@ -79,9 +79,9 @@ func put(fields, values map[string]any) {
 	}
 }
 
-// unchanged removes large values that the patch does not change from fields, so that they need not
+// setAsideUnchanged removes large values that the patch does not change from fields, so that they need not
 // be encoded and decoded. The returned function sets them in a spec.
-func unchanged(fields, patch map[string]any) func(*Spec) {
+func setAsideUnchanged(fields, patch map[string]any) func(*Spec) {
 	take := func(name string) any {
 		value := fields[name]
 		if _, patched := patch[name]; patched {
@@ -106,9 +106,9 @@ func unchanged(fields, patch map[string]any) func(*Spec) {
 	}
 }
 
-// mergeMap returns the map was with the entries of value added. A null entry removes the entry.
-func mergeMap(name string, was any, value json.RawMessage) (map[string]string, error) {
-	merged, _ := was.(map[string]string)
+// mergeMap returns the map previous with the entries of value added. A null entry removes the entry.
+func mergeMap(name string, previous any, value json.RawMessage) (map[string]string, error) {
+	merged, _ := previous.(map[string]string)
 	merged = maps.Clone(merged)
 	if merged == nil {
 		merged = map[string]string{}
@@ -141,14 +141,14 @@ var excludes = map[string][]string{
 func (s *Spec) Over(flags *Spec) {
 	merged, given := s.Given(), flags.Given()
 	for name, value := range given {
-		own, ok := merged[name].(map[string]string)
-		if theirs, both := value.(map[string]string); ok && both {
-			all := maps.Clone(own)
-			maps.Copy(all, theirs)
+		current, ok := merged[name].(map[string]string)
+		if added, isMap := value.(map[string]string); ok && isMap {
+			all := maps.Clone(current)
+			maps.Copy(all, added)
 			given[name] = all
 		}
 	}
-	put(merged, given)
+	setFields(merged, given)
 	raw, err := json.Marshal(merged)
 	if err == nil {
 		err = s.UnmarshalJSON(raw)
@@ -172,8 +172,8 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
 		delete(fields, "run_at") // a stored job has run_at instead of delay
 	}
-	put(fields, patch)
-	heavy := unchanged(fields, patch)
+	setFields(fields, patch)
+	heavy := setAsideUnchanged(fields, patch)
 	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
 		delete(fields, "timeout")
 	}

@@ -100,14 +100,14 @@ func Clip(s string) string { return ClipJSON(s, maxClip) }
 
 // ClipJSON shortens a text to the given number of JSON bytes, not counting quotes and the ellipsis.
 // A longer text is cut after a whole character and ends with an ellipsis.
-func ClipJSON(s string, most int) string {
-	if 6*len(s) <= most { // JSON takes at most six bytes for one
+func ClipJSON(s string, limit int) string {
+	if 6*len(s) <= limit { // JSON takes at most six bytes for one
 		return s
 	}
 	total := 0
 	for i, r := range s {
 		total += jsonSize(s[i:], r)
-		if total > most {
+		if total > limit {
 			return s[:i] + "…"
 		}
 	}
@@ -137,41 +137,41 @@ const maxFaults = 20
 
 // faults collects the problems of one input.
 type faults struct {
-	told []error
-	more bool
+	list      []error
+	truncated bool
 }
 
 // add records a problem. Beyond maxFaults, the error is not even created.
 func (f *faults) add(fault func() error) {
-	if len(f.told) == maxFaults {
-		f.more = true
+	if len(f.list) == maxFaults {
+		f.truncated = true
 		return
 	}
-	f.told = append(f.told, fault())
+	f.list = append(f.list, fault())
 }
 
 // err combines all problems into one *Error with the field of the first. It returns nil if there
 // are none.
 func (f *faults) err() error {
-	if len(f.told) == 0 {
+	if len(f.list) == 0 {
 		return nil
 	}
 	var first *Error
-	if !errors.As(f.told[0], &first) {
-		first = Errorf(CodeInvalid, "%s", f.told[0])
+	if !errors.As(f.list[0], &first) {
+		first = Errorf(CodeInvalid, "%s", f.list[0])
 	}
-	if len(f.told) == 1 {
+	if len(f.list) == 1 {
 		return first
 	}
 	var b strings.Builder
 	b.WriteString(first.Message)
-	for _, fault := range f.told[1:] {
+	for _, fault := range f.list[1:] {
 		b.WriteString("; ")
 		b.WriteString(fault.Error())
 	}
 	joined := *first
 	joined.Message = ClipJSON(b.String(), MaxErrorBytes)
-	if f.more {
+	if f.truncated {
 		joined.Message += "; and more errors"
 	}
 	return &joined

@@ -48,7 +48,7 @@ func sameAttempts(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
 // checkRules reports fields that exclude each other, and fields given without one that they need.
 func (s *Spec) checkRules(check checker) {
-	for _, r := range checked().rules {
+	for _, r := range resolvedChecks().rules {
 		if !s.has(r.field) {
 			continue
 		}

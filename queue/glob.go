@@ -79,14 +79,14 @@ type globToken struct {
 	kind    globKind
 	literal rune
 	ranges  [][2]rune // of a class: first and last character of each range
-	not     bool      // of a class: matches any other character
+	negated bool      // of a class: matches any other character
 }
 
 // parseClass parses the text between brackets. ok is false for an empty class and for a range whose
 // last character is less than its first.
 func parseClass(class string) (t globToken, ok bool) {
 	t.kind = globClass
-	class, t.not = strings.CutPrefix(class, "!")
+	class, t.negated = strings.CutPrefix(class, "!")
 	for list := []rune(class); len(list) > 0; {
 		if len(list) > 2 && list[1] == '-' {
 			if list[2] < list[0] {
@@ -100,18 +100,18 @@ func parseClass(class string) (t globToken, ok bool) {
 	return t, len(t.ranges) > 0
 }
 
-// takes reports whether the token, which is not a star, matches r.
-func (t *globToken) takes(r rune) bool {
+// matches reports whether the token, which is not a star, matches r.
+func (t *globToken) matches(r rune) bool {
 	switch t.kind {
 	case globLiteral:
 		return r == t.literal
 	case globClass:
 		for _, c := range t.ranges {
 			if r >= c[0] && r <= c[1] {
-				return !t.not
+				return !t.negated
 			}
 		}
-		return t.not
+		return t.negated
 	}
 	return true
 }
@@ -120,21 +120,21 @@ func (t *globToken) takes(r rune) bool {
 // it extends the text of the last star only: any text that an earlier star could take, the last one
 // can take as well.
 func (g glob) match(text string) (ok bool, steps int) {
-	at, next := 0, 0                 // positions in the text and in the pattern
-	star, starAt, met := 0, 0, false // last star, end of its text, and whether there is one
+	at, next := 0, 0                     // positions in the text and in the pattern
+	star, starAt, matched := 0, 0, false // last star, end of its text, and whether there is one
 	for at < len(text) || next < len(g) {
 		steps++
 		if next < len(g) && g[next].kind == globStar {
-			star, starAt, met = next, at, true
+			star, starAt, matched = next, at, true
 			next++
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(text[at:])
-		if size > 0 && next < len(g) && g[next].takes(r) {
+		if size > 0 && next < len(g) && g[next].matches(r) {
 			at, next = at+size, next+1
 			continue
 		}
-		if !met || starAt >= len(text) {
+		if !matched || starAt >= len(text) {
 			return false, steps
 		}
 		_, size = utf8.DecodeRuneInString(text[starAt:])

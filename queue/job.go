@@ -285,8 +285,8 @@ type Attempt struct {
 	// an output too large for it. At most one is set.
 	Output    []byte
 	OutputRef string
-	// OutputBytes is the size of the output as it is kept; OutputForgotten or OutputOverQuota if it was removed to
-	// make room.
+	// OutputBytes is the size of the output as it is kept; OutputForgotten or OutputOverQuota if it was
+	// removed to make room.
 	OutputBytes int64
 	// Result is the attempt's result as JSON; nil means none. ResultError says why the attempt's
 	// result was not kept. The result counts as output and is removed together with it.

@@ -89,7 +89,7 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	if i >= len(data) || data[i] != '{' {
 		return Errorf(CodeInvalid, "must be a JSON object")
 	}
-	var seen names
+	var seen nameSet
 	for i = skipSpace(data, i+1); data[i] != '}'; {
 		end := skipValue(data, i)
 		name, err := Text(data[i:end])
@@ -115,18 +115,18 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	return nil
 }
 
-// names is a set of names. A small set allocates no map.
-type names struct {
-	n    int
-	few  [16]string
-	many map[string]bool // all names, once there are more than fit into few
+// nameSet is a set of names. A small set allocates no map.
+type nameSet struct {
+	n      int
+	inline [16]string
+	set    map[string]bool // all names, once there are more than fit into inline
 }
 
-func (s *names) has(name string) bool {
-	if s.many != nil {
-		return s.many[name]
+func (s *nameSet) has(name string) bool {
+	if s.set != nil {
+		return s.set[name]
 	}
-	for _, f := range s.few[:s.n] {
+	for _, f := range s.inline[:s.n] {
 		if f == name {
 			return true
 		}
@@ -134,18 +134,18 @@ func (s *names) has(name string) bool {
 	return false
 }
 
-func (s *names) add(name string) {
+func (s *nameSet) add(name string) {
 	switch {
-	case s.n < len(s.few):
-		s.few[s.n] = name
-	case s.n == len(s.few):
-		s.many = make(map[string]bool, 4*len(s.few))
-		for _, f := range s.few {
-			s.many[f] = true
+	case s.n < len(s.inline):
+		s.inline[s.n] = name
+	case s.n == len(s.inline):
+		s.set = make(map[string]bool, 4*len(s.inline))
+		for _, f := range s.inline {
+			s.set[f] = true
 		}
 		fallthrough
 	default:
-		s.many[name] = true
+		s.set[name] = true
 	}
 	s.n++
 }

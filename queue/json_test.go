@@ -46,7 +46,7 @@ func TestJSONDepthIsBounded(t *testing.T) {
 
 // Half of a surrogate pair is rejected rather than replaced. A text that only looks like an escape
 // is accepted.
-func TestHalfOfASurrogatePairIsRefused(t *testing.T) {
+func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd", `"\\\ud83d\ude00."`: "\\\U0001F600.",
 		`"\ud800"`: "", `"a\udc00"`: "", `"\ud83d\ud83d\ude00"`: "", `"\ud83d."`: "", `"\uD83D\n"`: "", `"\\\udfff"`: "", `"\ud800\\udc00"`: "",

@@ -32,8 +32,8 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	}
 }
 
-// awkward lists words that a shell would misread without quoting.
-var awkward = []string{
+// awkwardTexts lists words that a shell would misread without quoting.
+var awkwardTexts = []string{
 	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b", "-n", "%s", `\n`, `\101`,
 	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx", "it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
@@ -55,7 +55,7 @@ func shells(t *testing.T) map[string]string {
 
 // CommandText returns one line of printable characters that a shell splits into the same words.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
-	line := CommandText("", append([]string{"printf", `%s\0`}, awkward...))
+	line := CommandText("", append([]string{"printf", `%s\0`}, awkwardTexts...))
 	if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 		t.Errorf("%q does not print at byte %d", line, i)
 	}
@@ -63,8 +63,8 @@ func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 		cmd := exec.Command(shell)
 		cmd.Stdin = strings.NewReader(first + line + "\n")
 		out, err := cmd.Output()
-		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, awkward) {
-			t.Errorf("%s reads %q, %v, want %q", shell, got, err, awkward)
+		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, awkwardTexts) {
+			t.Errorf("%s reads %q, %v, want %q", shell, got, err, awkwardTexts)
 		}
 	}
 }

@@ -17,7 +17,7 @@ var byEnqueue = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue
 
 // The example of the contract has jobs with priority and points (3,5) (5,3) (8,0) (2,7). The last
 // one runs first, then the three with a sum of eight in order of arrival.
-func TestAgeingExampleOfTheContract(t *testing.T) {
+func TestAgeingMatchesExampleOfContract(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}

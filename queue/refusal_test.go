@@ -74,7 +74,7 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 
 // For an unknown field that other tools use, the error suggests the field of the same meaning, not
 // one with a similar name.
-func TestUnknownFieldIsAnsweredByMeaning(t *testing.T) {
+func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
 		var s Spec
 		err := s.Decode([]byte(`{"`+name+`":"x"}`), nil)

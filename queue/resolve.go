@@ -28,43 +28,43 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		}
 	}
 	j := Job{
-		Queue:    or(s.Queue, DefaultQueue),
+		Queue:    valueOr(s.Queue, DefaultQueue),
 		State:    Pending,
 		ExitCode: -1,
-		Priority: or(s.Priority, d.Priority),
-		Delay:    or(s.Delay, 0),
-		RunAt:    or(s.RunAt, 0),
+		Priority: valueOr(s.Priority, d.Priority),
+		Delay:    valueOr(s.Delay, 0),
+		RunAt:    valueOr(s.RunAt, 0),
 		Execution: Execution{
-			Command:         or(s.Command, ""),
+			Command:         valueOr(s.Command, ""),
 			Argv:            s.Argv,
-			User:            or(s.User, ""),
-			Cwd:             or(s.Cwd, ""),
-			Umask:           or(s.Umask, 0o022),
-			Stdin:           or(s.Stdin, ""),
-			StdinFile:       or(s.StdinFile, ""),
-			IdleTimeout:     or(s.IdleTimeout, 0),
-			Timeout:         or(s.Timeout, d.Timeout),
-			KillAfter:       or(s.KillAfter, d.KillAfter),
+			User:            valueOr(s.User, ""),
+			Cwd:             valueOr(s.Cwd, ""),
+			Umask:           valueOr(s.Umask, 0o022),
+			Stdin:           valueOr(s.Stdin, ""),
+			StdinFile:       valueOr(s.StdinFile, ""),
+			IdleTimeout:     valueOr(s.IdleTimeout, 0),
+			Timeout:         valueOr(s.Timeout, d.Timeout),
+			KillAfter:       valueOr(s.KillAfter, d.KillAfter),
 			OkCodes:         s.OkCodes,
 			NoRetryCodes:    s.NoRetryCodes,
 			DeferCodes:      s.DeferCodes,
-			OnLost:          OnLost(or(s.OnLost, string(d.OnLost))),
-			AllowBackground: or(s.AllowBackground, false),
+			OnLost:          OnLost(valueOr(s.OnLost, string(d.OnLost))),
+			AllowBackground: valueOr(s.AllowBackground, false),
 			Labels:          s.Labels,
-			OutputLimit:     or(s.OutputLimit, d.OutputLimit),
-			Memory:          or(s.Memory, 0),
-			CPUs:            or(s.CPUs, 0),
-			Tasks:           or(s.Tasks, 0),
-			Nice:            or(s.Nice, 0),
-			NoFile:          or(s.NoFile, 0),
-			NoNewPrivileges: or(s.NoNewPrivileges, false),
-			TTY:             or(s.TTY, false),
-			MaskSecrets:     or(s.MaskSecrets, false),
-			HookLines:       HookLines{or(s.OnCompleted, ""), or(s.OnFailed, ""), or(s.OnDead, ""), or(s.OnEnded, "")},
+			OutputLimit:     valueOr(s.OutputLimit, d.OutputLimit),
+			Memory:          valueOr(s.Memory, 0),
+			CPUs:            valueOr(s.CPUs, 0),
+			Tasks:           valueOr(s.Tasks, 0),
+			Nice:            valueOr(s.Nice, 0),
+			NoFile:          valueOr(s.NoFile, 0),
+			NoNewPrivileges: valueOr(s.NoNewPrivileges, false),
+			TTY:             valueOr(s.TTY, false),
+			MaskSecrets:     valueOr(s.MaskSecrets, false),
+			HookLines:       HookLines{valueOr(s.OnCompleted, ""), valueOr(s.OnFailed, ""), valueOr(s.OnDead, ""), valueOr(s.OnEnded, "")},
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
 	}
-	j.ExpiresAt, j.Hooks = or(s.ExpiresAt, 0), j.HookLines.Set()
+	j.ExpiresAt, j.Hooks = valueOr(s.ExpiresAt, 0), j.HookLines.Set()
 	if s.ID != nil {
 		j.ID = *s.ID
 	}
@@ -91,7 +91,7 @@ type checker = func(ok bool, field, format string, args ...any)
 func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	if s.Argv == nil {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
-		j.Shell = or(s.Shell, d.Shell)
+		j.Shell = valueOr(s.Shell, d.Shell)
 	} else {
 		j.Command = "" // responses of the service show argv as a command too
 	}
@@ -99,14 +99,14 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 }
 
 func resolveBackoff(s *Spec, j *Job) {
-	j.Backoff.Base = or(s.BackoffBase, 0)
-	j.Backoff.Max = or(s.BackoffMax, 0)
-	j.Backoff.Strategy = Strategy(or(s.BackoffStrategy, ""))
+	j.Backoff.Base = valueOr(s.BackoffBase, 0)
+	j.Backoff.Max = valueOr(s.BackoffMax, 0)
+	j.Backoff.Strategy = Strategy(valueOr(s.BackoffStrategy, ""))
 }
 
 func resolveUnique(s *Spec, j *Job) {
-	j.Unique, j.UniqueFor = or(s.Unique, ""), or(s.UniqueFor, 0)
-	j.OnConflict = Conflict(max(0, slices.Index(conflicts, or(s.OnConflict, ""))))
+	j.Unique, j.UniqueFor = valueOr(s.Unique, ""), valueOr(s.UniqueFor, 0)
+	j.OnConflict = Conflict(max(0, slices.Index(conflicts, valueOr(s.OnConflict, ""))))
 }
 
 func resolveAttempts(s *Spec, d Defaults) int {
@@ -114,7 +114,7 @@ func resolveAttempts(s *Spec, d Defaults) int {
 	if s.MaxRetries != nil {
 		attempts = *s.MaxRetries + 1
 	}
-	return int(or(s.MaxAttempts, attempts))
+	return int(valueOr(s.MaxAttempts, attempts))
 }
 
 func resolveEnv(check checker, s *Spec) []string {
@@ -191,7 +191,7 @@ func absolute(path string) bool {
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 
-func or[T any](p *T, otherwise T) T {
+func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
 	}

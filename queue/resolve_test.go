@@ -161,7 +161,7 @@ func refused(t *testing.T, what string, s *queue.Spec, field string) {
 }
 
 // Specs that can never be jobs are rejected with the field's name.
-func TestResolveRefusesByName(t *testing.T) {
+func TestResolveRejectsWithFieldName(t *testing.T) {
 	word := func(at func(*queue.Spec) **string, text string) func(*queue.Spec) {
 		return func(s *queue.Spec) { *at(s) = &text }
 	}
@@ -240,7 +240,7 @@ func TestResolveRefusesByName(t *testing.T) {
 }
 
 // The error of Resolve contains all problems of a spec.
-func TestResolveTellsEveryFault(t *testing.T) {
+func TestResolveReportsAllProblems(t *testing.T) {
 	_, err := queue.Resolve(&queue.Spec{Priority: p[int64](1 << 40), MaxRetries: p[int64](-1), Cwd: p("x")}, defaults)
 	for _, field := range []string{"command", "priority", "max_retries", "cwd"} {
 		if err == nil || !strings.Contains(err.Error(), field+": ") {
@@ -250,7 +250,7 @@ func TestResolveTellsEveryFault(t *testing.T) {
 }
 
 // Ids follow the pattern of the contract: no paths, no control characters, only ASCII letters.
-func TestValidIDIsTheContracts(t *testing.T) {
+func TestValidIDMatchesContract(t *testing.T) {
 	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", bytes(128)} {
 		if !queue.ValidID(good) {
 			t.Errorf("%q: got refused, want taken", good)

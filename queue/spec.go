@@ -124,18 +124,18 @@ var fields = []Field{
 	instant("run_at", "next_run_at", "earliest time at which the job may start", func(s *Spec) **Millis { return &s.RunAt }),
 	duration("delay", "", "delay before the job may start", func(s *Spec) **time.Duration { return &s.Delay }),
 	instant("expires_at", "", "cancel the job if it has not started by this time", func(s *Spec) **Millis { return &s.ExpiresAt }),
-	{"depends_on", "", KindList, "wait until another job has succeeded (ID), failed for good (ID:dead) or ended in any way (ID:ended)", func(s *Spec, v json.RawMessage) error { return setNames(&s.DependsOn, v) }, func(s *Spec) any { return orNil(s.DependsOn) }},
+	{"depends_on", "", KindList, "wait until another job has succeeded (ID), failed for good (ID:dead) or ended in any way (ID:ended)", func(s *Spec, v json.RawMessage) error { return setNames(&s.DependsOn, v) }, func(s *Spec) any { return nilIfEmpty(s.DependsOn) }},
 	text("on_dependency_failure", "what to do if a dependency can no longer be met: cancel, hold or run", func(s *Spec) **string { return &s.OnDependency }),
 	text("lock", "run at most one job with this KEY at a time, or N with KEY:N; @KEY is shared by all users", func(s *Spec) **string { return &s.Lock }),
 	text("rate_limit", "start at most N jobs with this KEY per second (s), minute (m), hour (h) or day (d), such as api=5/m; @KEY is shared by all users", func(s *Spec) **string { return &s.RateLimit }),
 	text("on", "run the job only on the node with this name; with LABEL=VALUE, on any node with this label", func(s *Spec) **string { return &s.On }),
-	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return orNilMap(s.Resources) }},
+	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return nilIfEmptyMap(s.Resources) }},
 	text("unique", "allow only one unfinished job of yours with this KEY", func(s *Spec) **string { return &s.Unique }),
 	duration("unique_for", "", "how long the unique key stays reserved after the job has ended", func(s *Spec) **time.Duration { return &s.UniqueFor }),
 	text("on_conflict", "if another job has the same unique key: return (use that job), reject (refuse the new job) or replace (cancel that job if it is waiting, else refuse)", func(s *Spec) **string { return &s.OnConflict }),
-	{"env", "", KindMap, "environment variable for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return orNilMap(s.Env) }},
-	{"env_pass", "", KindList, "variable to copy from your environment; * copies all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
-	{"env_secret", "", KindMap, "environment variable whose value is read when the job starts: NAME=/path/to/file or NAME=credential:C (a systemd credential)", func(s *Spec, v json.RawMessage) error { return setMap(&s.EnvSecret, v, MaxSecrets) }, func(s *Spec) any { return orNilMap(s.EnvSecret) }},
+	{"env", "", KindMap, "environment variable for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return nilIfEmptyMap(s.Env) }},
+	{"env_pass", "", KindList, "variable to copy from your environment; * copies all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return nilIfEmpty(s.EnvPass) }},
+	{"env_secret", "", KindMap, "environment variable whose value is read when the job starts: NAME=/path/to/file or NAME=credential:C (a systemd credential)", func(s *Spec, v json.RawMessage) error { return setMap(&s.EnvSecret, v, MaxSecrets) }, func(s *Spec) any { return nilIfEmptyMap(s.EnvSecret) }},
 	{"mask_secrets", "", KindBool, "replace env_secret values (4 bytes or longer) with *** in output, result and progress", func(s *Spec, v json.RawMessage) error { return setBool(&s.MaskSecrets, v) }, get(func(s *Spec) **bool { return &s.MaskSecrets })},
 	text("user", "account that the job runs as; only admins may choose another account", func(s *Spec) **string { return &s.User }),
 	text("cwd", "working directory of the job", func(s *Spec) **string { return &s.Cwd }),
@@ -143,9 +143,9 @@ var fields = []Field{
 	text("shell", "shell that runs the command, such as /bin/sh -c or cmd.exe /C", func(s *Spec) **string { return &s.Shell }),
 	text("stdin", "text to pass to the job on standard input", func(s *Spec) **string { return &s.Stdin }),
 	text("stdin_file", "file that the job reads as standard input", func(s *Spec) **string { return &s.StdinFile }),
-	{"ok_codes", "", KindCodes, "exit codes that count as success (default: 0)", func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) }, func(s *Spec) any { return orNil(s.OkCodes) }},
-	{"no_retry_codes", "", KindCodes, "exit codes that make the job dead without a retry", func(s *Spec, v json.RawMessage) error { return setCodes(&s.NoRetryCodes, v) }, func(s *Spec) any { return orNil(s.NoRetryCodes) }},
-	{"defer_codes", "", KindCodes, "exit codes that postpone the job; the attempt does not count", func(s *Spec, v json.RawMessage) error { return setCodes(&s.DeferCodes, v) }, func(s *Spec) any { return orNil(s.DeferCodes) }},
+	{"ok_codes", "", KindCodes, "exit codes that count as success (default: 0)", func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) }, func(s *Spec) any { return nilIfEmpty(s.OkCodes) }},
+	{"no_retry_codes", "", KindCodes, "exit codes that make the job dead without a retry", func(s *Spec, v json.RawMessage) error { return setCodes(&s.NoRetryCodes, v) }, func(s *Spec) any { return nilIfEmpty(s.NoRetryCodes) }},
+	{"defer_codes", "", KindCodes, "exit codes that postpone the job; the attempt does not count", func(s *Spec, v json.RawMessage) error { return setCodes(&s.DeferCodes, v) }, func(s *Spec) any { return nilIfEmpty(s.DeferCodes) }},
 	size("memory", "memory limit for all processes of the job together", func(s *Spec) **int64 { return &s.Memory }),
 	number("cpus", "CPU limit in processors, such as 0.5 or 2", func(s *Spec) **float64 { return &s.CPUs }),
 	integer("tasks", "maximum number of processes of the job at a time; on Linux, each thread counts too", func(s *Spec) **int64 { return &s.Tasks }),
@@ -158,7 +158,7 @@ var fields = []Field{
 	text("on_dead", "shell command to run if the job has failed for good", func(s *Spec) **string { return &s.OnDead }),
 	text("on_ended", "shell command to run as a new job when this job has ended: completed, dead or cancelled", func(s *Spec) **string { return &s.OnEnded }),
 	{"allow_background", "", KindBool, "keep background processes running after the main process has exited", func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) }, get(func(s *Spec) **bool { return &s.AllowBackground })},
-	{"labels", "", KindMap, "label by which jobs can be selected", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},
+	{"labels", "", KindMap, "label by which jobs can be selected", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return nilIfEmptyMap(s.Labels) }},
 	{"tty", "", KindBool, "run the job in a terminal; join it with: queuectl attach", func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},
 	size("output_limit", "bytes to keep of each output stream, half from its start and half from its end", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
@@ -206,7 +206,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		}
 		if f == nil {
 			wrong.add(func() error {
-				if len(wrong.told) > 0 {
+				if len(wrong.list) > 0 {
 					return Invalid(name, "unknown job field")
 				}
 				return Invalid(name, "unknown job field%s", nearField(name))
@@ -371,14 +371,14 @@ func get[T any](at func(*Spec) **T) func(*Spec) any {
 	}
 }
 
-func orNil[T any](list []T) any {
+func nilIfEmpty[T any](list []T) any {
 	if list == nil {
 		return nil
 	}
 	return list
 }
 
-func orNilMap(m map[string]string) any {
+func nilIfEmptyMap(m map[string]string) any {
 	if m == nil {
 		return nil
 	}

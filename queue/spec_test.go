@@ -238,7 +238,7 @@ func FuzzSpec(f *testing.F) {
 
 // An edit leaves all other settings of a job unchanged. Therefore SpecOf must contain each field of
 // Execution.
-func TestAnEditLeavesTheRest(t *testing.T) {
+func TestEditKeepsOtherFields(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second, OutputLimit: 1 << 20}
 	common := `"env":{"A":"b"},"cwd":"/","umask":"077","timeout":1,"idle_timeout":2,"kill_after":3,"backoff_base":4,"backoff_strategy":"linear",
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},

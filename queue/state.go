@@ -38,8 +38,8 @@ var stateNames = [...]string{
 	Cancelled:  "cancelled",
 }
 
-// moves is the state table: it lists the possible next states of each state. State 0 is a new job.
-var moves = [...][]State{
+// transitions is the state table: it lists the possible next states of each state. State 0 is a new job.
+var transitions = [...][]State{
 	0:          {Pending, Blocked, Held},
 	Blocked:    {Pending, Held, Cancelled},
 	Held:       {Pending, Blocked, Cancelled},
@@ -66,7 +66,7 @@ func (s State) String() string {
 
 // May reports whether the state table allows the transition from s to to.
 func (s State) May(to State) bool {
-	return int(s) < len(moves) && slices.Contains(moves[s], to)
+	return int(s) < len(transitions) && slices.Contains(transitions[s], to)
 }
 
 // Waiting reports whether a job in state s has not started yet.

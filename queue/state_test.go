@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// moves is the state table of the contract, by name; "" is a new job.
-var moves = map[string]string{
+// transitions is the state table of the contract, by name; "" is a new job.
+var transitions = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",
 	"held":       "pending blocked cancelled",
@@ -23,12 +23,12 @@ var moves = map[string]string{
 }
 
 // The state table is that of the contract: every transition in it is allowed and no other.
-func TestStatesMoveAsTheContractSays(t *testing.T) {
-	if got := len(queue.States()); got != len(moves)-1 {
-		t.Fatalf("got %d states, want %d", got, len(moves)-1)
+func TestStateTableMatchesContract(t *testing.T) {
+	if got := len(queue.States()); got != len(transitions)-1 {
+		t.Fatalf("got %d states, want %d", got, len(transitions)-1)
 	}
 	for _, from := range append([]queue.State{0}, queue.States()...) {
-		allowed, known := moves[from.String()]
+		allowed, known := transitions[from.String()]
 		if !known {
 			t.Fatalf("state %q is not in the contract", from)
 		}
@@ -45,7 +45,7 @@ func TestStatesMoveAsTheContractSays(t *testing.T) {
 }
 
 // Each state is exactly one of waiting, running and ended.
-func TestStatesWaitRunOrHaveEnded(t *testing.T) {
+func TestStatesAreWaitingRunningOrEnded(t *testing.T) {
 	for _, s := range queue.States() {
 		want := map[string]string{
 			"blocked": "waits", "held": "waits", "pending": "waits runs", "failed": "waits runs",

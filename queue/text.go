@@ -18,8 +18,8 @@ const MaxDuration = 10 * 365 * 24 * time.Hour
 // unit is a unit of a duration. The units are a slice because a map would be built at every start
 // of the program.
 type unit struct {
-	name string
-	is   time.Duration
+	name     string
+	duration time.Duration
 }
 
 var units = []unit{
@@ -56,7 +56,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		if err != nil || i < 0 {
 			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
 		}
-		part, err := Seconds(number * float64(units[i].is) / float64(time.Second))
+		part, err := Seconds(number * float64(units[i].duration) / float64(time.Second))
 		if err != nil {
 			return 0, err
 		}

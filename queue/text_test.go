@@ -11,7 +11,7 @@ import (
 )
 
 // Text returns the same as the library for every escape.
-func TestTextIsReadAsTheLibraryDoes(t *testing.T) {
+func TestTextMatchesLibrary(t *testing.T) {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00", "\u2028", "é"}))
 	rapid.Check(t, func(t *rapid.T) {
 		var text string

@@ -17,49 +17,49 @@ const (
 	VerbRemove    Verb = "rm"
 )
 
-// rule is one row of the table of verbs.
-type rule struct {
-	from  []State // states in which the verb acts
-	holds []State // states in which there is nothing left to do
-	runs  bool    // the verb lets the job run
-	to    func(State) State
-	event EventKind
-	only  string // for the error about a job in another state: the jobs that the verb accepts
+// verbRule is one row of the table of verbs.
+type verbRule struct {
+	actsIn    []State // states in which the verb acts
+	doneIn    []State // states in which there is nothing left to do
+	startsJob bool    // the verb lets the job run
+	nextState func(State) State
+	event     EventKind
+	accepts   string // for the error about a job in another state: the jobs that the verb accepts
 }
 
-func always(to State) func(State) State { return func(State) State { return to } }
+func toState(to State) func(State) State { return func(State) State { return to } }
 
-func same(s State) State { return s }
+func keepState(s State) State { return s }
 
-var rules = map[Verb]rule{
-	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, always(Cancelled), EventCancelled, "only unfinished jobs can be cancelled"},
-	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, always(Pending), EventRetried, "only failed and finished jobs can be retried"},
-	VerbRetryDead: {[]State{Dead}, nil, true, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue"},
-	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, always(Held), EventHeld, "only waiting jobs can be held"},
-	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs can be released"},
-	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only waiting jobs can be changed"},
-	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "only jobs that are not running can be removed"},
+var verbRules = map[Verb]verbRule{
+	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, toState(Cancelled), EventCancelled, "only unfinished jobs can be cancelled"},
+	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, toState(Pending), EventRetried, "only failed and finished jobs can be retried"},
+	VerbRetryDead: {[]State{Dead}, nil, true, toState(Pending), EventRetried, "only dead jobs are in the dead-letter queue"},
+	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, toState(Held), EventHeld, "only waiting jobs can be held"},
+	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, toState(Pending), EventReleased, "only held jobs can be released"},
+	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, keepState, EventEdited, "only waiting jobs can be changed"},
+	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, toState(0), EventRemoved, "only jobs that are not running can be removed"},
 }
 
 // Act returns the effect of a verb on a job: its next state, or 0 if the job is removed, and the
 // event to record. acts is false if nothing has to be done. If the verb does not act in the job's
 // state, Act returns ErrWrongState.
 func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
-	r := rules[v]
+	r := verbRules[v]
 	switch {
-	case r.runs && j.Disowned():
+	case r.startsJob && j.Disowned():
 		return 0, "", false, Errorf(CodeWrongState, "the account of job %s no longer exists; an admin can set another one: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
-	case slices.Contains(r.holds, j.State):
+	case slices.Contains(r.doneIn, j.State):
 		return j.State, "", false, nil
-	case slices.Contains(r.from, j.State):
-		return r.to(j.State), r.event, true, nil
+	case slices.Contains(r.actsIn, j.State):
+		return r.nextState(j.State), r.event, true, nil
 	}
-	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.only, v.insteadOn(j))
+	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.accepts, v.suggestCommand(j))
 }
 
-// insteadOn returns the command that the user probably needs for a job on which the verb does not
+// suggestCommand returns the command that the user probably needs for a job on which the verb does not
 // act, or "".
-func (v Verb) insteadOn(j *Job) string {
+func (v Verb) suggestCommand(j *Job) string {
 	switch {
 	case v == VerbRemove:
 		return "; cancel it first with: queuectl cancel " + j.ID
@@ -74,4 +74,4 @@ func (v Verb) insteadOn(j *Job) string {
 }
 
 // Takes returns the states in which the verb acts.
-func (v Verb) Takes() []State { return rules[v].from }
+func (v Verb) Takes() []State { return verbRules[v].actsIn }

@@ -64,8 +64,8 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	}
 }
 
-// drawSound returns a spec that Resolve accepts.
-func drawSound(t *rapid.T) *queue.Spec {
+// drawValidSpec returns a spec that Resolve accepts.
+func drawValidSpec(t *rapid.T) *queue.Spec {
 	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)
 	s := map[string]any{}
 	may := func(name string, v any) {
@@ -117,16 +117,16 @@ func drawSound(t *rapid.T) *queue.Spec {
 
 // SpecOf returns a spec that requests exactly this job, whatever the current defaults are. So an
 // edit changes only the fields that it names.
-func TestASpecOfAJobAsksForIt(t *testing.T) {
+func TestSpecOfRequestsSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		j, err := queue.Resolve(drawSound(t), defaults)
+		j, err := queue.Resolve(drawValidSpec(t), defaults)
 		if err != nil {
 			t.Fatal(err)
 		}
 		j.ID = "x"
 		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other", OnLost: queue.OnLostDead, OutputLimit: 5}
 		again, err := queue.Resolve(queue.SpecOf(&j), other)
-		if err != nil || !reflect.DeepEqual(norm(again), norm(j)) {
+		if err != nil || !reflect.DeepEqual(normalize(again), normalize(j)) {
 			t.Fatalf("%v\ngot  %+v\nwant %+v", err, again, j)
 		}
 		edited := j
@@ -135,14 +135,14 @@ func TestASpecOfAJobAsksForIt(t *testing.T) {
 		}
 		want := j
 		want.Priority = 8
-		if !reflect.DeepEqual(norm(edited), norm(want)) {
+		if !reflect.DeepEqual(normalize(edited), normalize(want)) {
 			t.Fatalf("edited\ngot  %+v\nwant %+v", edited, want)
 		}
 	})
 }
 
-// norm replaces empty maps and lists by nil.
-func norm(j queue.Job) queue.Job {
+// normalize replaces empty maps and lists by nil.
+func normalize(j queue.Job) queue.Job {
 	if len(j.Env) == 0 {
 		j.Env = nil
 	}

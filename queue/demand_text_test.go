@@ -12,7 +12,7 @@ import (
 
 // Resolve turns gates and dependencies of a spec into demands and dependencies of the job, and
 // SpecOf returns them as the user wrote them.
-func TestResolveOfGatesAndParents(t *testing.T) {
+func TestResolveGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
 		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"), Resources: map[string]string{"ram": "3", "gpu": "1"},
 		DependsOn: []string{"a", "b:dead", "c:ended"}, OnDependency: p("hold"), Unique: p("k"), UniqueFor: p(time.Hour), OnConflict: p("replace"),

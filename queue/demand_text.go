@@ -111,27 +111,27 @@ func AsWritten(j *Job, kind GateKind) *string {
 
 // Units returns the number of units of each resource that a job needs, or nil if it needs none.
 func Units(j *Job) map[string]int {
-	var of map[string]int
+	var counts map[string]int
 	for _, d := range j.Demands {
 		if d.Kind == GateResource {
-			if of == nil {
-				of = map[string]int{}
+			if counts == nil {
+				counts = map[string]int{}
 			}
-			of[d.Key] = d.N
+			counts[d.Key] = d.N
 		}
 	}
-	return of
+	return counts
 }
 
 func resourcesOf(j *Job) map[string]string {
-	var of map[string]string
+	var counts map[string]string
 	for name, n := range Units(j) {
-		if of == nil {
-			of = map[string]string{}
+		if counts == nil {
+			counts = map[string]string{}
 		}
-		of[name] = strconv.Itoa(n)
+		counts[name] = strconv.Itoa(n)
 	}
-	return of
+	return counts
 }
 
 // resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
@@ -140,7 +140,7 @@ func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) {
 		list = append(list, d)
 		// This is an insertion sort: there are few entries, and package slices would enlarge the client.
-		for i := len(list) - 1; i > 0 && list[i].before(&list[i-1]); i-- {
+		for i := len(list) - 1; i > 0 && list[i].checkedBefore(&list[i-1]); i-- {
 			list[i], list[i-1] = list[i-1], list[i]
 		}
 	}
@@ -160,20 +160,20 @@ func resolveDemands(s *Spec) (list []Demand) {
 	return list
 }
 
-// before reports whether a claim checks the demand's gate before the other's.
-func (d *Demand) before(other *Demand) bool {
+// checkedBefore reports whether a claim checks the demand's gate before the other's.
+func (d *Demand) checkedBefore(other *Demand) bool {
 	if d.Kind != other.Kind {
 		return d.Kind < other.Kind
 	}
 	return d.Key < other.Key
 }
 
-// parentEnds maps names to the ways in which a dependency may have to end.
-var parentEnds = map[string]ParentEnd{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
+// parentEndsByName maps names to the ways in which a dependency may have to end.
+var parentEndsByName = map[string]ParentEnd{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
 
 // String returns the condition as users write it.
 func (e ParentEnd) String() string {
-	for name, end := range parentEnds {
+	for name, end := range parentEndsByName {
 		if end == e {
 			return name
 		}
@@ -181,18 +181,18 @@ func (e ParentEnd) String() string {
 	return ""
 }
 
-// otherwises names what can happen to a job whose dependency does not end as required.
-var otherwises = []string{OtherwiseCancel: "cancel", OtherwiseHold: "hold", OtherwiseRun: "run"}
+// otherwiseNames names what can happen to a job whose dependency does not end as required.
+var otherwiseNames = []string{OtherwiseCancel: "cancel", OtherwiseHold: "hold", OtherwiseRun: "run"}
 
 // String returns the value as users write it.
-func (o Otherwise) String() string { return otherwises[min(int(o), len(otherwises)-1)] }
+func (o Otherwise) String() string { return otherwiseNames[min(int(o), len(otherwiseNames)-1)] }
 
 // ParseDependency parses a dependency as users write it: ID or ID:how.
 func ParseDependency(text string) (id string, how ParentEnd, err error) {
-	id, word, worded := strings.Cut(text, ":")
+	id, condition, hasCondition := strings.Cut(text, ":")
 	how = ParentCompleted
-	if worded {
-		how = parentEnds[word]
+	if hasCondition {
+		how = parentEndsByName[condition]
 	}
 	if !ValidID(id) || how == 0 {
 		return id, how, Invalid("depends_on", "%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", Clip(text))
@@ -214,7 +214,7 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 		seen[id] = true
 		j.After = append(j.After, Dependency{ID: id, How: how})
 	}
-	j.OtherwiseDo = Otherwise(max(0, slices.Index(otherwises, or(s.OnDependency, ""))))
+	j.OtherwiseDo = Otherwise(max(0, slices.Index(otherwiseNames, valueOr(s.OnDependency, ""))))
 }
 
 // FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2
