@@ -7,13 +7,13 @@ import (
 )
 
 // Jitter returns the delay of an occurrence of the schedule called name: at least 0 and less than
-// most. It depends only on the name and on the planned time at.
-func Jitter(name string, at time.Time, most time.Duration) time.Duration {
-	if most <= 0 {
+// limit. It depends only on the name and on the planned time at.
+func Jitter(name string, at time.Time, limit time.Duration) time.Duration {
+	if limit <= 0 {
 		return 0
 	}
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(name+"\x00"), uint64(at.UnixMilli())))
-	ms := binary.BigEndian.Uint64(sum[:8]) % uint64(max(1, most.Milliseconds()))
+	ms := binary.BigEndian.Uint64(sum[:8]) % uint64(max(1, limit.Milliseconds()))
 	return time.Duration(ms) * time.Millisecond
 }
 

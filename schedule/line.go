@@ -63,7 +63,7 @@ var nicknames = map[string]string{
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-const shapes = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
+const formsHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
 // Parse parses a cron line. Its error is about the field cron and says which part of the line is
 // wrong and which values are allowed there.
@@ -74,7 +74,7 @@ func Parse(text string) (Line, error) {
 	words := strings.Fields(text)
 	switch {
 	case len(words) == 0:
-		return Line{}, queue.Invalid("cron", "must not be empty; %s", shapes)
+		return Line{}, queue.Invalid("cron", "must not be empty; %s", formsHint)
 	case words[0] == "@reboot" && len(words) == 1:
 		return Line{reboot: true}, nil
 	case words[0] == "@every":
@@ -82,7 +82,7 @@ func Parse(text string) (Line, error) {
 	case strings.HasPrefix(words[0], "@"):
 		line, known := nicknames[strings.ToLower(words[0])]
 		if !known || len(words) > 1 {
-			return Line{}, queue.Invalid("cron", "unknown schedule %q; %s", queue.Clip(text), shapes)
+			return Line{}, queue.Invalid("cron", "unknown schedule %q; %s", queue.Clip(text), formsHint)
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
@@ -93,7 +93,7 @@ func Parse(text string) (Line, error) {
 		words = append([]string{"0"}, words...)
 	case len(fields):
 	default:
-		return Line{}, queue.Invalid("cron", "wrong number of fields (%d); %s", len(words), shapes)
+		return Line{}, queue.Invalid("cron", "wrong number of fields (%d); %s", len(words), formsHint)
 	}
 	return parseFields(words)
 }
@@ -136,12 +136,12 @@ func parseFields(words []string) (Line, error) {
 	}
 	days, ok := read.(*cron.SpecSchedule)
 	if !ok {
-		return Line{}, queue.Invalid("cron", "%s", shapes)
+		return Line{}, queue.Invalid("cron", "%s", formsHint)
 	}
 	days.Location = time.UTC
 	// As defined in crontab(5): if a day field begins with *, only the other day field restricts
 	// the days.
-	days.DowOrDom = !open(words[dayOfMonth]) && !open(words[dayOfWeek])
+	days.DowOrDom = !isUnrestricted(words[dayOfMonth]) && !isUnrestricted(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
 		return Line{}, queue.Invalid("cron", "the schedule would never start a job: none of its months has that day; change the day or the month")
@@ -159,37 +159,37 @@ func parseList(n int, word string) (list string, ok bool) {
 		if item == "" || strings.Contains(item, "+") {
 			return "", false
 		}
-		if reads(n, item) {
+		if libraryAccepts(n, item) {
 			continue
 		}
-		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !reads(n, span) {
+		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !libraryAccepts(n, span) {
 			return "", false
 		}
 		items[i], _, _ = strings.Cut(span, "-")
-		if open(span) {
+		if isUnrestricted(span) {
 			items[i] = fields[n].first
 		}
 	}
 	return strings.Join(items, ","), true
 }
 
-// reads reports whether the library accepts an item of a field.
-func reads(n int, item string) bool {
+// libraryAccepts reports whether the library accepts an item of a field.
+func libraryAccepts(n int, item string) bool {
 	alone := []string{"0", "0", "0", "*", "*", "*"}
 	alone[n] = item
 	_, err := parser.Parse(strings.Join(alone, " "))
 	return err == nil
 }
 
-// open reports whether a day field leaves the days unrestricted.
-func open(word string) bool { return word[0] == '*' || word[0] == '?' }
+// isUnrestricted reports whether a day field leaves the days unrestricted.
+func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
 
 // AtBoot reports whether the line is @reboot, which has no planned times.
 func (l *Line) AtBoot() bool { return l.reboot }
 
 // Next returns the first occurrence later than after, in a zone, or the zero time if none follows.
 // The intervals of @every count from since. An occurrence has whole milliseconds.
-func (l *Line) Next(after, since time.Time, in *time.Location) time.Time {
+func (l *Line) Next(after, since time.Time, location *time.Location) time.Time {
 	switch {
 	case l.reboot:
 		return time.Time{}
@@ -199,9 +199,9 @@ func (l *Line) Next(after, since time.Time, in *time.Location) time.Time {
 		}
 		return since.Add((after.Sub(since)/l.every + 1) * l.every)
 	case l.elapsed:
-		return l.nextElapsed(after.In(in))
+		return l.nextElapsed(after.In(location))
 	}
-	return l.nextFixed(after.In(in))
+	return l.nextFixed(after.In(location))
 }
 
 // nextElapsed returns the next time, later than after, at which the wall clock shows a matching
@@ -242,7 +242,7 @@ func (l *Line) nextFixed(after time.Time) time.Time {
 // Newest returns the newest occurrences later than after and not later than upto, at most n of
 // them, oldest first. It computes only a few times n occurrences, or those of one day, however many
 // exist.
-func (l *Line) Newest(after, upto, since time.Time, in *time.Location, n int) (list []time.Time) {
+func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
 		whole := !from.After(after) || span > searchYears*366*24*time.Hour
@@ -250,7 +250,7 @@ func (l *Line) Newest(after, upto, since time.Time, in *time.Location, n int) (l
 			from = after
 		}
 		list = list[:0]
-		for t := l.Next(from, since, in); !t.IsZero() && !t.After(upto); t = l.Next(t, since, in) {
+		for t := l.Next(from, since, location); !t.IsZero() && !t.After(upto); t = l.Next(t, since, location) {
 			if list = append(list, t); len(list) == 2*n {
 				list = append(list[:0], list[n:]...)
 			}
@@ -264,8 +264,8 @@ func (l *Line) Newest(after, upto, since time.Time, in *time.Location, n int) (l
 // Stamp returns a time in the format of job ids.
 func Stamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// counted is how many ids per occurrence have a number as suffix.
-const counted = 20
+// numberedIDs is how many ids per occurrence have a number as suffix.
+const numberedIDs = 20
 
 // JobID returns the nth id, from 1, to try for the job of an occurrence. The first ids have a
 // number as suffix. Later ones have a random suffix, so that no user can take all possible ids in
@@ -273,7 +273,7 @@ const counted = 20
 func JobID(name string, t time.Time, n int) string {
 	id := name + "@" + Stamp(t)
 	switch {
-	case n > counted:
+	case n > numberedIDs:
 		id += "-" + strings.ToLower(rand.Text()[:10])
 	case n > 1:
 		id += fmt.Sprintf("-%d", n)

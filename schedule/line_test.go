@@ -249,7 +249,7 @@ func TestNewest(t *testing.T) {
 
 // Each occurrence is later than the one before, over a year in zones of all kinds. Next finds it
 // again from the last millisecond before it.
-func TestInstantsRise(t *testing.T) {
+func TestOccurrencesRise(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut", "Africa/Casablanca", "Pacific/Apia"} {
 		in, err := time.LoadLocation(zone)
 		if err != nil {
