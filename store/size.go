@@ -99,18 +99,18 @@ const QuotaField = "max_bytes_per_user"
 type QuotaError struct {
 	// Used, Most and More are bytes: in use, allowed in total, and needed in addition by the request.
 	Used, Most, More int64
-	refused          *queue.Error
+	rejection        *queue.Error
 }
 
 // Error implements error.
-func (e *QuotaError) Error() string { return e.refused.Error() }
+func (e *QuotaError) Error() string { return e.rejection.Error() }
 
 // Unwrap returns the queue.Error.
-func (e *QuotaError) Unwrap() error { return e.refused }
+func (e *QuotaError) Unwrap() error { return e.rejection }
 
 // QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
 func QuotaExceeded(used, most, more int64) error {
-	return &QuotaError{Used: used, Most: most, More: more, refused: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
+	return &QuotaError{Used: used, Most: most, More: more, rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
 		"the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
 			"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
 }

@@ -280,15 +280,15 @@ const MaxEstimates = 4096
 // eight count most. The zero value contains no runs.
 type Estimate struct {
 	Log  float64 // natural logarithm of the mean in milliseconds
-	Runs uint8   // number of runs, up to mostRuns
+	Runs uint8   // number of runs, up to maxWeightedRuns
 }
 
-// mostRuns is the number of runs, including the new one, among which a new run is weighted.
-const mostRuns = 8
+// maxWeightedRuns is the number of runs, including the new one, among which a new run is weighted.
+const maxWeightedRuns = 8
 
 // Note adds a run.
 func (e *Estimate) Note(run time.Duration) {
-	e.Runs = min(e.Runs+1, mostRuns)
+	e.Runs = min(e.Runs+1, maxWeightedRuns)
 	e.Log += (math.Log(float64(max(1, run.Milliseconds()))) - e.Log) / float64(e.Runs)
 }
 

@@ -30,15 +30,15 @@ func TestBuckets(t *testing.T) {
 
 // A quantile differs from the exact value by a factor below √2.
 func TestQuantilesAreNear(t *testing.T) {
-	dice := rand.New(rand.NewPCG(1, 2))
+	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var h Histogram
 		if _, known := h.Quantile(0.5); known {
 			t.Error("the median of none is known")
 		}
-		list := make([]time.Duration, 1+dice.IntN(400))
+		list := make([]time.Duration, 1+rng.IntN(400))
 		for i := range list {
-			list[i] = time.Duration(math.Exp(dice.Float64()*20)) * time.Millisecond
+			list[i] = time.Duration(math.Exp(rng.Float64()*20)) * time.Millisecond
 			h.Observe(list[i])
 		}
 		slices.Sort(list)

@@ -69,7 +69,8 @@ type Maintainer interface {
 	// Starved returns an error while committed pages cannot be moved from the write-ahead log into the
 	// database, because a read transaction does not end.
 	Starved() error
-	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never blocks.
+	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never
+	// blocks.
 	Slow() error
 	// Guard makes the store fail soon after its files are removed or replaced. It runs until ctx ends.
 	Guard(ctx context.Context)

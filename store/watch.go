@@ -11,23 +11,23 @@ import (
 type Watching struct {
 	C <-chan struct{}
 
-	of   *Watchers
-	bell chan struct{}
-	seqs []int64
-	// changed contains the indexes in seqs of the jobs that the next Changed returns. told reports for each
-	// index whether changed contains it. Both are guarded by of.mu.
-	changed []int32
-	told    []bool
+	watchers *Watchers
+	notify   chan struct{}
+	seqs     []int64
+	// changed contains the indexes in seqs of the jobs that the next Changed returns. isChanged reports for
+	// each index whether changed contains it. Both are guarded by watchers.mu.
+	changed   []int32
+	isChanged []bool
 }
 
 // Changed returns the jobs that may have changed since the last call. The first call returns all jobs, so a
 // caller that reads each returned job misses no change.
 func (w *Watching) Changed() []int64 {
-	w.of.mu.Lock()
-	defer w.of.mu.Unlock()
+	w.watchers.mu.Lock()
+	defer w.watchers.mu.Unlock()
 	seqs := make([]int64, len(w.changed))
 	for i, at := range w.changed {
-		seqs[i], w.told[at] = w.seqs[at], false
+		seqs[i], w.isChanged[at] = w.seqs[at], false
 	}
 	w.changed = w.changed[:0]
 	return seqs
@@ -35,17 +35,17 @@ func (w *Watching) Changed() []int64 {
 
 // Stop ends the watch. Further calls have no effect.
 func (w *Watching) Stop() {
-	w.of.mu.Lock()
-	defer w.of.mu.Unlock()
+	w.watchers.mu.Lock()
+	defer w.watchers.mu.Unlock()
 	for _, seq := range w.seqs {
-		list := w.of.bySeq[seq]
-		at := slices.IndexFunc(list, func(o watched) bool { return o.by == w })
+		list := w.watchers.bySeq[seq]
+		at := slices.IndexFunc(list, func(o watchEntry) bool { return o.watch == w })
 		switch {
 		case at < 0:
 		case len(list) == 1:
-			delete(w.of.bySeq, seq)
+			delete(w.watchers.bySeq, seq)
 		default:
-			w.of.bySeq[seq] = slices.Delete(list, at, at+1)
+			w.watchers.bySeq[seq] = slices.Delete(list, at, at+1)
 		}
 	}
 }
@@ -53,61 +53,65 @@ func (w *Watching) Stop() {
 // Watchers contains the watches of one store. The zero value has none.
 type Watchers struct {
 	mu    sync.Mutex
-	bySeq map[int64][]watched // guarded by mu
+	bySeq map[int64][]watchEntry // guarded by mu
 }
 
-// watched is an entry of a job in a watch. at is the index of the job's seq in the watch.
-type watched struct {
-	by *Watching
-	at int32
+// watchEntry is an entry of a job in a watch. index is the position of the job's seq in the watch.
+type watchEntry struct {
+	watch *Watching
+	index int32
 }
 
 // Watch starts a watch on the jobs with the given seqs.
-func (of *Watchers) Watch(seqs []int64) *Watching {
-	w := &Watching{of: of, bell: make(chan struct{}, 1), seqs: slices.Compact(slices.Sorted(slices.Values(seqs)))}
-	w.C, w.changed, w.told = w.bell, make([]int32, len(w.seqs)), make([]bool, len(w.seqs))
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	if of.bySeq == nil {
-		of.bySeq = map[int64][]watched{}
+func (ws *Watchers) Watch(seqs []int64) *Watching {
+	w := &Watching{
+		watchers: ws,
+		notify:   make(chan struct{}, 1),
+		seqs:     slices.Compact(slices.Sorted(slices.Values(seqs))),
+	}
+	w.C, w.changed, w.isChanged = w.notify, make([]int32, len(w.seqs)), make([]bool, len(w.seqs))
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.bySeq == nil {
+		ws.bySeq = map[int64][]watchEntry{}
 	}
 	for i, seq := range w.seqs {
-		w.changed[i], w.told[i] = int32(i), true
-		of.bySeq[seq] = append(of.bySeq[seq], watched{w, int32(i)})
+		w.changed[i], w.isChanged[i] = int32(i), true
+		ws.bySeq[seq] = append(ws.bySeq[seq], watchEntry{w, int32(i)})
 	}
-	w.ring()
+	w.wake()
 	return w
 }
 
 // Tell notifies the watches of these jobs that the jobs have changed.
-func (of *Watchers) Tell(seqs ...int64) {
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	if len(of.bySeq) == 0 {
+func (ws *Watchers) Tell(seqs ...int64) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if len(ws.bySeq) == 0 {
 		return
 	}
 	for _, seq := range seqs {
-		for _, o := range of.bySeq[seq] {
-			if !o.by.told[o.at] {
-				o.by.told[o.at] = true
-				o.by.changed = append(o.by.changed, o.at)
+		for _, o := range ws.bySeq[seq] {
+			if !o.watch.isChanged[o.index] {
+				o.watch.isChanged[o.index] = true
+				o.watch.changed = append(o.watch.changed, o.index)
 			}
-			o.by.ring()
+			o.watch.wake()
 		}
 	}
 }
 
 // TellAll notifies all watches that each of their jobs may have changed.
-func (of *Watchers) TellAll() {
-	of.mu.Lock()
-	seqs := slices.Collect(maps.Keys(of.bySeq))
-	of.mu.Unlock()
-	of.Tell(seqs...)
+func (ws *Watchers) TellAll() {
+	ws.mu.Lock()
+	seqs := slices.Collect(maps.Keys(ws.bySeq))
+	ws.mu.Unlock()
+	ws.Tell(seqs...)
 }
 
-func (w *Watching) ring() {
+func (w *Watching) wake() {
 	select {
-	case w.bell <- struct{}{}:
+	case w.notify <- struct{}{}:
 	default: // a value is already waiting
 	}
 }

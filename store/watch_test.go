@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func rung(w *Watching) bool {
+func received(w *Watching) bool {
 	select {
 	case <-w.C:
 		return true
@@ -16,23 +16,23 @@ func rung(w *Watching) bool {
 
 // All jobs of a watch share one channel. Changed returns each changed job once, and all jobs on the first
 // call.
-func TestOneBellForManyJobs(t *testing.T) {
+func TestManyChangesShareOneValue(t *testing.T) {
 	var of Watchers
 	w := of.Watch([]int64{3, 1, 2, 3})
-	if got := w.Changed(); !rung(w) || !slices.Equal(got, []int64{1, 2, 3}) {
+	if got := w.Changed(); !received(w) || !slices.Equal(got, []int64{1, 2, 3}) {
 		t.Errorf("at first: got %v, want all, and the bell", got)
 	}
-	if got := w.Changed(); rung(w) || len(got) != 0 {
+	if got := w.Changed(); received(w) || len(got) != 0 {
 		t.Errorf("of nothing: got %v", got)
 	}
 	of.Tell(3, 4, 3)
 	of.Tell(1)
 	of.Tell(3)
-	if got := w.Changed(); !rung(w) || rung(w) || !slices.Equal(got, []int64{3, 1}) {
+	if got := w.Changed(); !received(w) || received(w) || !slices.Equal(got, []int64{3, 1}) {
 		t.Errorf("after changes: got %v, want 3 and 1, and the bell once", got)
 	}
 	of.Tell(3)
-	if got := w.Changed(); !rung(w) || !slices.Equal(got, []int64{3}) {
+	if got := w.Changed(); !received(w) || !slices.Equal(got, []int64{3}) {
 		t.Errorf("after one more: got %v, want 3", got)
 	}
 }
@@ -43,15 +43,15 @@ func TestStoppedWatchesLeaveNothing(t *testing.T) {
 	first, second := of.Watch([]int64{1, 2}), of.Watch([]int64{2, 3})
 	for _, w := range []*Watching{first, second} {
 		w.Changed()
-		rung(w)
+		received(w)
 	}
 	first.Stop()
 	first.Stop()
 	of.Tell(1, 2, 3)
-	if got := first.Changed(); rung(first) || len(got) != 0 {
+	if got := first.Changed(); received(first) || len(got) != 0 {
 		t.Errorf("the stopped one: got %v", got)
 	}
-	if got := second.Changed(); !rung(second) || !slices.Equal(got, []int64{2, 3}) {
+	if got := second.Changed(); !received(second) || !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("the other one: got %v, want 2 and 3", got)
 	}
 	second.Stop()

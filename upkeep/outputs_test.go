@@ -16,19 +16,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// owners is a store in which all files have an owner except those whose names begin with 7.
-type owners struct {
+// ownerlessStore is a store in which all files have an owner except those whose names begin with 7.
+type ownerlessStore struct {
 	mu sync.Mutex // guards the fields below
 
-	asked, failing int
-	found          []string
-	steps          []int
+	callCount, failingCalls int
+	found                   []string
+	steps                   []int
 }
 
-func (o *owners) Unowned(_ context.Context, refs []string) (unowned []string, err error) {
+func (o *ownerlessStore) Unowned(_ context.Context, refs []string) (unowned []string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.asked++; o.asked <= o.failing {
+	if o.callCount++; o.callCount <= o.failingCalls {
 		return nil, queue.ErrNoSpace
 	}
 	o.steps = append(o.steps, len(refs))
@@ -41,8 +41,8 @@ func (o *owners) Unowned(_ context.Context, refs []string) (unowned []string, er
 	return unowned, nil
 }
 
-// told returns the files that Unowned has found and the sizes of its steps.
-func (o *owners) told() (found []string, steps []int) {
+// foundFiles returns the files that Unowned has found and the sizes of its steps.
+func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.found), slices.Clone(o.steps)
@@ -61,24 +61,24 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 		file(fmt.Sprint(i%9, "-", i))
 	}
 	last := t.TempDir()
-	o := &owners{failing: 1}
+	o := &ownerlessStore{failingCalls: 1}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{}, slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if found, steps := o.told(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep || len(steps) != 3 {
+		if found, steps := o.foundFiles(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep || len(steps) != 3 {
 			t.Errorf("%d were found in steps of %v", len(found), steps)
 		}
 		file("7-new")
 		time.Sleep(searchInterval - 2*time.Minute)
 		synctest.Wait()
-		if found, _ := o.told(); slices.Contains(found, "7-new") {
+		if found, _ := o.foundFiles(); slices.Contains(found, "7-new") {
 			t.Error("there was another look before its time")
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if found, _ := o.told(); !slices.Contains(found, "7-new") {
+		if found, _ := o.foundFiles(); !slices.Contains(found, "7-new") {
 			t.Error("there was no other look")
 		}
 		cancel()
@@ -94,7 +94,7 @@ func TestOlderOutputsAreIgnored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := &owners{}
+	o := &ownerlessStore{}
 	if n, err := searchDir(t.Context(), o, dir, since); n != 2 || err != nil || slices.Contains(o.found, "7-1") {
 		t.Errorf("got %d files, %q and error %v; want the two that were written since", n, o.found, err)
 	}
