@@ -82,11 +82,11 @@ const (
 // bytes.
 const KeptRecords = 10
 
-// RecordSize returns how many bytes the record of an attempt counts for, without the output. before is the
+// RecordSize returns how many bytes the record of an attempt counts for, without the output. earlier is the
 // number of the job's earlier attempts.
-func RecordSize(e *Settlement, before int) int64 {
+func RecordSize(e *Settlement, earlier int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
-	if before > 0 {
+	if earlier > 0 {
 		n += AttemptBytes
 	}
 	return n
@@ -109,10 +109,10 @@ func (e *QuotaError) Error() string { return e.rejection.Error() }
 func (e *QuotaError) Unwrap() error { return e.rejection }
 
 // QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
-func QuotaExceeded(used, most, more int64) error {
-	return &QuotaError{Used: used, Most: most, More: more, rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
+func QuotaExceeded(used, limit, added int64) error {
+	return &QuotaError{Used: used, Most: limit, More: added, rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
 		"the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
-			"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
+			"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, limit, added)}}
 }
 
 // KeptInput is the largest input of a job, in bytes as stored, that stays until the job's row is removed.

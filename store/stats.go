@@ -109,16 +109,16 @@ func (h *Histogram) Count() (n int64) {
 // the median. The result is in the same bucket as the exact value, so the two differ by a factor below √2.
 // For an empty histogram, known is false.
 func (h *Histogram) Quantile(q float64) (d time.Duration, known bool) {
-	rank, before := q*float64(h.Count()), 0.0
+	rank, below := q*float64(h.Count()), 0.0
 	for k, n := range h.Counts {
-		if n == 0 || before+float64(n) < rank {
-			before += float64(n)
+		if n == 0 || below+float64(n) < rank {
+			below += float64(n)
 			continue
 		}
 		if k == 0 {
 			return 0, true
 		}
-		seconds := Bound(k) * math.Exp2(((rank-before)/float64(n)-1)/2)
+		seconds := Bound(k) * math.Exp2(((rank-below)/float64(n)-1)/2)
 		return time.Duration(seconds*1000+0.5) * time.Millisecond, true
 	}
 	return 0, false
@@ -128,14 +128,14 @@ func (h *Histogram) Quantile(q float64) (d time.Duration, known bool) {
 // histogram is empty.
 func (h *Histogram) Append(b []byte) []byte {
 	empty := uint64(0)
-	begun := false
+	started := false
 	for _, n := range h.Counts {
 		if n == 0 {
 			empty++
 			continue
 		}
-		if !begun {
-			b, begun = binary.AppendUvarint(b, uint64(h.Sum)), true
+		if !started {
+			b, started = binary.AppendUvarint(b, uint64(h.Sum)), true
 		}
 		b = binary.AppendUvarint(binary.AppendUvarint(b, empty), uint64(n))
 		empty = 0
@@ -146,9 +146,9 @@ func (h *Histogram) Append(b []byte) []byte {
 // ReadHistogram reads what Append has written. It returns an empty histogram if b is damaged.
 func ReadHistogram(b []byte) (h Histogram) {
 	damaged := false
-	next := func(most uint64) uint64 {
+	next := func(limit uint64) uint64 {
 		v, n := binary.Uvarint(b)
-		if n <= 0 || v > most {
+		if n <= 0 || v > limit {
 			damaged, b = true, nil
 			return 0
 		}

@@ -172,8 +172,8 @@ const BatchVerb = "enqueue.batch"
 
 // BatchTarget returns the target of such an event: the batch's name, what happened to it, and its number of
 // jobs.
-func BatchTarget(name, what string, jobs int64) string {
-	return fmt.Sprintf("%q %s with %d jobs", name, what, jobs)
+func BatchTarget(name, action string, jobs int64) string {
+	return fmt.Sprintf("%q %s with %d jobs", name, action, jobs)
 }
 
 // ErrManyBatches is returned if a user begins a batch and already has MaxStagedUser of them. ErrManyNames is

@@ -17,21 +17,21 @@ func received(w *Watching) bool {
 // All jobs of a watch share one channel. Changed returns each changed job once, and all jobs on the first
 // call.
 func TestManyChangesShareOneValue(t *testing.T) {
-	var of Watchers
-	w := of.Watch([]int64{3, 1, 2, 3})
+	var watchers Watchers
+	w := watchers.Watch([]int64{3, 1, 2, 3})
 	if got := w.Changed(); !received(w) || !slices.Equal(got, []int64{1, 2, 3}) {
 		t.Errorf("at first: got %v, want all, and the bell", got)
 	}
 	if got := w.Changed(); received(w) || len(got) != 0 {
 		t.Errorf("of nothing: got %v", got)
 	}
-	of.Tell(3, 4, 3)
-	of.Tell(1)
-	of.Tell(3)
+	watchers.Tell(3, 4, 3)
+	watchers.Tell(1)
+	watchers.Tell(3)
 	if got := w.Changed(); !received(w) || received(w) || !slices.Equal(got, []int64{3, 1}) {
 		t.Errorf("after changes: got %v, want 3 and 1, and the bell once", got)
 	}
-	of.Tell(3)
+	watchers.Tell(3)
 	if got := w.Changed(); !received(w) || !slices.Equal(got, []int64{3}) {
 		t.Errorf("after one more: got %v, want 3", got)
 	}
@@ -39,15 +39,15 @@ func TestManyChangesShareOneValue(t *testing.T) {
 
 // A stopped watch leaves no entries behind, and other watches of the same jobs still work.
 func TestStoppedWatchesLeaveNothing(t *testing.T) {
-	var of Watchers
-	first, second := of.Watch([]int64{1, 2}), of.Watch([]int64{2, 3})
+	var watchers Watchers
+	first, second := watchers.Watch([]int64{1, 2}), watchers.Watch([]int64{2, 3})
 	for _, w := range []*Watching{first, second} {
 		w.Changed()
 		received(w)
 	}
 	first.Stop()
 	first.Stop()
-	of.Tell(1, 2, 3)
+	watchers.Tell(1, 2, 3)
 	if got := first.Changed(); received(first) || len(got) != 0 {
 		t.Errorf("the stopped one: got %v", got)
 	}
@@ -55,7 +55,7 @@ func TestStoppedWatchesLeaveNothing(t *testing.T) {
 		t.Errorf("the other one: got %v, want 2 and 3", got)
 	}
 	second.Stop()
-	if len(of.bySeq) != 0 {
-		t.Errorf("%v is left", of.bySeq)
+	if len(watchers.bySeq) != 0 {
+		t.Errorf("%v is left", watchers.bySeq)
 	}
 }

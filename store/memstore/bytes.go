@@ -153,8 +153,8 @@ func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	for _, b := range s.batches {
 		users[b.uid] = 0
 	}
-	for _, one := range s.schedules {
-		users[one.UID] = 0
+	for _, schedule := range s.schedules {
+		users[schedule.UID] = 0
 	}
 	for uid := range users {
 		if n, staged := s.bytesUsed(uid); n+staged > keep {

@@ -29,13 +29,13 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 		if known == nil && put.Replaces != 0 || known != nil && known.Gen != put.Replaces {
 			return store.ErrChanged
 		}
-		own := 0
+		ofUser := 0
 		for name, other := range s.schedules {
 			if other.UID == put.UID && name != put.Name {
-				own++
+				ofUser++
 			}
 		}
-		if own >= store.MaxSchedules {
+		if ofUser >= store.MaxSchedules {
 			return store.ErrManySchedules
 		}
 		more := scheduleBytes(&put.Schedule)
@@ -52,11 +52,11 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 		s.generations++
 		stored = put.Schedule
 		stored.Gen = s.generations
-		kept := &schedule{Schedule: copySchedule(stored)}
+		created := &schedule{Schedule: copySchedule(stored)}
 		if known != nil {
-			kept.runs = known.runs
+			created.runs = known.runs
 		}
-		s.schedules[put.Name] = kept
+		s.schedules[put.Name] = created
 		s.dueAt(put.DueAt)
 		s.addEvent(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.By, Schedule: put.Name}, now)
 		return nil
@@ -325,7 +325,7 @@ func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Mill
 
 // fireOccurrence creates the job of an occurrence, or records why it does not. unfinishedBefore is the number
 // of unfinished jobs that existed before this firing.
-func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, made []*job) {
+func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
 	refuse := func(outcome store.Outcome, note string) (store.ScheduleRun, []*job) {
 		run.Outcome, run.Note = outcome, note

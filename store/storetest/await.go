@@ -112,13 +112,13 @@ func awaitGivenBack(r *rig) {
 }
 
 func awaitExpired(r *rig) {
-	late := r.enqueueOne(expiringAt(r.s.Now() + 1))
+	expiring := r.enqueueOne(expiringAt(r.s.Now() + 1))
 	r.advance(time.Millisecond)
 	result := r.await(r.Context(), 5)
 	fresh := r.enqueueOne()
 	same(r, "awaited", seqs(r.awaitedJobs("await", result)), []int64{fresh.Seq})
 	r.promote()
-	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
+	same(r, "expired job", r.get(expiring.ID), r.expiredJob(expiring))
 }
 
 func awaitEndsWithContext(r *rig) {
@@ -150,9 +150,9 @@ func awaitLosesNothing(r *rig) {
 		j := r.enqueueOne()
 		all.Wait()
 		got := receive(r, "await", result)
-		held, err := r.leasedJobs()
+		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "leased jobs, beside what the await returned", leases(held), leases(got.jobs))
+		same(r, "leased jobs, beside what the await returned", leases(leased), leases(got.jobs))
 		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
 			r.Fatalf("got %d jobs and error %v, want either", len(got.jobs), got.err)
 		}

@@ -171,8 +171,8 @@ func stagedJobsCount(r *rig) {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4, MaxPendingUser: 5})
 		return err
 	}
-	enqueue := func(uid int, most int64) error {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(uid))}, UID: uid, MaxPending: most})
+	enqueue := func(uid int, limit int64) error {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(uid))}, UID: uid, MaxPending: limit})
 		return err
 	}
 	r.must(stage(1, "b", 3))
@@ -224,23 +224,23 @@ func batchesAreBounded(r *rig) {
 }
 
 func batchesAudited(r *rig) {
-	told := func(target string) {
+	wantAudit := func(target string) {
 		r.Helper()
 		uid := testUID
 		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: &uid, Verb: "enqueue.batch", Target: target}}})
 	}
 	r.stage("a\n", 3)
-	told(`"a\n" begun with 3 jobs`)
+	wantAudit(`"a\n" begun with 3 jobs`)
 	r.stage("a\n", 2)
 	same(r, "events of a frame", r.newEvents(), nil)
 	r.must(r.s.AbortBatch(r.Context(), testUID, "a\n"))
-	told(`"a\n" aborted with 5 jobs`)
+	wantAudit(`"a\n" aborted with 5 jobs`)
 	r.must(r.s.AbortBatch(r.Context(), testUID, "a\n"))
 	same(r, "events of nothing", r.newEvents(), nil)
 	r.stage("b", 1)
 	r.newEvents()
 	r.advanceAndPromote(store.StageMemory + time.Minute)
-	told(`"b" forgotten with 1 jobs`)
+	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
 // New jobs skip seqs that other jobs have as their ids. Seqs still rise, and staged jobs keep theirs.

@@ -66,14 +66,14 @@ func bestWaitingCountsRetries(r *rig) {
 func bestWaitingSkipsLeased(r *rig) {
 	jobs := r.enqueueFor(1, 2, withPriority(9))
 	r.enqueueFor(1, 1, withPriority(6))
-	held := r.claim(1)
+	leased := r.claim(1)
 	r.checkBestWaiting("one of two is claimed", 1, 9)
-	held = append(held, r.claim(1)...)
-	same(r, "claimed", seqs(held), seqs(jobs))
+	leased = append(leased, r.claim(1)...)
+	same(r, "claimed", seqs(leased), seqs(jobs))
 	r.checkBestWaiting("both are claimed", 1, 6)
-	r.start(held[0])
+	r.start(leased[0])
 	r.checkBestWaiting("one has started", 1, 6)
-	r.release(held[1])
+	r.release(leased[1])
 	r.checkBestWaiting("the other one is given back", 1, 9)
 }
 
@@ -85,8 +85,8 @@ func bestWaitingSkipsFuture(r *rig) {
 		j.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentEnded}}
 	})
 	r.checkNothingWaiting("a blocked job", 1)
-	kept := r.enqueueFor(1, 1, withPriority(13))[0]
-	r.must(r.s.Change(r.Context(), kept.Seq, store.Change{Verb: queue.VerbHold}))
+	waiting := r.enqueueFor(1, 1, withPriority(13))[0]
+	r.must(r.s.Change(r.Context(), waiting.Seq, store.Change{Verb: queue.VerbHold}))
 	r.checkNothingWaiting("a held job", 1)
 	r.advanceAndPromote(time.Hour)
 	r.checkBestWaiting("its time has come", 1, 9)

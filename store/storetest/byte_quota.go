@@ -44,8 +44,8 @@ func (r *rig) bytesHeld(uid int) int64 {
 // job.
 func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 	r.Helper()
-	if most := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > most {
-		r.Errorf("%s: %d bytes are held, want at least %d and at most %d", what, got, texts+int64(jobs)*store.JobBytes, most)
+	if limit := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > limit {
+		r.Errorf("%s: %d bytes are held, want at least %d and at most %d", what, got, texts+int64(jobs)*store.JobBytes, limit)
 	}
 }
 
@@ -54,9 +54,9 @@ func draftWithInput(uid, n int) queue.Job {
 	return draft(ofUser(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
-// enqueueLarge stores drafts of a user. most limits the bytes that the user's jobs may hold.
-func (r *rig) enqueueLarge(uid int, most int64, drafts ...queue.Job) error {
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: most})
+// enqueueLarge stores drafts of a user. limit bounds the bytes that the user's jobs may hold.
+func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: limit})
 	return err
 }
 
@@ -82,7 +82,7 @@ func bytesCounted(r *rig) {
 }
 
 func bytesLimitRefuses(r *rig) {
-	const most = 50_000
+	const limit = 50_000
 	full := func(what string, err error) {
 		r.Helper()
 		r.wantCode(what, err, queue.CodeFull)
@@ -91,13 +91,13 @@ func bytesLimitRefuses(r *rig) {
 			r.Errorf("%s: %v does not name the setting and how many bytes it allows", what, err)
 		}
 	}
-	r.must(r.enqueueLarge(1, most, draftWithInput(1, 20_000), draftWithInput(1, 20_000)))
-	r.checkUnchanged(func() { full("a third job", r.enqueueLarge(1, most, draftWithInput(1, 20_000))) })
-	r.must(r.enqueueLarge(2, most, draftWithInput(2, 20_000))) // the limit applies to each user separately
+	r.must(r.enqueueLarge(1, limit, draftWithInput(1, 20_000), draftWithInput(1, 20_000)))
+	r.checkUnchanged(func() { full("a third job", r.enqueueLarge(1, limit, draftWithInput(1, 20_000))) })
+	r.must(r.enqueueLarge(2, limit, draftWithInput(2, 20_000))) // the limit applies to each user separately
 	first := r.claimOne()
 	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
-		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: most, Edit: func(j *queue.Job) error {
+		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit, Edit: func(j *queue.Job) error {
 			j.Stdin = strings.Repeat("y", n)
 			return nil
 		}})
@@ -105,9 +105,9 @@ func bytesLimitRefuses(r *rig) {
 	r.checkUnchanged(func() { full("an edit", grow(60_000)) })
 	r.must(grow(100))
 	r.checkBytes("after a smaller edit", r.bytesHeld(1), 20_100, 2)
-	r.must(r.enqueueLarge(1, most, draftWithInput(1, 20_000)))
+	r.must(r.enqueueLarge(1, limit, draftWithInput(1, 20_000)))
 	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
-	full("ended jobs hold their bytes", r.enqueueLarge(1, most, draftWithInput(1, 20_000)))
+	full("ended jobs hold their bytes", r.enqueueLarge(1, limit, draftWithInput(1, 20_000)))
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 20_000))) // 0 means unlimited
 }
 
@@ -124,18 +124,18 @@ func bytesTrimmed(r *rig) {
 	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
 	before := r.bytesHeld(1)
 	same(r, "removable bytes", r.removableBytes(1), int64(7000))
-	over := []store.UserBytes{{UID: 2, Bytes: r.bytesHeld(2)}, {UID: 1, Bytes: before}}
-	same(r, "users above", r.s.UsersOver(before), over[:1])
-	same(r, "users above less, most bytes first", r.s.UsersOver(1000), over)
+	overLimit := []store.UserBytes{{UID: 2, Bytes: r.bytesHeld(2)}, {UID: 1, Bytes: before}}
+	same(r, "users above", r.s.UsersOver(before), overLimit[:1])
+	same(r, "users above less, most bytes first", r.s.UsersOver(1000), overLimit)
 	r.trimUser(1, before-1)
 	same(r, "after trimming", r.bytesHeld(1), before-4000)
-	var left []int64
+	var remaining []int64
 	for _, j := range []queue.Job{other, old, young} {
 		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
 		r.must(err)
-		left = append(left, a.OutputBytes)
+		remaining = append(remaining, a.OutputBytes)
 	}
-	same(r, "outputs", left, []int64{9000, queue.OutputOverQuota, 3000})
+	same(r, "outputs", remaining, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
 // removableBytes returns how many bytes can be removed from a user's jobs.
@@ -187,11 +187,11 @@ func inputsTrimmed(r *rig) {
 		r.Helper()
 		got := map[int64]queue.InputParts{}
 		for _, j := range r.listAll(store.Filter{}) {
-			whole := r.get(j.ID)
-			same(r, what+": parts in a list", j.InputRemoved, whole.InputRemoved)
+			complete := r.get(j.ID)
+			same(r, what+": parts in a list", j.InputRemoved, complete.InputRemoved)
 			if j.InputRemoved != 0 {
 				got[j.Seq] = j.InputRemoved
-				same(r, what+": input that was removed", store.InputSize(&whole.Execution), 0)
+				same(r, what+": input that was removed", store.InputSize(&complete.Execution), 0)
 			}
 		}
 		same(r, what, got, want)
@@ -252,8 +252,8 @@ func jobWithoutInputDoesNotRun(r *rig) {
 }
 
 func bytesStaged(r *rig) {
-	stage := func(most int64) error {
-		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1, Batch: "b", MaxBytesUser: most})
+	stage := func(limit int64) error {
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1, Batch: "b", MaxBytesUser: limit})
 		return err
 	}
 	r.endedJob(draftWithInput(2, 7000), queue.Completed)
@@ -291,9 +291,9 @@ func withInputBytes(uid, n int) func(*store.Schedule) {
 }
 
 func bytesOfSchedules(r *rig) {
-	const most = 50_000
+	const limit = 50_000
 	put := func(p store.SchedulePut) (store.Schedule, error) {
-		p.MaxBytesUser = most
+		p.MaxBytesUser = limit
 		return r.s.PutSchedule(r.Context(), p)
 	}
 	first := r.putSchedule("first", withInputBytes(1, 10_000))
@@ -305,7 +305,7 @@ func bytesOfSchedules(r *rig) {
 	r.checkUnchanged(func() {
 		_, err := put(store.SchedulePut{Schedule: more})
 		r.wantCode("a schedule beyond the limit", err, queue.CodeFull)
-		r.wantCode("a job beyond the limit", r.enqueueLarge(1, most, draftWithInput(1, 30_000)), queue.CodeFull)
+		r.wantCode("a job beyond the limit", r.enqueueLarge(1, limit, draftWithInput(1, 30_000)), queue.CodeFull)
 	})
 	same(r, "after refusals", r.s.UserBytes(2), int64(0))
 	grown := first
@@ -343,9 +343,9 @@ func disownMovesBytes(r *rig) {
 }
 
 func bytesOfFirings(r *rig) {
-	is := r.putSchedule("hourly", withInputBytes(1, 10_000))
+	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
 	f := store.Firing{
-		Name: is.Name, Gen: is.Gen, Last: is.LastAt, Boot: is.Boot, LastAt: r.s.Now(), NextBoot: is.Boot, Runs: []queue.Millis{r.s.Now()},
+		Name: hourly.Name, Gen: hourly.Gen, Last: hourly.LastAt, Boot: hourly.Boot, LastAt: r.s.Now(), NextBoot: hourly.Boot, Runs: []queue.Millis{r.s.Now()},
 		IDs:          func(queue.Millis, int) string { return "hourly-1" },
 		MaxBytesUser: r.bytesHeld(1) + 1000, FailOverQuota: true,
 	}

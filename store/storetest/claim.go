@@ -45,9 +45,9 @@ func claimReserves(r *rig) {
 	same(r, "counts", r.s.Counts().States, counts.States)
 	same(r, "events of a claim", r.newEvents(), nil)
 	same(r, "claimed again", r.claim(1), nil)
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", held, []queue.Job{want})
+	same(r, "leased jobs", leased, []queue.Job{want})
 	r.advanceAndPromote(time.Hour)
 	same(r, "claimed after an hour", r.claim(1), nil)
 }
@@ -199,9 +199,9 @@ func releaseGivesBack(r *rig) {
 	first.Fence = claimed.Fence
 	same(r, "released job", r.get(first.ID), first)
 	same(r, "events", r.newEvents(), nil)
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", held, nil)
+	same(r, "leased jobs", leased, nil)
 	both := r.claim(2)
 	same(r, "claimed in order", both, r.asClaimed(both, first, second))
 	first = both[0]
@@ -304,11 +304,11 @@ func retriedExpires(r *rig) {
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()
-	for told := true; told; {
+	for hinted := true; hinted; {
 		select {
 		case <-r.s.DueSooner():
 		default:
-			told = false
+			hinted = false
 		}
 	}
 	do()

@@ -78,9 +78,9 @@ func cancelledContextDoesNothing(r *rig) {
 			}
 		}
 	})
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", held, []queue.Job{j})
+	same(r, "leased jobs", leased, []queue.Job{j})
 }
 
 func closedUnavailable(r *rig) {
@@ -213,9 +213,9 @@ func manyClaimers(r *rig) {
 			}
 		}
 	}
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leases", sortedLeases(leases(held)), sortedLeases(leases(all)))
+	same(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
 }
 
 func manySettlers(r *rig) {

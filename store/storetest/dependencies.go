@@ -168,7 +168,7 @@ func wrongDependencies(r *rig) {
 			}
 		})
 	}
-	of := func(list ...int) queue.Job {
+	waitingFor := func(list ...int) queue.Job {
 		return draft(func(j *queue.Job) {
 			for _, n := range list {
 				j.After = append(j.After, queue.Dependency{Draft: n, How: queue.ParentCompleted})
@@ -176,9 +176,9 @@ func wrongDependencies(r *rig) {
 		})
 	}
 	ask("an unknown job", draft(dependingOn(queue.ParentCompleted, queue.Job{Seq: 99})))
-	ask("a draft that is not there", of(2))
-	ask("itself", of(1))
-	ask("a ring", draft(), of(3), of(4, 1), of(2))
+	ask("a draft that is not there", waitingFor(2))
+	ask("itself", waitingFor(1))
+	ask("a ring", draft(), waitingFor(3), waitingFor(4, 1), waitingFor(2))
 	ask("too many", draft(func(j *queue.Job) {
 		j.After = make([]queue.Dependency, queue.MaxDependencies+1)
 		for i := range j.After {
@@ -250,14 +250,14 @@ func manyDependants(r *rig) {
 	r.enqueueAndGet(drafts...)
 	r.settle(r.claimExactly("the parent", parent)[0], exited(0))
 	r.must(r.change(parent, queue.VerbRetry))
-	late := r.enqueueOne(dependingOn(queue.ParentCompleted, parent))
+	added := r.enqueueOne(dependingOn(queue.ParentCompleted, parent))
 	for range many {
 		if r.promote() != 0 {
 			break
 		}
 	}
 	same(r, "waiting jobs", r.s.Counts().States[queue.Pending], int64(many+1))
-	r.checkState("it waits for another end", late, queue.Blocked, "")
+	r.checkState("it waits for another end", added, queue.Blocked, "")
 }
 
 // dependingOnIDs makes a draft depend on jobs with these ids.
@@ -374,22 +374,22 @@ func linksAreListed(r *rig) {
 		{ID: "a", Job: parents[0].Seq, How: queue.ParentCompleted}, {ID: "b", Job: parents[1].Seq, How: queue.ParentEnded}, {ID: "gone", Job: parents[2].Seq, How: queue.ParentDead}})
 	r.must(r.change(parents[2], queue.VerbRemove))
 	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exited(0))
-	up, down, err := r.s.Links(r.Context(), child.Seq, 9)
+	parentLinks, childLinks, err := r.s.Links(r.Context(), child.Seq, 9)
 	r.must(err)
-	same(r, "parents", up, []store.Link{
+	same(r, "parents", parentLinks, []store.Link{
 		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, How: queue.ParentEnded},
 		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, How: queue.ParentCompleted, Met: store.Well},
 		{Seq: parents[2].Seq, How: queue.ParentDead, Met: store.Well}})
-	same(r, "children", down, nil)
-	up, down, err = r.s.Links(r.Context(), parents[1].Seq, 9)
+	same(r, "children", childLinks, nil)
+	parentLinks, childLinks, err = r.s.Links(r.Context(), parents[1].Seq, 9)
 	r.must(err)
-	same(r, "no parents", up, nil)
-	same(r, "its child", down, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, How: queue.ParentEnded}})
+	same(r, "no parents", parentLinks, nil)
+	same(r, "its child", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, How: queue.ParentEnded}})
 	_, _, err = r.s.Links(r.Context(), 99, 9)
 	r.wantCode("of nobody", err, queue.CodeNotFound)
-	up, _, err = r.s.Links(r.Context(), child.Seq, 1)
+	parentLinks, _, err = r.s.Links(r.Context(), child.Seq, 1)
 	r.must(err)
-	same(r, "up to one", len(up), 1)
+	same(r, "up to one", len(parentLinks), 1)
 }
 
 func parentsAreReturned(r *rig) {

@@ -275,7 +275,7 @@ func keyRepeats(r *rig) {
 	r.must(err)
 	same(r, "duplicate", want.Duplicate, false)
 	want.Duplicate = true
-	again := func(when string, change func(*store.Request)) {
+	repeat := func(when string, change func(*store.Request)) {
 		request := first
 		change(&request)
 		r.checkUnchanged(func() {
@@ -284,13 +284,13 @@ func keyRepeats(r *rig) {
 			same(r, "receipt "+when, got, want)
 		})
 	}
-	again("again", func(*store.Request) {})
-	again("of a full queue", func(q *store.Request) { q.MaxPending = 1 })
-	again("of other drafts with the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
+	repeat("again", func(*store.Request) {})
+	repeat("of a full queue", func(q *store.Request) { q.MaxPending = 1 })
+	repeat("of other drafts with the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
 	for _, seq := range want.Seqs {
 		r.must(r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	again("after the jobs are gone", func(*store.Request) {})
+	repeat("after the jobs are gone", func(*store.Request) {})
 }
 
 func keyBelongs(r *rig) {

@@ -442,9 +442,9 @@ func setGateRulesApply(r *rig) {
 	r.claimExactly("no job changes it while others name it")
 	want[0] = store.GateState{Demand: lock(3), UID: queue.Everybody, Used: 3, Jobs: 4}
 	same(r, "gates that no rule is set for", gates(7, store.GateState{}), want[:1])
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	for _, j := range held {
+	for _, j := range leased {
 		r.settle(j, exited(0))
 	}
 	r.must(r.change(d, queue.VerbCancel))

@@ -205,14 +205,14 @@ func hooksInQuota(r *rig) {
 	}
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 5000, 0)
 	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)), r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
-	most := r.bytesHeld(1) + 100
-	quota(most)
+	limit := r.bytesHeld(1) + 100
+	quota(limit)
 	r.newHooks()
 	r.settle(first, exited(0))
 	same(r, "hooks with room", len(r.newHooks()), 1)
 	same(r, "output that made room", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
-	if held := r.bytesHeld(1); held > most {
-		r.Errorf("with a hook its user holds %d of %d bytes", held, most)
+	if used := r.bytesHeld(1); used > limit {
+		r.Errorf("with a hook its user holds %d of %d bytes", used, limit)
 	}
 	before := r.bytesHeld(1)
 	quota(before + 100)

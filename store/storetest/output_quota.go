@@ -9,22 +9,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of n bytes, and returns the changed job. most
-// is the limit on the bytes of the job's user; 0 means unlimited.
-func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, most int64) queue.Job {
+// endWithOutput ends an attempt of a leased job with an output of n bytes, and returns the changed job. limit
+// applies to the bytes of the job's user; 0 means unlimited.
+func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
 	e.Attempt.Output = make([]byte, n)
-	same(r, "stale leases", r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most}).Stale, nil)
+	same(r, "stale leases", r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit}).Stale, nil)
 	r.advance(time.Second)
 	return r.get(j.ID)
 }
 
 // failWithOutput ends an attempt of a leased job as a failure with an output of n bytes. It checks that the
-// job will be retried. most is the limit on the bytes of the job's user; 0 means unlimited.
-func (r *rig) failWithOutput(j queue.Job, n int, most int64) queue.Job {
+// job will be retried. limit applies to the bytes of the job's user; 0 means unlimited.
+func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
-	got := r.endWithOutput(j, exited(1), n, most)
+	got := r.endWithOutput(j, exited(1), n, limit)
 	r.checkState("a job that is to be retried", got, queue.Failed, "")
 	return got
 }
@@ -110,7 +110,7 @@ func outputsOfMostTrimmed(r *rig) {
 		most = append(most, run(2, 100))
 	}
 	second := run(3, 3000)
-	left := func(keep int64) (n [3]int64) {
+	outputsOf := func(keep int64) (n [3]int64) {
 		r.Helper()
 		for more := true; more; {
 			var err error
@@ -123,23 +123,23 @@ func outputsOfMostTrimmed(r *rig) {
 		n[0], n[2] = r.get(first.ID).Outputs, r.get(second.ID).Outputs
 		return n
 	}
-	same(r, "where all fit", left(15_100), [3]int64{100, 12_000, 3000})
-	same(r, "the user with most gives", left(10_050), [3]int64{100, 6900, 3000})
+	same(r, "where all fit", outputsOf(15_100), [3]int64{100, 12_000, 3000})
+	same(r, "the user with most gives", outputsOf(10_050), [3]int64{100, 6900, 3000})
 	same(r, "the oldest went", r.outputSizes(most[50], 1), []int64{queue.OutputForgotten})
-	same(r, "down to the next user", left(6000), [3]int64{100, 2900, 3000})
-	same(r, "then that one gives", left(5999), [3]int64{100, 2900, 0})
-	same(r, "users with least are last", left(200), [3]int64{100, 100, 0})
+	same(r, "down to the next user", outputsOf(6000), [3]int64{100, 2900, 3000})
+	same(r, "then that one gives", outputsOf(5999), [3]int64{100, 2900, 0})
+	same(r, "users with least are last", outputsOf(200), [3]int64{100, 100, 0})
 }
 
 func outputsOfAttemptsBounded(r *rig) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exited(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
-	most := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // room for one output, and for the records of all attempts
+	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // room for one output, and for the records of all attempts
 	for n := range 6 {
-		j = r.failWithOutput(j, 1000, most)
-		if held := r.bytesHeld(1); held > most {
-			r.Fatalf("after attempt %d of a printing job its user holds %d of %d bytes", n+1, held, most)
+		j = r.failWithOutput(j, 1000, limit)
+		if used := r.bytesHeld(1); used > limit {
+			r.Fatalf("after attempt %d of a printing job its user holds %d of %d bytes", n+1, used, limit)
 		}
 		same(r, "output of the last attempt", r.outputSizes(j, n+1)[n], int64(1000))
 		j = r.claimRetry()
@@ -147,7 +147,7 @@ func outputsOfAttemptsBounded(r *rig) {
 	same(r, "outputs of the attempts", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
 	same(r, "output of the job that ended before", r.outputSizes(old, 1), []int64{2000})
 	same(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
-	r.checkPromoteHinted("outputs that make room", func() { j = r.endWithOutput(j, exited(0), 3400, most) })
+	r.checkPromoteHinted("outputs that make room", func() { j = r.endWithOutput(j, exited(0), 3400, limit) })
 	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs}, []any{queue.Completed, int64(3400), int64(0)})
 }
 
@@ -156,20 +156,20 @@ func bytesOfDependencies(r *rig) {
 	for range 5 {
 		after = append(after, queue.Dependency{Job: r.enqueueAndClaim(2).Seq, How: queue.ParentCompleted})
 	}
-	held := func(n int) int64 {
+	bytesWith := func(n int) int64 {
 		r.Helper()
 		before := r.bytesHeld(1)
 		r.must(r.enqueueLarge(1, 0, draft(ofUser(1), func(j *queue.Job) { j.After = after[:n] })))
 		return r.bytesHeld(1) - before
 	}
-	alone, child := held(0), held(5)
+	alone, child := bytesWith(0), bytesWith(5)
 	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
-	most := r.bytesHeld(1) + alone + 4*store.DependencyBytes
+	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
 	waits := draft(ofUser(1), func(j *queue.Job) { j.After = after })
-	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, most, waits), queue.CodeFull)
+	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, limit, waits), queue.CodeFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
-	edit := func(n int, most int64) error {
-		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: most, Edit: func(j *queue.Job) error {
+	edit := func(n int, limit int64) error {
+		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit, Edit: func(j *queue.Job) error {
 			j.After = after[:n]
 			return nil
 		}})
@@ -224,22 +224,22 @@ func bytesOfAttempts(r *rig) {
 
 func recordsBounded(r *rig) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(20))
-	attempt := func(most int64, output string) {
+	attempt := func(limit int64, output string) {
 		r.Helper()
 		e := r.settlement(j, exited(1))
 		e.Attempt.Output = []byte(output)
-		r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most})
+		r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit})
 		j = r.claimRetry()
 	}
 	first := r.bytesHeld(1)
 	for range store.KeptRecords {
 		attempt(first, "") // these records are kept although they exceed the limit
 	}
-	most := r.bytesHeld(1)
+	limit := r.bytesHeld(1)
 	for n, output := range []string{"printed", "", ""} {
-		attempt(most, output)
-		if held := r.bytesHeld(1); held > most {
-			r.Errorf("after attempt %d the user holds %d of %d bytes", store.KeptRecords+n+1, held, most)
+		attempt(limit, output)
+		if used := r.bytesHeld(1); used > limit {
+			r.Errorf("after attempt %d the user holds %d of %d bytes", store.KeptRecords+n+1, used, limit)
 		}
 	}
 	list, err := r.s.History(r.Context(), j.Seq, 0, 20)
@@ -262,12 +262,12 @@ func outputOverQuotaIsDropped(r *rig) {
 	j := r.enqueueAndClaim(1)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100, 0)
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000)))
-	most := r.bytesHeld(1) + 500
+	limit := r.bytesHeld(1) + 500
 	e := r.settlement(j, exited(0))
 	e.Attempt.OutputRef, e.Attempt.OutputBytes = "1-1", 5000
 	e.Attempt.Result = []byte(`{}`)
 	before := r.bytesHeld(1)
-	r.checkPromoteHinted("an output file that is not kept", func() { r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most}) })
+	r.checkPromoteHinted("an output file that is not kept", func() { r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit}) })
 	got := r.get(j.ID)
 	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
 	same(r, "bytes that the user holds", r.bytesHeld(1), before)
@@ -307,10 +307,10 @@ func outputNeedsManyRemoved(r *rig) {
 	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.RemovedTogether} {
 		r.runManyWithOutput(uid, n+1)
 		j := r.enqueueAndClaim(uid)
-		most := r.bytesHeld(uid)
-		j = r.endWithOutput(j, exited(0), 100*n, most)
+		limit := r.bytesHeld(uid)
+		j = r.endWithOutput(j, exited(0), 100*n, limit)
 		same(r, "output that needs the room of others", j.Outputs, int64(100*n))
-		same(r, "bytes that the user holds", r.bytesHeld(uid), most)
+		same(r, "bytes that the user holds", r.bytesHeld(uid), limit)
 		same(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
 	}
 }
@@ -319,8 +319,8 @@ func outputNeedsTooManyRemoved(r *rig) {
 	const n = store.RemovedTogether + 1
 	r.runManyWithOutput(1, n)
 	j := r.enqueueAndClaim(1)
-	most := r.bytesHeld(1)
-	j = r.endWithOutput(j, exited(0), 100*n, most)
+	limit := r.bytesHeld(1)
+	j = r.endWithOutput(j, exited(0), 100*n, limit)
 	same(r, "size of an output that needs too many others removed", r.outputSizes(j, 1), []int64{queue.OutputOverQuota})
 	same(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
 	j = r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100*n, r.bytesHeld(1)+100)
@@ -336,8 +336,8 @@ func largeReportMakesRoom(r *rig) {
 		e.Attempt.Output = make([]byte, 100*needs[i])
 		ended = append(ended, e)
 	}
-	most := r.bytesHeld(1)
-	r.exchange(store.Report{Ended: ended, MaxBytesUser: most})
+	limit := r.bytesHeld(1)
+	r.exchange(store.Report{Ended: ended, MaxBytesUser: limit})
 	var sizes []int64
 	for _, e := range ended {
 		a, err := r.s.Attempt(r.Context(), e.Seq, 1)
@@ -347,7 +347,7 @@ func largeReportMakesRoom(r *rig) {
 	const shared, each = 100 * store.RemovedTogether, 100 * store.RemovedForOne
 	want := []int64{shared, each, queue.OutputOverQuota, each}
 	same(r, "outputs of the attempts", sizes, want)
-	same(r, "bytes that the user holds", r.bytesHeld(1), most)
+	same(r, "bytes that the user holds", r.bytesHeld(1), limit)
 }
 
 func outputsTrimmedBelowZero(r *rig) {

@@ -81,14 +81,14 @@ func disownMovesJobs(r *rig) {
 	}
 	r.disown(7)
 	var events []queue.Event
-	for _, was := range []queue.Job{done, dead, failed, held, ready, sleeping} {
-		want := before[was.ID]
+	for _, old := range []queue.Job{done, dead, failed, held, ready, sleeping} {
+		want := before[old.ID]
 		want.UID = -1
 		if want.State.Waiting() && want.State != queue.Held {
 			want.State, want.Reason, want.UpdatedAt = queue.Held, queue.ReasonDisowned, r.s.Now()
 			events = append(events, r.event(queue.EventHeld, want, queue.EventDetail{Reason: queue.ReasonDisowned}))
 		}
-		same(r, "job "+was.ID, r.get(was.ID), want)
+		same(r, "job "+old.ID, r.get(old.ID), want)
 	}
 	same(r, "events", sortedByJob(r.newEvents()), events)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob"})
@@ -129,12 +129,12 @@ func disownLeased(r *rig) {
 	_, moving, err := r.s.Owners(r.Context())
 	r.must(err)
 	same(r, "uids that change hands", moving, []int{7})
-	mine := r.enqueueAs(7, "bob")
+	job := r.enqueueAs(7, "bob")
 	r.advance(time.Second)
 	r.newEvents()
 	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)), r.settlement(jobs[2], endedAs(queue.Unstarted))}
 	done := r.exchange(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
-	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{mine.Seq})
+	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
@@ -142,7 +142,7 @@ func disownLeased(r *rig) {
 	r.exchange(store.Report{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
-	same(r, "uid of the next owner's", r.get(mine.ID).UID, 7)
+	same(r, "uid of the next owner's", r.get(job.ID).UID, 7)
 	r.checkCounts()
 	r.promote()
 	_, moving, err = r.s.Owners(r.Context())
@@ -151,7 +151,7 @@ func disownLeased(r *rig) {
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
 	r.settle(done.Jobs[0], exited(1))
 	r.advanceAndPromote(2 * time.Second)
-	same(r, "the next owner's, later", seqs(r.claim(9)), []int64{mine.Seq})
+	same(r, "the next owner's, later", seqs(r.claim(9)), []int64{job.Seq})
 }
 
 func disownDiscardsBatchesAndKeys(r *rig) {

@@ -32,9 +32,9 @@ func pausedAndResumed(r *rig) {
 	r.advance(time.Second)
 	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // the job is already paused
 	r.checkCounts()
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "what an earlier service has left", held, []queue.Job{j})
+	same(r, "what an earlier service has left", leased, []queue.Job{j})
 	r.must(r.pause(j.Lease(), false, 8))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.s.Now()
 	same(r, "resumed job", r.get(j.ID), j)

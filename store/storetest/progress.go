@@ -14,22 +14,22 @@ func progressStays(r *rig) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
 	r.newEvents()
-	told := func(l queue.Lease, p queue.Progress) store.Grant {
+	report := func(l queue.Lease, p queue.Progress) store.Grant {
 		return r.exchange(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
 	}
-	early := told(j.Lease(), queue.Progress{Percent: 1, At: 5})
+	early := report(j.Lease(), queue.Progress{Percent: 1, At: 5})
 	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
 	j = r.start(j)
 	r.newEvents()
 	for _, p := range []queue.Progress{{Percent: 0, At: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", At: 7}, {Percent: 39, At: 8}} {
-		told(j.Lease(), p)
+		report(j.Lease(), p)
 		same(r, "progress", *r.get(j.ID).Progress, p)
 		same(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID), queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
 	}
 	e := r.settlement(j, exited(1))
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	same(r, "after an end that tells none", *r.get(j.ID).Progress, queue.Progress{Percent: 39, At: 8})
-	late := told(j.Lease(), queue.Progress{Percent: 99, At: 9})
+	late := report(j.Lease(), queue.Progress{Percent: 99, At: 9})
 	same(r, "stale after the end", late.Stale, []queue.Lease{j.Lease()})
 
 	r.advanceAndPromote(time.Minute)
@@ -37,7 +37,7 @@ func progressStays(r *rig) {
 	same(r, "after the next start", r.get(again.ID).Progress, nil)
 	e = r.settlement(again, exited(1))
 	e.Progress = &queue.Progress{Percent: 70, Text: "last", At: 10}
-	told(again.Lease(), queue.Progress{Percent: 60, At: 9})
+	report(again.Lease(), queue.Progress{Percent: 60, At: 9})
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	e.Progress.Percent = 1 // changes the caller's copy, not the stored job
 	same(r, "the last of an end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})

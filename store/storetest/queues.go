@@ -33,14 +33,14 @@ func (r *rig) queueStates() map[string]store.QueueState {
 	r.Helper()
 	list, err := r.s.Queues(r.Context())
 	r.must(err)
-	of := map[string]store.QueueState{}
+	states := map[string]store.QueueState{}
 	for i, q := range list {
 		if i > 0 && list[i-1].Name >= q.Name {
 			r.Errorf("queue %q comes after %q", q.Name, list[i-1].Name)
 		}
-		of[q.Name] = q
+		states[q.Name] = q
 	}
-	return of
+	return states
 }
 
 func queueExistsWhileItHasJobs(r *rig) {

@@ -93,8 +93,8 @@ func userPendingLimitOfRetry(r *rig) {
 	for _, j := range jobs {
 		r.must(r.change(j, queue.VerbCancel))
 	}
-	retry := func(j queue.Job, most, mostUser int64) error {
-		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPending: most, MaxPendingUser: mostUser})
+	retry := func(j queue.Job, limit, userLimit int64) error {
+		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPending: limit, MaxPendingUser: userLimit})
 	}
 	r.must(retry(jobs[0], 2, 1))
 	r.checkUnchanged(func() { r.wantCode("a second one of a user who may have one", retry(jobs[1], 3, 1), queue.CodeFull) })
@@ -272,9 +272,9 @@ func lowerLimitEndsNothing(r *rig) {
 		r.settle(r.get(claimed[i].ID), exited(0))
 		same(r, "claimed while more run than may", r.claim(9), nil)
 	}
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased", seqs(held), []int64{jobs[2].Seq})
+	same(r, "leased", seqs(leased), []int64{jobs[2].Seq})
 	r.settle(claimed[2], exited(0))
 	same(r, "claimed when all have ended", seqs(r.claim(9)), []int64{jobs[3].Seq})
 }
@@ -410,14 +410,14 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 // of all jobs, and checks that no user has more leased jobs than allowed.
 func randomUserWalk(r *rig, steps int) {
 	dice := rand.New(rand.NewPCG(5, 8))
-	n, held := 0, map[int64]queue.Job{}
+	n, leased := 0, map[int64]queue.Job{}
 	turns := servedTurns{served: map[int]int{}, before: map[int64]int{}}
 	some := func() (queue.Job, bool) {
-		if len(held) == 0 {
+		if len(leased) == 0 {
 			return queue.Job{}, false
 		}
-		seqs := slices.Sorted(maps.Keys(held))
-		return held[seqs[dice.IntN(len(seqs))]], true
+		seqs := slices.Sorted(maps.Keys(leased))
+		return leased[seqs[dice.IntN(len(seqs))]], true
 	}
 	for step := range steps {
 		switch dice.IntN(13) {
@@ -428,22 +428,22 @@ func randomUserWalk(r *rig, steps int) {
 			}
 		case 3, 4, 5:
 			want := dice.IntN(4)
-			expect := r.expectedClaim(n, want, held, turns)
+			expect := r.expectedClaim(n, want, leased, turns)
 			got := r.claim(want)
 			same(r, "claimed", seqs(got), expect)
 			for _, j := range got {
-				held[j.Seq] = j
+				leased[j.Seq] = j
 				turns.noteServed(&j)
 			}
 		case 6, 7:
 			if j, ok := some(); ok {
 				r.settle(j, exited(int64(dice.IntN(2))))
-				delete(held, j.Seq)
+				delete(leased, j.Seq)
 			}
 		case 8:
 			if j, ok := some(); ok {
 				r.exchange(store.Report{Released: []queue.Lease{j.Lease()}})
-				delete(held, j.Seq)
+				delete(leased, j.Seq)
 				turns.noteGivenBack(&j)
 			}
 		case 9:
@@ -492,14 +492,14 @@ func (t *servedTurns) noteGivenBack(j *queue.Job) {
 }
 
 // expectedClaim returns the jobs that a claim must take, found by a scan of all jobs.
-func (r *rig) expectedClaim(bound, want int, held map[int64]queue.Job, seen servedTurns) (list []int64) {
-	leased := map[int]int{}
-	for _, j := range held {
-		leased[j.UID]++
+func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, seen servedTurns) (list []int64) {
+	leasedByUser := map[int]int{}
+	for _, j := range leasedJobs {
+		leasedByUser[j.UID]++
 	}
 	var ready []queue.Job
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
-		if _, is := held[j.Seq]; !is && j.State.Runnable() && j.DueAt <= r.s.Now() {
+		if _, isLeased := leasedJobs[j.Seq]; !isLeased && j.State.Runnable() && j.DueAt <= r.s.Now() {
 			ready = append(ready, j)
 		}
 	}
@@ -510,13 +510,13 @@ func (r *rig) expectedClaim(bound, want int, held map[int64]queue.Job, seen serv
 	turns := servedTurns{seen.claims, maps.Clone(seen.served), maps.Clone(seen.before)}
 	for len(list) < want {
 		best := -1
-		first, met := 0, map[int]bool{}
+		first, served := 0, map[int]bool{}
 		for i := range ready {
 			j := &ready[i]
-			if met[j.UID] || bound > 0 && leased[j.UID] >= bound {
+			if served[j.UID] || bound > 0 && leasedByUser[j.UID] >= bound {
 				continue
 			}
-			if met[j.UID] = true; best < 0 {
+			if served[j.UID] = true; best < 0 {
 				best, first = i, i
 			} else if j.Priority == ready[first].Priority && turns.served[j.UID] < turns.served[ready[best].UID] {
 				best = i
@@ -526,7 +526,7 @@ func (r *rig) expectedClaim(bound, want int, held map[int64]queue.Job, seen serv
 			break
 		}
 		turns.noteServed(&ready[best])
-		leased[ready[best].UID]++
+		leasedByUser[ready[best].UID]++
 		list = append(list, ready[best].Seq)
 		ready = slices.Delete(ready, best, best+1)
 	}

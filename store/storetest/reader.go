@@ -241,9 +241,9 @@ func inputIsReadSeparately(r *rig) {
 		r.must(r.change(want, queue.VerbRelease))
 		claimed := r.claimOne()
 		same(r, "claimed with", claimed.Execution, want.Execution)
-		held, err := r.leasedJobs()
+		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "leased with", held[0].Execution, want.Execution)
+		same(r, "leased with", leased[0].Execution, want.Execution)
 		r.settle(claimed, exited(1))
 		for _, edit := range []func(*queue.Job){large, small} {
 			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))

@@ -71,14 +71,14 @@ func jobsTrimmed(r *rig) {
 		}
 	}
 	dead := r.jobIn(queue.Dead)
-	trim := func(of string, keep int64, limit int) bool {
+	trim := func(queueName string, keep int64, limit int) bool {
 		r.Helper()
-		more, err := r.s.TrimJobs(r.Context(), of, keep, limit)
+		more, err := r.s.TrimJobs(r.Context(), queueName, keep, limit)
 		r.must(err)
 		r.checkCounts()
 		return more
 	}
-	left := func(what string, want ...int64) {
+	wantLeft := func(what string, want ...int64) {
 		r.Helper()
 		want = append(slices.Clone(want), dead.Seq)
 		slices.Sort(want)
@@ -87,17 +87,17 @@ func jobsTrimmed(r *rig) {
 		same(r, what, got, want)
 	}
 	same(r, "more, of as many as may be kept", []bool{trim("", 5, 9), trim("own", 5, 9), trim("none", 0, 9)}, []bool{false, false, false})
-	left("as many as may be kept", slices.Concat(own, others)...)
+	wantLeft("as many as may be kept", slices.Concat(own, others)...)
 	same(r, "more, after a step of several", trim("", 2, 2), true)
-	left("after a step", slices.Concat(own, others[2:])...)
+	wantLeft("after a step", slices.Concat(own, others[2:])...)
 	same(r, "more, after the last step", trim("", 2, 2), false)
-	left("after the last step", slices.Concat(own, others[3:])...)
+	wantLeft("after the last step", slices.Concat(own, others[3:])...)
 	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
 	r.checkCounts()
 	same(r, "more, of a queue that has lost its retention since", trim("own", 1, 9), false)
-	left("of a queue", slices.Concat(own[4:], others[3:])...)
+	wantLeft("of a queue", slices.Concat(own[4:], others[3:])...)
 	same(r, "more, of all", []bool{trim("own", 0, 9), trim("", 0, 9)}, []bool{false, false})
-	left("the dead one stays")
+	wantLeft("the dead one stays")
 	r.checkKeeping()
 }
 
@@ -129,11 +129,11 @@ func eventsTrimmed(r *rig) {
 		same(r, "more", more, false)
 		events, err := r.s.Events(r.Context(), 0, 100)
 		r.must(err)
-		var left []int64
+		var remaining []int64
 		for _, e := range events {
-			left = append(left, e.Seq)
+			remaining = append(remaining, e.Seq)
 		}
-		return left
+		return remaining
 	}
 	now, second := r.s.Now(), r.newEvents()[1].At
 	same(r, "nothing is old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
@@ -173,17 +173,17 @@ func outputsTrimmed(r *rig) {
 	same(r, "what fits", r.s.Counts().Outputs, 1000+10*(many-1))
 	trim(45)
 	same(r, "after trimming", r.s.Counts().Outputs, 40)
-	var left []int
+	var remaining []int
 	for i, j := range jobs {
 		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
 		r.must(err)
 		if a.OutputBytes > 0 {
-			left = append(left, i)
+			remaining = append(remaining, i)
 		} else {
 			same(r, "a forgotten output", []any{a.OutputBytes, len(a.Output), a.OutputRef}, []any{int64(queue.OutputForgotten), 0, ""})
 		}
 	}
-	same(r, "those that are left", left, []int{many - 4, many - 3, many - 2, many - 1})
+	same(r, "those that are left", remaining, []int{many - 4, many - 3, many - 2, many - 1})
 	refs, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	same(r, "garbage", refs, []string{"1-1"})
@@ -206,11 +206,11 @@ func ownRetention(r *rig) {
 	if !first.Kept || first.Outputs != 4 || plain.Kept || dead.Kept || plain.Outputs != 2 {
 		r.Errorf("kept: %v %d, %v %d, dead %v", first.Kept, first.Outputs, plain.Kept, plain.Outputs, dead.Kept)
 	}
-	of := func(name *string) store.Ended {
+	endedOf := func(name *string) store.Ended {
 		return store.Ended{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1, Of: name}
 	}
 	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {
-		n, err := r.s.CountEnded(r.Context(), of(what))
+		n, err := r.s.CountEnded(r.Context(), endedOf(what))
 		r.must(err)
 		same(r, "count", n, want)
 	}
@@ -231,11 +231,11 @@ func ownRetention(r *rig) {
 	trim(7)
 	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 4})
 	same(r, "outputs that do not, and those that do", []int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs}, []int64{0, 4, 2, 3})
-	n, err := r.s.Purge(r.Context(), of(new("own")), 1, nil)
+	n, err := r.s.Purge(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)
 	same(r, "removed", n, 1)
 	same(r, "left", seqs(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
-	n, err = r.s.Purge(r.Context(), of(new("")), 9, nil)
+	n, err = r.s.Purge(r.Context(), endedOf(new("")), 9, nil)
 	r.must(err)
 	same(r, "removed of the others", n, 2)
 	r.must(r.change(second, queue.VerbRetry))

@@ -389,10 +389,10 @@ func firedWaits(r *rig) {
 	stored := r.putSchedule("after", waits("parent"))
 	kept, _ := r.getSchedule("after")
 	same(r, "it is kept as it was stored", kept, stored)
-	nobody := stored
-	nobody.Name = "nobody"
-	waits("nobody")(&nobody)
-	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: nobody, By: testUID})
+	disowned := stored
+	disowned.Name = "nobody"
+	waits("nobody")(&disowned)
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: disowned, By: testUID})
 	r.wantCode("of a job that is not there", err, queue.CodeInvalid)
 	first, second := r.fireNext("after").Runs[0], r.fireNext("after").Runs[0]
 	for _, run := range []store.ScheduleRun{first, second} {

@@ -142,9 +142,9 @@ func endsAsDecided(r *rig) {
 			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 			r.must(err)
 			same(r, name+": history", history, []queue.Attempt{row})
-			held, err := r.leasedJobs()
+			leased, err := r.leasedJobs()
 			r.must(err)
-			same(r, name+": leased jobs", held, nil)
+			same(r, name+": leased jobs", leased, nil)
 			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 		}
 	}
@@ -154,15 +154,15 @@ func cancelledBeforeStart(r *rig) {
 	j := r.enqueueOne()
 	claimed := r.claimOne()
 	r.newEvents()
-	asked := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
-	same(r, "result", r.exchange(store.Report{Changed: []store.Changed{asked}}), store.Grant{})
+	cancelled := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
+	same(r, "result", r.exchange(store.Report{Changed: []store.Changed{cancelled}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.Changed{asked}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.Changed{cancelled}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
 	r.exchange(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.Changed{{Lease: claimed.Lease(), Change: asked.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.Changed{{Lease: claimed.Lease(), Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
 	r.checkCounts()
 }
@@ -365,7 +365,7 @@ func staleChangesNothing(r *rig) {
 	jobs := r.claim(3)
 	r.exchange(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
 	r.start(jobs[2])
-	over := func() queue.Job {
+	settled := func() queue.Job {
 		r.enqueueOne(withPriority(1000))
 		j := r.claimOne()
 		r.settle(j, exited(0))
@@ -377,7 +377,7 @@ func staleChangesNothing(r *rig) {
 		"newer fence":         {Seq: reserved.Seq, Fence: jobs[0].Fence + 1},
 		"released":            jobs[1].Lease(),
 		"running, other":      {Seq: running.Seq, Fence: jobs[2].Fence + 7},
-		"settled":             over.Lease(),
+		"settled":             settled.Lease(),
 		"nothing":             {},
 		"negative everything": {Seq: -1, Fence: -1},
 	} {
@@ -397,9 +397,9 @@ func staleChangesNothing(r *rig) {
 		done := r.exchange(store.Report{Released: []queue.Lease{jobs[2].Lease()}})
 		same(r, "release of a running job", done, store.Grant{Stale: []queue.Lease{jobs[2].Lease()}})
 	})
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", sortedLeases(leases(held)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
+	same(r, "leased jobs", sortedLeases(leases(leased)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
 }
 
 func lateReport(r *rig) {
@@ -476,10 +476,10 @@ func leasedListed(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft(), draft())
 	jobs := r.claim(3)
 	jobs[1] = r.start(jobs[1])
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	slices.SortFunc(held, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
-	same(r, "leased jobs", held, jobs)
+	slices.SortFunc(leased, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
+	same(r, "leased jobs", leased, jobs)
 }
 
 func epochsRise(r *rig) {

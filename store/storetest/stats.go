@@ -127,11 +127,11 @@ func waitsAreFromDue(r *rig) {
 // leaseOf returns the lease of a job.
 func (r *rig) leaseOf(seq int64) queue.Lease {
 	r.Helper()
-	held, err := r.leasedJobs()
+	leased, err := r.leasedJobs()
 	r.must(err)
-	for i := range held {
-		if held[i].Seq == seq {
-			return held[i].Lease()
+	for i := range leased {
+		if leased[i].Seq == seq {
+			return leased[i].Lease()
 		}
 	}
 	r.Fatalf("job %d is not leased", seq)

@@ -109,7 +109,7 @@ func (w *walk) checkJob(want queue.Job) {
 	if !straight && !(from.May(queue.Processing) && queue.Processing.May(got.State)) {
 		w.Errorf("job %s became %s from %s, which the state table forbids", got.ID, got.State, from)
 	}
-	for rule, kept := range map[string]bool{
+	for rule, holds := range map[string]bool{
 		"an ended job has an end, and no other":      got.State.Ended() == (got.EndedAt != 0),
 		"only a processing job has a worker":         (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
 		"only a processing job is paused":            got.PausedAt == 0 || got.State == queue.Processing,
@@ -121,7 +121,7 @@ func (w *walk) checkJob(want queue.Job) {
 		"nothing is updated before it is created":    got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
 		"a job that never ran has nothing of an end": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
 	} {
-		if !kept {
+		if !holds {
 			w.Errorf("job %s: broken rule: %s", got.ID, rule)
 		}
 	}
@@ -223,9 +223,9 @@ func (w *walk) reportAndClaim() {
 			want[seq] = j
 		}
 		if j.State == queue.Processing && w.rng.IntN(3) == 0 {
-			told := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", At: now}
-			t.Progress = append(t.Progress, store.Progress{Lease: j.Lease(), Progress: told})
-			j.Progress = &told
+			progress := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", At: now}
+			t.Progress = append(t.Progress, store.Progress{Lease: j.Lease(), Progress: progress})
+			j.Progress = &progress
 			want[seq] = j
 		}
 		switch n := w.rng.IntN(6); {
@@ -456,9 +456,9 @@ func (w *walk) checkAll() {
 	same(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
 	w.checkCounts()
 	same(w.rig, "jobs ever enqueued", w.s.Counts().Enqueued, w.enqueued)
-	held, err := w.leasedJobs()
+	leased, err := w.leasedJobs()
 	w.must(err)
-	same(w.rig, "leased jobs", sortedLeases(leases(held)), w.leases())
+	same(w.rig, "leased jobs", sortedLeases(leases(leased)), w.leases())
 }
 
 func (w *walk) leases() (list []queue.Lease) {
