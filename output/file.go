@@ -59,11 +59,11 @@ func (l *Log) EncodeTo(w io.Writer) error {
 				t.printed[c.Stream] += c.Damaged
 				continue
 			}
-			back := int64(0)
+			distance := int64(0)
 			if last := t.last[c.Stream]; last >= 0 {
-				back = begin - last
+				distance = begin - last
 			}
-			b = appendFileRecord(b, begin, back, t.printed[c.Stream], c)
+			b = appendFileRecord(b, begin, distance, t.printed[c.Stream], c)
 			t.last[c.Stream] = begin
 			t.printed[c.Stream] += c.Length()
 		}

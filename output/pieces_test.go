@@ -29,26 +29,26 @@ func TestPieceCostIsConstant(t *testing.T) {
 	defer l.Discard()
 	var moved, dropped, before int
 	for i := range n {
-		var gone [4]int
+		var droppedBefore [4]int
 		for k, q := range l.all() {
-			gone[k] = q.droppedCount
+			droppedBefore[k] = q.droppedCount
 		}
 		l.Append(Stream(i%2), int64(i), []byte("x"))
-		noted := 0
+		piecesInUse := 0
 		for k, q := range l.all() {
-			noted += q.len()
-			if q.droppedCount < gone[k] { // the remaining pieces were moved to the beginning
+			piecesInUse += q.len()
+			if q.droppedCount < droppedBefore[k] { // the remaining pieces were moved to the beginning
 				moved += q.len()
 			}
 		}
-		dropped += max(0, before-noted)
-		before = noted
-		if noted > 2*l.maxPieceCount {
-			t.Fatalf("after %d bytes %d pieces are noted, want %d at most", i+1, noted, 2*l.maxPieceCount)
+		dropped += max(0, before-piecesInUse)
+		before = piecesInUse
+		if piecesInUse > 2*l.maxPieceCount {
+			t.Fatalf("after %d bytes %d pieces are noted, want %d at most", i+1, piecesInUse, 2*l.maxPieceCount)
 		}
 	}
-	if made := int(l.pieceCount); moved > made || dropped > made || made > n {
-		t.Errorf("of %d pieces %d were moved and %d dropped", made, moved, dropped)
+	if total := int(l.pieceCount); moved > total || dropped > total || total > n {
+		t.Errorf("of %d pieces %d were moved and %d dropped", total, moved, dropped)
 	}
 	for k, q := range l.all() {
 		if cap(q.list) > 4*l.maxPieceCount {

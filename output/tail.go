@@ -76,8 +76,8 @@ func (w *window) load(rec *record) error {
 func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
 	const perByte = 2 // records for each byte, as one of two may be a gap
 	end, position := w.size-int64(trailerBytes), t.printed[s]
-	for at, most := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; most-- {
-		if at >= end || most == 0 {
+	for at, maxRecords := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
+		if at >= end || maxRecords == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
 		h, err := w.header(at)

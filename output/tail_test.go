@@ -82,14 +82,14 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 					kept += len(c.Data)
 				}
 			}
-			var of int
+			var total int
 			for _, c := range whole {
 				if int(c.Stream) == s {
-					of += len(c.Data)
+					total += len(c.Data)
 				}
 			}
-			if !strings.HasSuffix(all[s], got[s]) || kept < min(n, of) {
-				t.Fatalf("stream %d: the tail has %d bytes of %d, want %d at least, of the end", s, kept, of, n)
+			if !strings.HasSuffix(all[s], got[s]) || kept < min(n, total) {
+				t.Fatalf("stream %d: the tail has %d bytes of %d, want %d at least, of the end", s, kept, total, n)
 			}
 		}
 		for _, c := range end { // each chunk is the end of a chunk of the whole file, in the same order

@@ -150,7 +150,7 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	was := j
+	old := j
 	if err := j.Edit(json.RawMessage(`{"priority":9}`), defaults); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 		t.Errorf("it took %d bytes", n)
 	}
-	if was.Priority = 9; !reflect.DeepEqual(j.Execution, was.Execution) || j.Priority != 9 {
+	if old.Priority = 9; !reflect.DeepEqual(j.Execution, old.Execution) || j.Priority != 9 {
 		t.Errorf("the job has changed: %.200v", j)
 	}
 	argv := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry, Env: []string{"A=1"}, Stdin: "x"}}

@@ -299,10 +299,10 @@ func (c *Constraint) checkMember(field, name, value string) error {
 	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Is)
 }
 
-func checkForm(field, text string, form *Form, most int) error {
+func checkForm(field, text string, form *Form, maxBytes int) error {
 	switch {
-	case most > 0 && len(text) > most:
-		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), most)
+	case maxBytes > 0 && len(text) > maxBytes:
+		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
 	case form == nil || form.Accepts(text):
 		return nil
 	case form.Fault != nil:

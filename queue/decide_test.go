@@ -37,8 +37,8 @@ func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds
 
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
-func withDeferrals(before int) func(*queue.Job) {
-	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, before }
+func withDeferrals(n int) func(*queue.Job) {
+	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, n }
 }
 
 // Every row of the contract's table of ends has its consequence: the state, whether the attempt
@@ -160,9 +160,9 @@ func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 }
 
 // delaysAfterFailures returns the delays after the first n failures of a job.
-func delaysAfterFailures(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
+func delaysAfterFailures(p queue.Policy, backoff queue.Backoff, n int) (list []time.Duration) {
 	for i := range n {
-		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: own}}
+		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: backoff}}
 		list = append(list, queue.Decide(j, exited(1), p).Delay)
 	}
 	return list

@@ -143,9 +143,9 @@ func (s *Spec) Over(flags *Spec) {
 	for name, value := range given {
 		current, ok := merged[name].(map[string]string)
 		if added, isMap := value.(map[string]string); ok && isMap {
-			all := maps.Clone(current)
-			maps.Copy(all, added)
-			given[name] = all
+			combined := maps.Clone(current)
+			maps.Copy(combined, added)
+			given[name] = combined
 		}
 	}
 	setFields(merged, given)

@@ -66,9 +66,9 @@ func matches(list []piece, text []rune) bool {
 	reach[0] = true
 	for _, p := range list {
 		next := make([]bool, len(text)+1)
-		for at, here := range reach {
+		for at, reachable := range reach {
 			switch {
-			case !here:
+			case !reachable:
 			case p.any:
 				for to := at; to <= len(text); to++ {
 					next[to] = true

@@ -8,7 +8,7 @@ import (
 
 // A pattern matches whole texts, character by character.
 func TestGlob(t *testing.T) {
-	for _, c := range []struct{ pattern, matches, not string }{
+	for _, c := range []struct{ pattern, matches, rejects string }{
 		{"", "", "a"},
 		{"*", " a abc", ""},
 		{"a*", "a ab a.b", "ba A"},
@@ -42,8 +42,8 @@ func TestGlob(t *testing.T) {
 				t.Errorf("%q does not match %q", c.pattern, text)
 			}
 		}
-		for _, text := range strings.Split(c.not, " ") {
-			if c.not != "" && match(text) {
+		for _, text := range strings.Split(c.rejects, " ") {
+			if c.rejects != "" && match(text) {
 				t.Errorf("%q matches %q", c.pattern, text)
 			}
 		}

@@ -12,7 +12,7 @@ func TestShortfalls(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
 		return queue.Job{Execution: queue.Execution{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}
 	}
-	here := []queue.Enforcement{
+	known := []queue.Enforcement{
 		{Limit: "memory", Extent: queue.ForEach, By: "a"}, {Limit: "cpus", By: "b"}, {Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
 	}
 	const older = "no runner has reported support for this limit"
@@ -22,7 +22,7 @@ func TestShortfalls(t *testing.T) {
 		want  []queue.Shortfall
 	}{
 		"no limits":    {[]queue.Job{{}}, nil, nil},
-		"all":          {[]queue.Job{{}, all(-1, 0), all(0, 5)}, here, []queue.Shortfall{{here[0], 1}, {here[1], 1}, {queue.Enforcement{Limit: "nofile", By: older}, 2}}},
+		"all":          {[]queue.Job{{}, all(-1, 0), all(0, 5)}, known, []queue.Shortfall{{known[0], 1}, {known[1], 1}, {queue.Enforcement{Limit: "nofile", By: older}, 2}}},
 		"no new":       {[]queue.Job{{Execution: queue.Execution{NoNewPrivileges: true}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "no_new_privileges", By: older}, 0}}},
 		"older runner": {[]queue.Job{{Execution: queue.Execution{Nice: 3}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "nice", By: older}, 0}}},
 	} {

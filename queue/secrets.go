@@ -19,8 +19,8 @@ func CredentialName(reference string) (name string, ok bool) {
 func resolveSecrets(check checker, s *Spec) []string {
 	var list []string
 	for name, reference := range s.EnvSecret {
-		_, twice := s.Env[name]
-		check(!twice, "env_secret", `variable %s is also set in field "env"; set it in only one of them`, name)
+		_, duplicate := s.Env[name]
+		check(!duplicate, "env_secret", `variable %s is also set in field "env"; set it in only one of them`, name)
 		list = append(list, name+"="+reference)
 	}
 	slices.Sort(list)

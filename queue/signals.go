@@ -65,7 +65,7 @@ func ParseSignal(text string) (int, error) {
 	if n := slices.Index(signalNames[:], name); n > 0 {
 		return n, nil
 	}
-	if after, is := strings.CutPrefix(name, "RTMIN"); is {
+	if after, isRealTime := strings.CutPrefix(name, "RTMIN"); isRealTime {
 		n, err := strconv.ParseUint(strings.TrimPrefix(after, "+"), 10, 8)
 		if after == "" || err == nil && strings.HasPrefix(after, "+") && n <= lastSignal-firstRealTime {
 			return firstRealTime + int(n), nil

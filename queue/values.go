@@ -177,11 +177,11 @@ func setAmounts(to *map[string]string, v json.RawMessage) error {
 	return err
 }
 
-func setMap(to *map[string]string, v json.RawMessage, most int) error {
+func setMap(to *map[string]string, v json.RawMessage, maxEntries int) error {
 	m := map[string]string{}
 	err := Members(v, func(name string, value json.RawMessage) error {
-		if len(m) == most {
-			return fmt.Errorf("too many entries; the maximum is %d", most)
+		if len(m) == maxEntries {
+			return fmt.Errorf("too many entries; the maximum is %d", maxEntries)
 		}
 		t, err := readText(value)
 		if err != nil {

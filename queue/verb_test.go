@@ -68,42 +68,42 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 func drawValidSpec(t *rapid.T) *queue.Spec {
 	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)
 	s := map[string]any{}
-	may := func(name string, v any) {
+	setSometimes := func(name string, v any) {
 		if rapid.Bool().Draw(t, name) {
 			s[name] = v
 		}
 	}
 	if rapid.Bool().Draw(t, "shell") {
 		s["command"] = "true"
-		may("shell", "/bin/bash -c")
+		setSometimes("shell", "/bin/bash -c")
 	} else {
 		s["argv"] = []string{"echo", "a b"}
 	}
-	may("priority", rapid.Int64Range(-9, 9).Draw(t, "priority value"))
-	may("max_attempts", rapid.IntRange(1, 9).Draw(t, "attempts value"))
-	may("timeout", "90s")
-	may("kill_after", "2s")
-	may("backoff_base", 1.5)
-	may("backoff_strategy", "linear")
-	may("backoff_max", "1h")
-	may("jitter", 0.0)
-	may("expires_at", "2099-01-01T00:00:00Z")
-	may("env", texts.Draw(t, "env value"))
-	may("cwd", "/tmp")
-	may("umask", "077")
+	setSometimes("priority", rapid.Int64Range(-9, 9).Draw(t, "priority value"))
+	setSometimes("max_attempts", rapid.IntRange(1, 9).Draw(t, "attempts value"))
+	setSometimes("timeout", "90s")
+	setSometimes("kill_after", "2s")
+	setSometimes("backoff_base", 1.5)
+	setSometimes("backoff_strategy", "linear")
+	setSometimes("backoff_max", "1h")
+	setSometimes("jitter", 0.0)
+	setSometimes("expires_at", "2099-01-01T00:00:00Z")
+	setSometimes("env", texts.Draw(t, "env value"))
+	setSometimes("cwd", "/tmp")
+	setSometimes("umask", "077")
 	if rapid.Bool().Draw(t, "file") {
 		s["stdin_file"] = "/in"
 	} else {
-		may("stdin", "text")
+		setSometimes("stdin", "text")
 	}
-	may("idle_timeout", "1m")
-	may("defer_codes", []int{75})
-	may("ok_codes", []int{0, 3})
-	may("no_retry_codes", []int{4})
-	may("on_lost", "hold")
-	may("allow_background", true)
-	may("labels", texts.Draw(t, "labels value"))
-	may("output_limit", "1K")
+	setSometimes("idle_timeout", "1m")
+	setSometimes("defer_codes", []int{75})
+	setSometimes("ok_codes", []int{0, 3})
+	setSometimes("no_retry_codes", []int{4})
+	setSometimes("on_lost", "hold")
+	setSometimes("allow_background", true)
+	setSometimes("labels", texts.Draw(t, "labels value"))
+	setSometimes("output_limit", "1K")
 	raw, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)

@@ -175,9 +175,9 @@ func parseList(n int, word string) (list string, ok bool) {
 
 // libraryAccepts reports whether the library accepts an item of a field.
 func libraryAccepts(n int, item string) bool {
-	alone := []string{"0", "0", "0", "*", "*", "*"}
-	alone[n] = item
-	_, err := parser.Parse(strings.Join(alone, " "))
+	line := []string{"0", "0", "0", "*", "*", "*"}
+	line[n] = item
+	_, err := parser.Parse(strings.Join(line, " "))
 	return err == nil
 }
 
@@ -245,8 +245,8 @@ func (l *Line) nextFixed(after time.Time) time.Time {
 func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
-		whole := !from.After(after) || span > searchYears*366*24*time.Hour
-		if whole {
+		complete := !from.After(after) || span > searchYears*366*24*time.Hour
+		if complete {
 			from = after
 		}
 		list = list[:0]
@@ -255,7 +255,7 @@ func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n i
 				list = append(list[:0], list[n:]...)
 			}
 		}
-		if whole || len(list) >= n {
+		if complete || len(list) >= n {
 			return list[max(0, len(list)-n):]
 		}
 	}

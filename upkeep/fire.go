@@ -55,7 +55,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 		f.Runs, f.NextBoot, f.LastAt = []queue.Millis{now}, boot, max(s.LastAt, now)
 		return f, nil
 	}
-	in, err := zone.Load(s.Zone)
+	location, err := zone.Load(s.Zone)
 	if err != nil {
 		return f, err
 	}
@@ -65,7 +65,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 	}
 	var instants []queue.Millis
 	inTime := false // the newest occurrence is not too late
-	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, in, store.MaxFired) {
+	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, location, store.MaxFired) {
 		if when := due(at); when <= now {
 			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
 		}
@@ -81,7 +81,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 			f.Missed = instants
 		}
 	}
-	if next := line.Next(f.LastAt.Time(), since, in); !next.IsZero() {
+	if next := line.Next(f.LastAt.Time(), since, location); !next.IsZero() {
 		f.NextAt, f.DueAt = queue.MillisOf(next), due(next)
 	}
 	return f, nil

@@ -43,26 +43,26 @@ func (k *fakeStore) Now() queue.Millis { return queue.MillisOf(time.Now()) }
 func (k *fakeStore) Keeping(context.Context) ([]store.KeepingQueue, error) {
 	return k.keepingQueues, nil
 }
-func (k *fakeStore) TrimJobs(ctx context.Context, of string, keep int64, limit int) (bool, error) {
-	if of != "" {
-		k.trimmed = append(k.trimmed, fmt.Sprint("jobs of ", of, " ", keep))
+func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit int) (bool, error) {
+	if name != "" {
+		k.trimmed = append(k.trimmed, fmt.Sprint("jobs of ", name, " ", keep))
 		return false, nil
 	}
-	over := store.Counts{States: k.ended}.Bounded() - keep
-	if over <= 0 {
+	excess := store.Counts{States: k.ended}.Bounded() - keep
+	if excess <= 0 {
 		return false, nil
 	}
-	n, err := k.Purge(ctx, store.Ended{States: store.BoundedStates, Before: k.Now(), Of: &of}, int(min(over, int64(limit))), nil)
-	return int64(n) < over, err
+	n, err := k.Purge(ctx, store.Ended{States: store.BoundedStates, Before: k.Now(), Of: &name}, int(min(excess, int64(limit))), nil)
+	return int64(n) < excess, err
 }
-func (k *fakeStore) TrimOutputsOf(_ context.Context, of string, keep int64) (bool, error) {
-	k.trimmed = append(k.trimmed, fmt.Sprint("outputs of ", of, " ", keep))
+func (k *fakeStore) TrimOutputsOf(_ context.Context, name string, keep int64) (bool, error) {
+	k.trimmed = append(k.trimmed, fmt.Sprint("outputs of ", name, " ", keep))
 	return false, nil
 }
-func (k *fakeStore) Purge(_ context.Context, of store.Ended, limit int, _ *int) (int, error) {
-	states, before, n := of.States, of.Before, 0
-	if *of.Of != "" {
-		k.removals = append(k.removals, fmt.Sprint("of ", *of.Of, " ", states, " ", limit, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
+func (k *fakeStore) Purge(_ context.Context, selection store.Ended, limit int, _ *int) (int, error) {
+	states, before, n := selection.States, selection.Before, 0
+	if *selection.Of != "" {
+		k.removals = append(k.removals, fmt.Sprint("of ", *selection.Of, " ", states, " ", limit, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 		return 0, nil
 	}
 	for _, s := range states {
@@ -179,14 +179,14 @@ func TestRunPassesWhenDue(t *testing.T) {
 // change.
 func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		k := &fakeStore{next: 100 * time.Millisecond, dueSooner: make(chan struct{}), startedAt: begun}
+		started := time.Now()
+		k := &fakeStore{next: 100 * time.Millisecond, dueSooner: make(chan struct{}), startedAt: started}
 		wake := make(chan struct{})
-		var looks []time.Duration
+		var passes []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- Run(ctx, k, wake, func() Retention { looks = append(looks, time.Since(begun)); return Retention{} }, func(context.Context, []string) bool { return true }, Recurring{}, nil, slog.New(slog.DiscardHandler))
+			done <- Run(ctx, k, wake, func() Retention { passes = append(passes, time.Since(started)); return Retention{} }, func(context.Context, []string) bool { return true }, Recurring{}, nil, slog.New(slog.DiscardHandler))
 		}()
 		time.Sleep(11950 * time.Millisecond)
 		wake <- struct{}{}
@@ -196,8 +196,8 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 			t.Error(err)
 		}
 		want := []time.Duration{0, 5 * time.Second, 10 * time.Second, 11950 * time.Millisecond}
-		if !slices.Equal(looks, want) {
-			t.Errorf("looked after %v, want %v", looks, want)
+		if !slices.Equal(passes, want) {
+			t.Errorf("looked after %v, want %v", passes, want)
 		}
 	})
 }
@@ -261,13 +261,13 @@ func TestRetentionWorksInSteps(t *testing.T) {
 // set.
 func TestQueueRetentionIsApplied(t *testing.T) {
 	k := &fakeStore{next: time.Hour, keepingQueues: []store.KeepingQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
-	own := func(name string) store.Retention {
+	retentionOf := func(name string) store.Retention {
 		if name != "left" {
 			return store.Retention{Age: time.Minute, MaxJobs: 5, Output: 9}
 		}
 		return store.Retention{}
 	}
-	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, Of: own}
+	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, Of: retentionOf}
 	_, err := runUpkeepWith(t, k, r, func() {})
 	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s", "of bulk [cancelled] 100 older than 1m0s",
 		"of full [completed] 100 older than 1m0s", "of full [cancelled] 100 older than 1m0s", "of left [completed] 100 older than 1h0m0s"}
