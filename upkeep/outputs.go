@@ -23,9 +23,9 @@ const (
 	maxFound = 10_000
 )
 
-// Unowner is the part of the store that Seek needs.
+// UnownedFinder is the part of the store that Seek needs.
 // See docs/decisions/0061.
-type Unowner interface {
+type UnownedFinder interface {
 	Unowned(ctx context.Context, refs []string) ([]string, error)
 }
 
@@ -34,7 +34,7 @@ type Unowner interface {
 // may contain output files; a missing directory contains none. Seek ignores files that were last
 // written before since: they may belong to another store that used the directories earlier and may
 // use them again.
-func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time, log *slog.Logger) {
+func Seek(ctx context.Context, s UnownedFinder, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
 			n, err := searchDir(ctx, s, dir, since)
@@ -52,7 +52,7 @@ func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time,
 }
 
 // searchDir searches one directory and returns how many of its files belong to no attempt.
-func searchDir(ctx context.Context, s Unowner, dir string, since time.Time) (found int, err error) {
+func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
