@@ -177,12 +177,12 @@ func errNoJob(id string) error {
 // owns reports whether a job belongs to a peer. A running job keeps its uid even if the uid was given to
 // another account in the meantime.
 func (s *Service) owns(p *control.Peer, j *queue.Job) bool {
-	return j.UID == p.UID && (j.AsUID != nil || s.renamed(j.UID, j.User) == nil)
+	return j.UID == p.UID && (j.AsUID != nil || s.checkRenamed(j.UID, j.User) == nil)
 }
 
-// ownOnly returns the uid of the peer if the method, applied to many jobs, reaches only the peer's own jobs.
-// It returns nil if the method reaches all jobs.
-func ownOnly(p *control.Peer, method string) *int {
+// onlyOwnUID returns the uid of the peer if the method, applied to many jobs, reaches only the peer's own
+// jobs. It returns nil if the method reaches all jobs.
+func onlyOwnUID(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.Needs(method, false)) {
 		return nil
 	}

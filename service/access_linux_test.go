@@ -68,7 +68,7 @@ func hangs(d *accounts.Directory, let func()) {
 // A change of a setting that waits for a directory does not delay the change of another setting.
 func TestHangingDirectoryHoldsUpNoSetting(t *testing.T) {
 	s := stored(t)
-	s.setting = make(chan struct{}, 1)
+	s.settingsToken = make(chan struct{}, 1)
 	for len(s.layers) <= layerRunning {
 		s.layers = append(s.layers, config.Layer{Origin: config.FromStored, Values: map[string]string{}})
 	}

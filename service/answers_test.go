@@ -164,7 +164,7 @@ func TestAnswersFit(t *testing.T) {
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = text([]byte(worst(showTail))), text([]byte(strings.Repeat("a\xff", showTail/2)))
+				d.Output, d.Stderr = tailText([]byte(worst(showTail))), tailText([]byte(strings.Repeat("a\xff", showTail/2)))
 				d.Hide(control.Whole)
 				all = append(all, d)
 			}

@@ -49,12 +49,12 @@ func makeNodeFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
 	rand.Read(id) // never fails
 	content = []byte(hex.EncodeToString(id) + "\n")
-	return content, keepFile(path, content)
+	return content, replaceFile(path, content)
 }
 
-// keepFile replaces a file in the state directory atomically: after a power failure, the file has the old or
-// the new content.
-func keepFile(path string, content []byte) error {
+// replaceFile replaces a file in the state directory atomically: after a power failure, the file has the old
+// or the new content.
+func replaceFile(path string, content []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -73,9 +73,9 @@ func keepFile(path string, content []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// ownNode gives this node a new identity if its state directory is a copy of another node's. Machines created
-// from one image have such copies.
-func (s *Service) ownNode() error {
+// replaceNodeID gives this node a new identity if its state directory is a copy of another node's. Machines
+// created from one image have such copies.
+func (s *Service) replaceNodeID() error {
 	path := filepath.Join(s.opt.Places.State, nodeFile)
 	s.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
 	_, err := makeNodeFile(path)
@@ -88,9 +88,9 @@ func (s *Service) ownNode() error {
 // directory. Older output files may belong to another queue.
 const storeFile = "store.id"
 
-// knowsItsStore keeps the service from starting a new queue in a directory by mistake. It returns an error if
-// the queue is in a server database that the settings no longer name.
-func knowsItsStore(dir string) error {
+// checkStoreFile keeps the service from starting a new queue in a directory by mistake. It returns an error
+// if the queue is in a server database that the settings no longer name.
+func checkStoreFile(dir string) error {
 	path := filepath.Join(dir, storeFile)
 	database, err := os.ReadFile(path)
 	_, has := os.Stat(place{Dir: dir}.String())
@@ -100,10 +100,10 @@ func knowsItsStore(dir string) error {
 	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
 }
 
-// meetAnother prepares a change of the store. It ends idle runners that have obeyed a service of the previous
-// store. If a runner has jobs that this store does not know, it returns an error. This service must neither
-// end such jobs nor start them again, unless a migration has moved them to this store.
-func (s *Service) meetAnother(ctx context.Context) error {
+// prepareStoreChange prepares a change of the store. It ends idle runners that have obeyed a service of the
+// previous store. If a runner has jobs that this store does not know, it returns an error. This service must
+// neither end such jobs nor start them again, unless a migration has moved them to this store.
+func (s *Service) prepareStoreChange(ctx context.Context) error {
 	path := filepath.Join(s.opt.Places.State, storeFile)
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -116,36 +116,36 @@ func (s *Service) meetAnother(ctx context.Context) error {
 	if now == strings.TrimSpace(string(raw)) {
 		return s.keepOlderOutputs(now)
 	}
-	left, err := s.store.Left(ctx)
+	leftover, err := s.store.Left(ctx)
 	if err != nil {
 		return err
 	}
 	known := map[queue.Lease]bool{}
-	for i := range left.Leased {
-		known[left.Leased[i].Lease()] = true
+	for i := range leftover.Leased {
+		known[leftover.Leased[i].Lease()] = true
 	}
 	dirs, err := s.home.Find()
 	if err != nil {
 		return err
 	}
-	var strange []string // numbers of the jobs that this store does not know
+	var unknown []string // numbers of the jobs that this store does not know
 	var idle []string
 	for _, dir := range dirs {
-		list, lives, err := runner.Kept(dir)
+		list, alive, err := runner.Kept(dir)
 		if err != nil {
 			return err
 		}
-		if lives && len(list) == 0 {
+		if alive && len(list) == 0 {
 			idle = append(idle, dir)
 		}
 		for _, l := range list {
 			if !known[queue.Lease{Seq: l.Seq, Fence: l.Fence}] {
-				strange = append(strange, fmt.Sprint(l.Seq))
+				unknown = append(unknown, fmt.Sprint(l.Seq))
 			}
 		}
 	}
-	if len(strange) > 0 {
-		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(strange, ", ")), s.endRunners())}
+	if len(unknown) > 0 {
+		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(unknown, ", ")), s.endRunners())}
 	}
 	for _, dir := range idle {
 		if err := s.home.End(dir); err != nil {
@@ -159,7 +159,7 @@ func (s *Service) setStoreFile(database string) error {
 	if database != "" {
 		database += "\n"
 	}
-	return keepFile(filepath.Join(s.opt.Places.State, storeFile), []byte(database))
+	return replaceFile(filepath.Join(s.opt.Places.State, storeFile), []byte(database))
 }
 
 // keepOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
@@ -186,18 +186,18 @@ func outputsSince(dir string) time.Time {
 	return info.ModTime()
 }
 
-// endDead ends the processes that dead runners have left, when the service is about to start or has failed to
-// start. The store may be unavailable for a long time, and other nodes will soon take over this node's
+// endOrphans ends the processes that dead runners have left, when the service is about to start or has failed
+// to start. The store may be unavailable for a long time, and other nodes will soon take over this node's
 // leases. A dead runner cannot end its jobs.
-func (s *Service) endDead() {
+func (s *Service) endOrphans() {
 	if url, err := s.config.Load().StoreURL(); err != nil || url == "" || s.config.Load().OnPartition != "stop" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endDeadWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
 	dirs, err := runner.Home{Dir: runnersOf(s.opt.Places)}.Find()
 	for _, dir := range dirs {
-		if lives, unknown := runner.Lives(dir); lives || unknown != nil {
+		if alive, unknown := runner.Lives(dir); alive || unknown != nil {
 			continue
 		}
 		if _, failed := runner.Recover(ctx, dir, nil, nil, nil); failed != nil {
@@ -209,37 +209,37 @@ func (s *Service) endDead() {
 	}
 }
 
-// endDeadWithin bounds the duration of endDead.
-const endDeadWithin = 5 * time.Second
+// endOrphansTimeout bounds the duration of endOrphans.
+const endOrphansTimeout = 5 * time.Second
 
-// isAway reports whether an error means that the database server is unavailable.
-func (s *Service) isAway(err error) bool {
+// isStoreUnavailable reports whether an error means that the database server is unavailable.
+func (s *Service) isStoreUnavailable(err error) bool {
 	return s.cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// marginOf returns how long before the end of the node lease the runners end their jobs.
-func marginOf(lease time.Duration) time.Duration { return lease / 6 }
+// leaseMargin returns how long before the end of the node lease the runners end their jobs.
+func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
-// prolong renews the node lease and extends the time for which the runners may run jobs.
-func (s *Service) prolong(ctx context.Context) error {
+// extendLease renews the node lease and extends the time for which the runners may run jobs.
+func (s *Service) extendLease(ctx context.Context) error {
 	if s.cluster == nil {
 		return nil
 	}
 	lease := s.cluster.Lease()
-	asked := time.Now()
-	within, cancel := context.WithTimeout(ctx, lease/3)
+	sent := time.Now()
+	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
-	applyDrain := s.beginDrainRead()
-	m, err := s.cluster.Extend(within, s.load())
+	recordDrain := s.beginDrainRead()
+	m, err := s.cluster.Extend(timeoutCtx, s.load())
 	if err != nil {
 		return err
 	}
 	if s.config.Load().OnPartition == "stop" {
-		s.pool.Prolong(asked.Add(lease - marginOf(lease)))
+		s.pool.Prolong(sent.Add(lease - leaseMargin(lease)))
 	} else {
 		s.pool.Prolong(time.Time{})
 	}
-	applyDrain(m.Drained)
+	recordDrain(m.Drained)
 	if m.Orphans {
 		select {
 		case s.orphans <- struct{}{}:
@@ -249,21 +249,21 @@ func (s *Service) prolong(ctx context.Context) error {
 	return nil
 }
 
-// inheritAll takes over the jobs of lost nodes until ctx ends. It runs separately from keepLease, so that a
-// take-over does not delay the renewal of the node lease.
-func (s *Service) inheritAll(ctx context.Context) {
+// takeOverLostNodes takes over the jobs of lost nodes until ctx ends. It runs separately from keepLease, so
+// that a take-over does not delay the renewal of the node lease.
+func (s *Service) takeOverLostNodes(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.orphans:
-			s.inherit(ctx)
+			s.takeOver(ctx)
 		}
 	}
 }
 
-// inherit takes over the jobs of nodes whose leases have expired.
-func (s *Service) inherit(ctx context.Context) {
+// takeOver takes over the jobs of nodes whose leases have expired.
+func (s *Service) takeOver(ctx context.Context) {
 	for more := true; more; {
 		list, err := s.cluster.TakeOver(ctx)
 		if err != nil {
@@ -273,12 +273,12 @@ func (s *Service) inherit(ctx context.Context) {
 			return
 		}
 		if len(list) > 0 {
-			of := map[string]int{}
+			byNode := map[string]int{}
 			for i := range list {
-				of[list[i].From]++
+				byNode[list[i].From]++
 			}
-			for _, name := range slices.Sorted(maps.Keys(of)) {
-				s.log.Warn("another node is gone; its running jobs are treated as lost", "node", name, "jobs", of[name])
+			for _, name := range slices.Sorted(maps.Keys(byNode)) {
+				s.log.Warn("another node is gone; its running jobs are treated as lost", "node", name, "jobs", byNode[name])
 			}
 			s.pool.Lost(list)
 		}
@@ -299,10 +299,10 @@ func (s *Service) keepLease(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-		case <-s.scaled: // the renewal also stores the number of workers
+		case <-s.workersChanged: // the renewal also stores the number of workers
 		}
 		wait = lease / 3
-		err := s.prolong(ctx)
+		err := s.extendLease(ctx)
 		switch {
 		case err == nil && failing:
 			failing = false
@@ -319,37 +319,37 @@ func (s *Service) keepLease(ctx context.Context) {
 	}
 }
 
-// takePart answers requests of other nodes and applies shared settings that other nodes have changed, until
-// ctx ends.
-func (s *Service) takePart(ctx context.Context) {
+// serveCluster answers requests of other nodes and applies shared settings that other nodes have changed,
+// until ctx ends.
+func (s *Service) serveCluster(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
-	defer s.answering.Wait()
-	looked, said := time.Time{}, ""
+	defer s.requestHandlers.Wait()
+	changedAt, lastError := time.Time{}, ""
 	for {
 		wait := time.Hour
-		if !looked.IsZero() {
-			wait = time.Until(looked.Add(shareEvery))
+		if !changedAt.IsZero() {
+			wait = time.Until(changedAt.Add(sharedReloadDelay))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.cluster.Hints():
-			s.answerAsks(ctx)
+			s.answerRequests(ctx)
 		case <-s.cluster.Changes():
-			if looked.IsZero() {
-				looked = time.Now()
+			if changedAt.IsZero() {
+				changedAt = time.Now()
 			}
 		case <-time.After(wait):
-			looked = time.Time{}
-			switch err := s.obey(ctx); {
+			changedAt = time.Time{}
+			switch err := s.reloadShared(ctx); {
 			case err == nil:
-				said = ""
+				lastError = ""
 			case ctx.Err() == nil:
-				looked = time.Now()
-				if said != err.Error() { // log once, since the error may last long
-					said = err.Error()
+				changedAt = time.Now()
+				if lastError != err.Error() { // log once, since the error may last long
+					lastError = err.Error()
 					s.log.Warn("settings changed on another node are not applied on this node yet", "error", err)
 				}
 			}
@@ -357,27 +357,27 @@ func (s *Service) takePart(ctx context.Context) {
 	}
 }
 
-// shareEvery is the delay between a change in the store and the check whether settings have changed. It
-// combines several changes.
-const shareEvery = 500 * time.Millisecond
+// sharedReloadDelay is the delay between a change in the store and the check whether settings have changed.
+// It combines several changes.
+const sharedReloadDelay = 500 * time.Millisecond
 
-// takeShared applies the settings and rules that are in the store now.
-func (s *Service) takeShared(ctx context.Context) error {
-	return s.inTurn(ctx, func() error {
+// applyShared applies the settings and rules that are in the store now.
+func (s *Service) applyShared(ctx context.Context) error {
+	return s.withSettingsLock(ctx, func() error {
 		stored, err := s.store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		var bound error
-		if s.own || !slices.Equal(stored, s.shared) {
+		if s.reapplyShared || !slices.Equal(stored, s.sharedSettings) {
 			if err := s.setStored(stored); err != nil {
 				return err
 			}
-			s.shared = stored
+			s.sharedSettings = stored
 			bound = s.bindStore(ctx)
-			s.own = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next check repeats it
+			s.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next check repeats it
 			s.applyHere()
-			s.obeyDrain()
+			s.applyDrain()
 			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {
 				s.pool.PauseAll(paused)
 			}

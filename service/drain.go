@@ -21,7 +21,7 @@ import (
 const drainKey = "drain"
 
 // confirmWithin is how long a drain waits for nodes to confirm. Each node first waits for its runners.
-const confirmWithin = worker.MaxNoStartsWait + othersWithin
+const confirmWithin = worker.MaxNoStartsWait + broadcastTimeout
 
 // Drain implements control.API.
 func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
@@ -29,31 +29,31 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 	if p.Off {
 		value = ""
 	}
-	err := s.inTurn(ctx, func() error {
+	err := s.withSettingsLock(ctx, func() error {
 		err := s.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
 		if err == nil {
 			s.mu.Lock()
-			s.drains = !p.Off
+			s.allDrained = !p.Off
 			s.mu.Unlock()
-			s.obeyDrain()
+			s.applyDrain()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case p.Off:
-		s.tellOthers(ctx, ask{Do: "obey"})
+		s.notifyNodes(ctx, nodeRequest{Command: "obey"})
 	default:
 		err = s.confirmDrainOfAll(ctx, p.Wait)
 	}
 	if err != nil {
 		return control.Draining{}, err
 	}
-	is := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
+	state := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
 	if s.cluster != nil { // the store also counts the jobs that run on other nodes
-		is.Running = int(s.store.Counts().States[queue.Processing])
+		state.Running = int(s.store.Counts().States[queue.Processing])
 	}
-	return is, nil
+	return state, nil
 }
 
 // confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
@@ -64,11 +64,11 @@ func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
 		err = s.confirmDrain(ctx, nodes)
 	}
 	if err == nil && wait {
-		err = s.allQuiet(ctx)
+		err = s.waitAllIdle(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && !s.drains {
+	if err == nil && !s.allDrained {
 		return errDrainEnded
 	}
 	return err
@@ -99,7 +99,7 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 		err = s.confirmDrain(ctx, []store.NodeState{n})
 	}
 	if err == nil && p.Wait && n.Alive {
-		err = s.quiet(ctx, &n)
+		err = s.waitIdle(ctx, &n)
 	}
 	if err == nil {
 		n, err = s.nodeNamed(ctx, p.Name, "")
@@ -119,37 +119,37 @@ func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.This {
 		return s.readDrained(ctx)
 	}
-	within, cancel := context.WithTimeout(ctx, othersWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, broadcastTimeout)
 	defer cancel()
-	s.warnSilent(s.askNodes(within, []store.NodeState{n}, ask{Do: "obey"}))
+	s.warnUnconfirmed(s.sendToNodes(timeoutCtx, []store.NodeState{n}, nodeRequest{Command: "obey"}))
 	return nil
 }
 
 // confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
 // may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
 func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
-	within, cancel := context.WithTimeout(ctx, confirmWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	this := fromNode{}
+	own := nodeResult{}
 	var local sync.WaitGroup
-	if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); at >= 0 {
-		this.node = nodes[at]
-		local.Go(func() { this.failed = s.confirmHere(within) })
+	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); i >= 0 {
+		own.node = nodes[i]
+		local.Go(func() { own.failed = s.confirmDrainHere(timeoutCtx) })
 	}
-	others := s.askNodes(within, nodes, ask{Do: "drained"})
+	others := s.sendToNodes(timeoutCtx, nodes, nodeRequest{Command: "drained"})
 	local.Wait()
 	var problems []string
-	for _, from := range append(others, this) {
-		switch err := from.failed; {
-		case err == nil || isLost(err):
+	for _, result := range append(others, own) {
+		switch err := result.failed; {
+		case err == nil || isNodeLost(err):
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case s.cluster == nil:
 			return err
-		case from.node.This || from.Error != "":
-			problems = append(problems, "on "+from.node.Name+": "+err.Error())
+		case result.node.This || result.Error != "":
+			problems = append(problems, "on "+result.node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", from.node.Name, s.cluster.Lease()))
+			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", result.node.Name, s.cluster.Lease()))
 		}
 	}
 	if more := len(problems) - maxNamedNodes; more > 0 {
@@ -161,8 +161,8 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
 }
 
-// confirmHere waits until no job can start on this node any more.
-func (s *Service) confirmHere(ctx context.Context) error {
+// confirmDrainHere waits until no job can start on this node any more.
+func (s *Service) confirmDrainHere(ctx context.Context) error {
 	if s.cluster != nil {
 		if err := s.readDrained(ctx); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (s *Service) confirmHere(ctx context.Context) error {
 // beginDrainRead must be called before a read of whether this node is drained. The caller passes the result
 // of the read to apply. Reads may finish in a different order than they began, so apply ignores a result if
 // the result of a later read was already applied.
-func (s *Service) beginDrainRead() (apply func(on bool)) {
+func (s *Service) beginDrainRead() (record func(on bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drainReads++
@@ -182,20 +182,20 @@ func (s *Service) beginDrainRead() (apply func(on bool)) {
 	return func(on bool) {
 		s.mu.Lock()
 		if number > s.lastDrainRead {
-			s.lastDrainRead, s.drained = number, on
+			s.lastDrainRead, s.nodeDrained = number, on
 		}
 		s.mu.Unlock()
-		s.obeyDrain()
+		s.applyDrain()
 	}
 }
 
 // readDrained reads from the store whether this node is drained, and stops or resumes starting jobs
 // accordingly.
 func (s *Service) readDrained(ctx context.Context) error {
-	apply := s.beginDrainRead()
+	record := s.beginDrainRead()
 	drained, err := s.cluster.Drained(ctx)
 	if err == nil {
-		apply(drained)
+		record(drained)
 	}
 	return err
 }
@@ -204,16 +204,16 @@ func (s *Service) readDrained(ctx context.Context) error {
 func (s *Service) endDrain() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.drained && !s.drains {
+	if s.nodeDrained && !s.allDrained {
 		return "queuectl node drain " + queue.Word(s.node) + " --off"
 	}
 	return "queuectl drain --off"
 }
 
-// obeyDrain stops the pool from claiming jobs if all nodes or this node are drained, and otherwise lets it
+// applyDrain stops the pool from claiming jobs if all nodes or this node are drained, and otherwise lets it
 // claim.
-func (s *Service) obeyDrain() {
+func (s *Service) applyDrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pool.Drain(s.drains || s.drained)
+	s.pool.Drain(s.allDrained || s.nodeDrained)
 }

@@ -40,11 +40,11 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error 
 func (c *drainCluster) Drained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
 
 func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
-	var a ask
-	if err := json.Unmarshal(raw, &a); err != nil {
+	var req nodeRequest
+	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
-	c.asked = append(c.asked, a.Do)
+	c.asked = append(c.asked, req.Command)
 	answer, ok := c.answers[node]
 	if !ok {
 		return nil, context.DeadlineExceeded
@@ -60,7 +60,7 @@ func sharing(t *testing.T) (*Service, *drainCluster) {
 		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
 		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
 	}}
-	s.cluster, s.node, s.setting = c, "a", make(chan struct{}, 1)
+	s.cluster, s.node, s.settingsToken = c, "a", make(chan struct{}, 1)
 	return s, c
 }
 
@@ -126,7 +126,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	s, cluster := sharing(t)
 	const hangs = "the runner with pid 7 does not answer"
 	cluster.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
-	s.cluster = &slowCluster{cluster, worker.MaxNoStartsWait + othersWithin - time.Millisecond}
+	s.cluster = &slowCluster{cluster, worker.MaxNoStartsWait + broadcastTimeout - time.Millisecond}
 	synctest.Test(t, func(t *testing.T) {
 		err := s.confirmDrain(t.Context(), cluster.nodes[1:])
 		if want := "on b: " + hangs; err == nil || err.Error() != want {

@@ -34,7 +34,7 @@ type (
 type opener func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
 func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	if err := knowsItsStore(dir); err != nil {
+	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
 	s, err := sql.Open(ctx, sql.Options{Dir: dir, Log: log, OrderOf: orderOf})

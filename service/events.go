@@ -40,7 +40,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	t := &teller{s: s, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
 	for _, id := range p.ID {
 		t.ids[id] = true
-		switch _, err := s.named(ctx, control.Name(id)); {
+		switch _, err := s.findJob(ctx, control.Name(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
 			t.unknown[id] = true
 		case err != nil:

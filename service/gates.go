@@ -74,7 +74,7 @@ func (s *Service) GateSet(ctx context.Context, p control.GateSet) (v control.Gat
 	if err != nil {
 		return v, err
 	}
-	err = s.inTurnOfAll(ctx, func() error {
+	err = s.applyOnAllNodes(ctx, func() error {
 		if err := s.audit(ctx, "gate.set", p.Key, nil); err != nil {
 			return err
 		}
@@ -129,13 +129,13 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 		out.Next = control.GateCursor(positionOf(&list[len(list)-1]))
 		return out, nil
 	}
-	others, err := s.askOthers(ctx, ask{Do: "units"})
+	others, err := s.broadcast(ctx, nodeRequest{Command: "units"})
 	if err != nil {
 		return out, err
 	}
 	var units []control.GateView
 	err = s.shares.Do(ctx, control.Many, func() (err error) {
-		units, err = s.unitsHere(ctx)
+		units, err = s.localUnits(ctx)
 		return err
 	})
 	if err != nil {
@@ -154,8 +154,8 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 	return out, nil
 }
 
-// unitsHere returns the resources of this node, sorted by name.
-func (s *Service) unitsHere(ctx context.Context) (list []control.GateView, err error) {
+// localUnits returns the resources of this node, sorted by name.
+func (s *Service) localUnits(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
 	for after := (store.GateState{UID: queue.Everybody, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
 		page, err := s.store.Gates(ctx, queue.Everybody, after)
@@ -198,7 +198,7 @@ func positionOf(g *store.GateState) control.GatePosition {
 
 // viewGate converts a gate to its form in a reply.
 func (s *Service) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: gateWords[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
+	v := control.GateView{Key: g.Key, Kind: gateTexts[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Per))
 	}

@@ -222,7 +222,7 @@ func (s *Service) knownName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
 	}
-	return cmp.Or(s.owners.of(uid), fmt.Sprint(uid))
+	return cmp.Or(s.owners.nameOf(uid), fmt.Sprint(uid))
 }
 
 // HookTest implements control.API.

@@ -36,7 +36,7 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 
 // failedAtOnce returns the state of a new job if one of its dependencies had already failed, otherwise "".
 func (s *Service) failedAtOnce(ctx context.Context, id control.Name) string {
-	j, err := s.named(ctx, id)
+	j, err := s.findJob(ctx, id)
 	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
 		return ""
 	}
@@ -230,7 +230,7 @@ func (s *Service) userName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
 	}
-	if name := s.owners.of(uid); name != "" || uid < 0 {
+	if name := s.owners.nameOf(uid); name != "" || uid < 0 {
 		return name
 	}
 	name := s.directory.UserName(uid)

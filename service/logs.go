@@ -16,7 +16,7 @@ import (
 
 // Logs implements control.API.
 func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
-	j, err := s.named(ctx, p.ID)
+	j, err := s.findJob(ctx, p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
@@ -29,9 +29,9 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	case p.All:
 		n = 1
 	case n == 0:
-		n = max(j.Runs, s.crew().Running(ctx, &j), 1)
+		n = max(j.Runs, s.router().Running(ctx, &j), 1)
 	}
-	if p.Attempt > max(j.Runs, s.crew().Running(ctx, &j)) {
+	if p.Attempt > max(j.Runs, s.router().Running(ctx, &j)) {
 		attempts := "attempts"
 		if j.Runs == 1 {
 			attempts = "attempt"
@@ -72,16 +72,16 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	for {
 		connected := f.s.pool.Connected() // taken before the state that it is compared with
 		var again <-chan time.Time
-		if now, err := f.s.lookAgain(ctx, &j); err == nil {
+		if now, err := f.s.rereadOutline(ctx, &j); err == nil {
 			j = now
-		} else if f.p.Follow && f.s.isAway(err) {
+		} else if f.p.Follow && f.s.isStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
-			again = time.After(againEvery)
+			again = time.After(pollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
-		running := f.s.crew().Running(ctx, &j)
+		running := f.s.router().Running(ctx, &j)
 		switch {
 		case f.last != nil:
 			return end, f.tellLast()
@@ -221,12 +221,12 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 
 // runs reports whether attempt n of a job is running.
 func (s *Service) runs(ctx context.Context, j *queue.Job, n int) bool {
-	return n > j.Runs && s.crew().Running(ctx, j) == n
+	return n > j.Runs && s.router().Running(ctx, j) == n
 }
 
 // liveEnd returns the position up to which a running attempt has printed.
 func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := s.crew().Read(ctx, seq, output.Cursor{-1, -1}, false)
+	chunk, ok, err := s.router().Read(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
@@ -270,7 +270,7 @@ func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, 
 // readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
 // output. more is false when the attempt no longer runs or all output was read.
 func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := s.crew().Read(ctx, seq, *c, follow)
+	chunk, ok, err := s.router().Read(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -311,7 +311,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		// Small output, stored in the attempt's row.
 		return s.eachChunk(ctx, control.One, decoded(a.Output), rest)
 	}
-	f, _, err := s.outputOf(ctx, &a)
+	f, _, err := s.openAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		if a.Node != "" && a.Node != s.node {
 			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state directory of node %s", a.N, a.Node)
@@ -380,7 +380,7 @@ func (s *Service) eachChunk(ctx context.Context, place control.Class, chunks ite
 			return err
 		}
 		err := s.shares.Step(ctx, place, func() error {
-			for cost := 0; cost < pieceBytes; {
+			for cost := 0; cost < stepBytes; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {
 					return err

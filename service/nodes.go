@@ -24,7 +24,7 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: s.asNode(), This: true, Alive: true, Version: s.opt.Version, Joined: s.started, Heard: s.store.Now()}
+	n := store.NodeState{Node: s.nodeRecord(), This: true, Alive: true, Version: s.opt.Version, Joined: s.started, Heard: s.store.Now()}
 	if s.pool != nil {
 		n.Workers, n.Running, n.Drained = s.pool.Workers(), s.pool.Busy(), s.pool.Draining()
 	}
@@ -33,38 +33,38 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 
 // load returns this node's workers and throughput, which the other nodes read.
 func (s *Service) load() store.Load {
-	of := s.pool.Throughputs()
-	if len(of) > store.MaxLoadQueues {
-		names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
+	byQueue := s.pool.Throughputs()
+	if len(byQueue) > store.MaxLoadQueues {
+		names := slices.SortedFunc(maps.Keys(byQueue), func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
 		for _, name := range names[store.MaxLoadQueues:] {
-			delete(of, name)
+			delete(byQueue, name)
 		}
 	}
-	return store.Load{Workers: s.pool.Workers(), Ended: s.pool.Throughput(), EndedOf: of}
+	return store.Load{Workers: s.pool.Workers(), Ended: s.pool.Throughput(), EndedOf: byQueue}
 }
 
-// endedOnOthers returns the throughput of the other nodes, as they reported it within the last minute. It
-// returns nothing if the store does not answer within othersWithin.
-func (s *Service) endedOnOthers(ctx context.Context) (sum int, of map[string]int) {
-	of = map[string]int{}
+// otherNodesThroughput returns the throughput of the other nodes, as they reported it within the last minute.
+// It returns nothing if the store does not answer within broadcastTimeout.
+func (s *Service) otherNodesThroughput(ctx context.Context) (sum int, byQueue map[string]int) {
+	byQueue = map[string]int{}
 	if s.cluster == nil || !s.cluster.HasOthers() {
-		return 0, of
+		return 0, byQueue
 	}
-	ctx, cancel := context.WithTimeout(ctx, othersWithin)
+	ctx, cancel := context.WithTimeout(ctx, broadcastTimeout)
 	defer cancel()
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return 0, of
+		return 0, byQueue
 	}
 	for i := range nodes {
 		if n := &nodes[i]; n.Alive && !n.This && n.Heard.Add(time.Minute) > s.store.Now() {
 			sum += n.Ended
 			for name, ended := range n.EndedOf {
-				of[name] += ended
+				byQueue[name] += ended
 			}
 		}
 	}
-	return sum, of
+	return sum, byQueue
 }
 
 // nameNodes sets the node that ran each job last, if several nodes share the queue. It removes the resource
@@ -162,14 +162,14 @@ func (s *Service) NodeRemove(ctx context.Context, p control.NodeName) (v control
 	if err := s.cluster.RemoveNode(ctx, p.Name); err != nil {
 		return v, err
 	}
-	s.inherit(context.WithoutCancel(ctx))
+	s.takeOver(context.WithoutCancel(ctx))
 	return viewNode(&n), nil
 }
 
-// asNode describes this node as the settings define it.
-func (s *Service) asNode() store.Node {
+// nodeRecord describes this node as the settings define it.
+func (s *Service) nodeRecord() store.Node {
 	s.owners.mu.Lock()
-	n := store.Node{Name: s.node, Labels: s.config.Load().LabelsOfNode(), Resources: map[string]int{}, Strangers: maps.Clone(s.owners.strangers)}
+	n := store.Node{Name: s.node, Labels: s.config.Load().LabelsOfNode(), Resources: map[string]int{}, Strangers: maps.Clone(s.owners.unknownUsers)}
 	s.owners.mu.Unlock()
 	for name, r := range s.config.Load().ResourcesByName() {
 		n.Resources[name] = len(r.IDs)

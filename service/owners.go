@@ -26,41 +26,41 @@ import (
 
 const (
 	// How long a looked-up name of a uid is valid for jobs that are about to start.
-	nameFor    = time.Second
-	nameWithin = 200 * time.Millisecond // how long the start of a job waits for a look-up
-	maxNames   = 10_000                 // maximum number of remembered look-ups
+	nameValidity      = time.Second
+	nameLookupTimeout = 200 * time.Millisecond // how long the start of a job waits for a look-up
+	maxNameLookups    = 10_000                 // maximum number of remembered look-ups
 	// Delay after the store has refused to separate a uid from its former owner.
-	settleAgain = time.Minute
-	namedGone   = 20 // maximum number of former owners that doctor names in one finding
+	separateRetryDelay = time.Minute
+	maxFormerNames     = 20 // maximum number of former owners that doctor names in one finding
 )
 
 // owners caches which accounts own the jobs in the store. See docs/decisions/0078.
 type owners struct {
-	look chan struct{} // wake-up: look up every uid again
+	checkRequest chan struct{} // wake-up: look up every uid again
 
-	mu     sync.Mutex
-	names  map[int]string  // uid → name as stored; guarded by mu
-	former map[int]string  // negative uid → name of an owner that has lost its uid; guarded by mu
-	moving map[int]bool    // uids whose separation may be unfinished; guarded by mu
-	now    map[int]*naming // look-ups of names for jobs that are about to start, by uid; guarded by mu
+	mu         sync.Mutex
+	names      map[int]string      // uid → name as stored; guarded by mu
+	former     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
+	unfinished map[int]bool        // uids whose separation may be unfinished; guarded by mu
+	lookups    map[int]*nameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
-	strangers map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
+	unknownUsers map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
 }
 
-// naming is one look-up of a uid's name.
-type naming struct {
-	done chan struct{} // closed once name and at are set
-	name string        // "" if the system returned no name
-	at   time.Time
+// nameLookup is one look-up of a uid's name.
+type nameLookup struct {
+	done   chan struct{} // closed once name and doneAt are set
+	name   string        // "" if the system returned no name
+	doneAt time.Time
 
 	slow bool // a caller has timed out waiting for this look-up; guarded by the mu of owners
 }
 
 // load reads all owners from the store.
 func (o *owners) load(ctx context.Context, s interface {
-	Owners(context.Context) (names map[int]string, moving []int, err error)
+	Owners(context.Context) (names map[int]string, unfinished []int, err error)
 }) error {
-	list, moving, err := s.Owners(ctx)
+	list, unfinished, err := s.Owners(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (o *owners) load(ctx context.Context, s interface {
 			delete(names, uid)
 		}
 	}
-	o.names, o.former, o.moving = names, former, map[int]bool{}
-	for _, uid := range moving {
-		o.moving[uid] = true
+	o.names, o.former, o.unfinished = names, former, map[int]bool{}
+	for _, uid := range unfinished {
+		o.unfinished[uid] = true
 	}
 	return nil
 }
@@ -94,8 +94,8 @@ func (o *owners) note(uid int, name string) {
 	o.names[uid] = name
 }
 
-// of returns the stored name of a uid's owner, or "" if it has none.
-func (o *owners) of(uid int) string {
+// nameOf returns the stored name of a uid's owner, or "" if it has none.
+func (o *owners) nameOf(uid int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if uid < 0 {
@@ -111,43 +111,43 @@ func (o *owners) uids() []int {
 	return slices.Sorted(maps.Keys(o.names))
 }
 
-// lost returns the names of the former owners, by their negative uids.
-func (o *owners) lost() map[int]string {
+// formerNames returns the names of the former owners, by their negative uids.
+func (o *owners) formerNames() map[int]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.former)
 }
 
-// moves reports whether the separation of a uid from its former owner may be unfinished.
-func (o *owners) moves(uid int) bool {
+// isUnfinished reports whether the separation of a uid from its former owner may be unfinished.
+func (o *owners) isUnfinished(uid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.moving[uid]
+	return o.unfinished[uid]
 }
 
-// moved records that the separation of a uid is finished.
-func (o *owners) moved(uid int) {
+// markFinished records that the separation of a uid is finished.
+func (o *owners) markFinished(uid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.moving, uid)
+	delete(o.unfinished, uid)
 }
 
-// again requests a look-up of all uids.
-func (o *owners) again() {
+// requestCheck requests a look-up of all uids.
+func (o *owners) requestCheck() {
 	select {
-	case o.look <- struct{}{}:
+	case o.checkRequest <- struct{}{}:
 	default: // a look-up is already requested
 	}
 }
 
-// owned reports whether the jobs of a uid belong to an account that may lose the uid. Root and the service's
-// own account keep theirs.
-func owned(uid int) bool { return uid > 0 && uid != accounts.Self() }
+// mayChangeOwner reports whether the jobs of a uid belong to an account that may lose the uid. Root and the
+// service's own account keep theirs.
+func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.Self() }
 
 // Admit implements control.Authorizer. If the peer's uid belonged to another account, Admit separates the
 // jobs of that account before the peer is answered.
 func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
-	if p.Right == control.None || !owned(p.UID) {
+	if p.Right == control.None || !mayChangeOwner(p.UID) {
 		return nil
 	}
 	name := s.accountName(p.UID)
@@ -155,38 +155,38 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 		return nil
 	}
 	s.users.Store(p.UID, name)
-	if err := s.settleOwner(ctx, p.UID, name); err != nil {
+	if err := s.separateOwner(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account before, and the jobs of that account are not separated from yours yet (%v); try again later", p.UID, err)
 	}
 	return nil
 }
 
-// settleOwner separates a uid from its stored owner if its account has another name now. It also finishes a
+// separateOwner separates a uid from its stored owner if its account has another name now. It also finishes a
 // separation that an earlier service has begun.
-func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
-	was := s.owners.of(uid)
-	if was == name || was == "" && !s.owners.moves(uid) {
+func (s *Service) separateOwner(ctx context.Context, uid int, name string) error {
+	former := s.owners.nameOf(uid)
+	if former == name || former == "" && !s.owners.isUnfinished(uid) {
 		return nil
 	}
-	if was != "" && s.hasOthers() { // on another node, the uid may still belong to the former owner
-		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts (%w)", name, was, errOwnedElsewhere)
+	if former != "" && s.hasOtherNodes() { // on another node, the uid may still belong to the former owner
+		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts (%w)", name, former, errOwnedElsewhere)
 	}
 	for more := true; more; {
 		var err error
-		if more, err = s.store.Disown(ctx, uid, was); err != nil {
+		if more, err = s.store.Disown(ctx, uid, former); err != nil {
 			return err
 		}
 	}
-	if was == "" {
-		s.owners.moved(uid)
+	if former == "" {
+		s.owners.markFinished(uid)
 		return nil
 	}
 	s.owners.mu.Lock()
-	if s.owners.names[uid] == was {
+	if s.owners.names[uid] == former {
 		delete(s.owners.names, uid)
 	}
 	s.owners.mu.Unlock()
-	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", was, "is", name)
+	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", former, "is", name)
 	s.lookUp() // [access] may name the former account
 	return s.owners.load(ctx, s.store)
 }
@@ -194,136 +194,137 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 // errOwnedElsewhere says that another machine may know an owner whom this one does not.
 var errOwnedElsewhere = errors.New("the jobs of a uid's former account can be separated from those of its new account only while no other node runs")
 
-// settleOwners checks the owners of all uids: at the start, after the settings were read again, and after a
-// job was not started because its uid belongs to another account. It retries failures every settleAgain.
-func (s *Service) settleOwners(ctx context.Context) {
-	told := map[int]bool{}
+// separateOwners checks the owners of all uids: at the start, after the settings were read again, and after a
+// job was not started because its uid belongs to another account. It retries failures every
+// separateRetryDelay.
+func (s *Service) separateOwners(ctx context.Context) {
+	warned := map[int]bool{}
 	for {
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if s.cluster != nil {
-			again = time.After(settleAgain)
-			s.meetStrangers(ctx)
+			retry = time.After(separateRetryDelay)
+			s.updateUnknownUsers(ctx)
 		}
 		for _, uid := range s.owners.uids() {
 			name := s.accountName(uid)
-			if name == "" || !owned(uid) {
+			if name == "" || !mayChangeOwner(uid) {
 				continue
 			}
-			if err := s.settleOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
-				if again = time.After(settleAgain); !told[uid] {
-					told[uid] = true
+			if err := s.separateOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
+				if retry = time.After(separateRetryDelay); !warned[uid] {
+					warned[uid] = true
 					s.log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
 				s.log.Error("the jobs of the uid's former account are not separated from those of its new account yet; trying again", "uid", uid, "error", err)
-				again = time.After(settleAgain)
+				retry = time.After(separateRetryDelay)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.owners.look:
-		case <-again:
+		case <-s.owners.checkRequest:
+		case <-retry:
 		}
 	}
 }
 
-// meetStrangers makes the store skip the jobs of users that have an account on other nodes but not on this
-// one. It also makes the store claim again the jobs of users that now have an account here. See
+// updateUnknownUsers makes the store skip the jobs of users that have an account on other nodes but not on
+// this one. It also makes the store claim again the jobs of users that now have an account here. See
 // docs/decisions/0017.
-func (s *Service) meetStrangers(ctx context.Context) {
-	strangers := map[int]bool{}
+func (s *Service) updateUnknownUsers(ctx context.Context) {
+	unknown := map[int]bool{}
 	err := s.owners.load(ctx, s.store) // includes users that have enqueued on other nodes
-	if err == nil && s.hasOthers() {
+	if err == nil && s.hasOtherNodes() {
 		for _, uid := range s.owners.uids() {
-			was := s.owners.of(uid)
-			if s.renamed(uid, was) != nil || s.unknownHere(uid) {
-				strangers[uid] = true
+			name := s.owners.nameOf(uid)
+			if s.checkRenamed(uid, name) != nil || s.lacksAccount(uid) {
+				unknown[uid] = true
 			}
 		}
 	}
 	s.owners.mu.Lock()
-	same := maps.Equal(s.owners.strangers, strangers)
+	unchanged := maps.Equal(s.owners.unknownUsers, unknown)
 	s.owners.mu.Unlock()
-	if err == nil && same {
+	if err == nil && unchanged {
 		return
 	}
 	if err == nil {
 		s.owners.mu.Lock()
-		s.owners.strangers = strangers
+		s.owners.unknownUsers = unknown
 		s.owners.mu.Unlock()
-		err = s.inTurn(ctx, func() error { return s.bindNode(ctx) })
+		err = s.withSettingsLock(ctx, func() error { return s.bindNode(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)
 	}
 }
 
-// unknownHere reports whether jobs of a uid would need an account that this node does not have.
-func (s *Service) unknownHere(uid int) bool {
-	return s.account.Each && owned(uid) && s.nameSoon(uid, false) == "" && s.nameSoon(uid, true) == ""
+// lacksAccount reports whether jobs of a uid would need an account that this node does not have.
+func (s *Service) lacksAccount(uid int) bool {
+	return s.account.Each && mayChangeOwner(uid) && s.lookUpName(uid, false) == "" && s.lookUpName(uid, true) == ""
 }
 
-// disowned returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
-// another account. It waits at most nameWithin for each look-up.
-func (s *Service) disowned(j *queue.Job) error {
-	was := s.owners.of(j.UID)
+// checkOwner returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
+// another account. It waits at most nameLookupTimeout for each look-up.
+func (s *Service) checkOwner(j *queue.Job) error {
+	name := s.owners.nameOf(j.UID)
 	if j.AsUID == nil {
-		was = j.User
-	} else if err := s.renamed(*j.AsUID, j.User); err != nil {
-		return s.notHere(err)
+		name = j.User
+	} else if err := s.checkRenamed(*j.AsUID, j.User); err != nil {
+		return s.orElsewhere(err)
 	}
-	err := s.renamed(j.UID, was)
+	err := s.checkRenamed(j.UID, name)
 	if err != nil {
-		s.owners.again()
+		s.owners.requestCheck()
 	}
-	if runs := s.account.RunsAs(j); err == nil && s.hasOthers() && s.unknownHere(runs) {
+	if runs := s.account.RunsAs(j); err == nil && s.hasOtherNodes() && s.lacksAccount(runs) {
 		err = fmt.Errorf("uid %d has no account on this node", runs)
-		s.owners.again()
+		s.owners.requestCheck()
 	}
-	return s.notHere(err)
+	return s.orElsewhere(err)
 }
 
-// notHere marks the reason why a job may not start on this node. If the queue has other nodes, the job may
-// start on one of them.
-func (s *Service) notHere(why error) error {
-	if why == nil || !s.hasOthers() {
-		return why
+// nodeMismatch marks the reason why a job may not start on this node. If the queue has other nodes, the job
+// may start on one of them.
+func (s *Service) orElsewhere(err error) error {
+	if err == nil || !s.hasOtherNodes() {
+		return err
 	}
-	return fmt.Errorf("%w: %w", worker.ErrNotHere, why)
+	return fmt.Errorf("%w: %w", worker.ErrNotHere, err)
 }
 
-// renamed returns an error if a uid had a name and now has a different one.
-func (s *Service) renamed(uid int, was string) error {
-	if was == "" || was == strconv.Itoa(uid) || !owned(uid) {
+// checkRenamed returns an error if a uid had a name and now has a different one.
+func (s *Service) checkRenamed(uid int, oldName string) error {
+	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
 		return nil
 	}
-	is := s.nameSoon(uid, false)
-	if is != was {
-		is = s.nameSoon(uid, true) // the name may have changed since it was cached
+	name := s.lookUpName(uid, false)
+	if name != oldName {
+		name = s.lookUpName(uid, true) // the name may have changed since it was cached
 	}
-	if is != "" && is != was {
-		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, was, is)
+	if name != "" && name != oldName {
+		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, oldName, name)
 	}
 	return nil
 }
 
-// nameSoon returns the name of a uid, cached for at most nameFor or, if fresh, just looked up. It returns ""
-// if the look-up takes longer than nameWithin.
-func (s *Service) nameSoon(uid int, fresh bool) string {
+// lookUpName returns the name of a uid, cached for at most nameValidity or, if fresh, just looked up. It
+// returns "" if the look-up takes longer than nameLookupTimeout.
+func (s *Service) lookUpName(uid int, fresh bool) string {
 	o := &s.owners
 	o.mu.Lock()
-	n := o.now[uid]
-	if n == nil || n.old(fresh) {
-		if len(o.now) >= maxNames || o.now == nil {
-			o.now = map[int]*naming{}
+	n := o.lookups[uid]
+	if n == nil || n.expired(fresh) {
+		if len(o.lookups) >= maxNameLookups || o.lookups == nil {
+			o.lookups = map[int]*nameLookup{}
 		}
-		n = &naming{done: make(chan struct{})}
-		o.now[uid] = n
+		n = &nameLookup{done: make(chan struct{})}
+		o.lookups[uid] = n
 		go func() {
 			// Ends when the directory answers, which takes a few seconds at most.
 			n.name = s.accountName(uid)
-			n.at = time.Now()
+			n.doneAt = time.Now()
 			close(n.done)
 		}()
 	}
@@ -333,7 +334,7 @@ func (s *Service) nameSoon(uid int, fresh bool) string {
 		select {
 		case <-n.done:
 			return n.name
-		case <-time.After(nameWithin):
+		case <-time.After(nameLookupTimeout):
 		}
 	}
 	o.mu.Lock()
@@ -342,11 +343,11 @@ func (s *Service) nameSoon(uid int, fresh bool) string {
 	return ""
 }
 
-// old reports whether the name must be looked up again. A look-up in progress is not old.
-func (n *naming) old(fresh bool) bool {
+// expired reports whether the name must be looked up again. A look-up in progress is not old.
+func (n *nameLookup) expired(fresh bool) bool {
 	select {
 	case <-n.done:
-		return fresh || time.Since(n.at) >= nameFor
+		return fresh || time.Since(n.doneAt) >= nameValidity
 	default:
 		return false
 	}
@@ -355,17 +356,17 @@ func (n *naming) old(fresh bool) bool {
 // examineOwners returns a doctor finding that lists accounts that have jobs but lost their uid. If no account
 // has lost its uid, it reads no jobs.
 func (s *Service) examineOwners(ctx context.Context) []store.Finding {
-	lost, names := s.owners.lost(), map[string]bool{}
+	former, names := s.owners.formerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPage}
-	for more := true; more && len(lost) > 0; more = f.Before != 0 {
+	for more := true; more && len(former) > 0; more = f.Before != 0 {
 		page, err := s.selected(ctx, f)
 		if err != nil {
 			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
-			if name, former := lost[ref.UID]; former {
+			if name, isFormer := former[ref.UID]; isFormer {
 				names[name] = true
-				delete(lost, ref.UID)
+				delete(former, ref.UID)
 			}
 		}
 		f.Before = page.Next
@@ -374,8 +375,8 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 		return nil
 	}
 	list := slices.Sorted(maps.Keys(names))
-	if more := len(list) - namedGone; more > 0 {
-		list = append(list[:namedGone], fmt.Sprintf("and %d more", more))
+	if more := len(list) - maxFormerNames; more > 0 {
+		list = append(list[:maxFormerNames], fmt.Sprintf("and %d more", more))
 	}
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
@@ -388,9 +389,9 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 func (o *owners) formerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for each, is := range o.former {
-		if is == name && each < uid { // the newest has the lowest uid
-			uid, ok = each, true
+	for id, owner := range o.former {
+		if owner == name && id < uid { // the newest has the lowest uid
+			uid, ok = id, true
 		}
 	}
 	return uid, ok

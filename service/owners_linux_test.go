@@ -75,7 +75,7 @@ func (withOthers) HasOthers() bool { return true }
 // here.
 func TestStrangersWaitForOthers(t *testing.T) {
 	s := withOwners(t)
-	s.cluster, s.account.Each, s.setting = withOthers{}, true, make(chan struct{}, 1)
+	s.cluster, s.account.Each, s.settingsToken = withOthers{}, true, make(chan struct{}, 1)
 	for _, known := range []struct {
 		names string
 		ask   func(database, key string) (string, error)
@@ -90,8 +90,8 @@ func TestStrangersWaitForOthers(t *testing.T) {
 		}, []string{"carol-waits"}},
 	} {
 		s.directory.Ask = known.ask
-		s.owners.now = nil // as if the cached names had expired
-		s.meetStrangers(t.Context())
+		s.owners.lookups = nil // as if the cached names had expired
+		s.updateUnknownUsers(t.Context())
 		var names []string
 		for _, j := range s.claims(t, len(known.want)) {
 			names = append(names, j.ID)
@@ -246,12 +246,12 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 // The service looks up all uids at the start and whenever a look-up is requested, whichever users connect.
 func TestAllUIDsAreLookedUp(t *testing.T) {
 	s := withOwners(t)
-	s.owners.look = make(chan struct{}, 1)
+	s.owners.checkRequest = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.settleOwners(ctx)
+		s.separateOwners(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
 	until := func(id, want string) {
@@ -272,7 +272,7 @@ func TestAllUIDsAreLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.owners.note(reused, "alicia")
-	s.owners.again()
+	s.owners.requestCheck()
 	until("again", "-2 held disowned")
 }
 
@@ -290,24 +290,24 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		{stays, "bob", nil, true}, {unknown, "carol", nil, true}, {gone, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(stays), false},
 		{stays, "alice", new(reused), false}, {stays, "mallory", new(reused), true}, {reused, "bob", new(stays), false}, {0, "alice", new(reused), false}, {-1, "bob", new(stays), true},
 	} {
-		if err := s.disowned(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
+		if err := s.checkOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
-	s.owners.now[stays] = &naming{done: closed(), name: "who was bob a moment ago", at: time.Now()}
-	if err := s.disowned(&queue.Job{UID: stays, Execution: queue.Execution{User: "bob"}}); err != nil {
+	s.owners.lookups[stays] = &nameLookup{done: closed(), name: "who was bob a moment ago", doneAt: time.Now()}
+	if err := s.checkOwner(&queue.Job{UID: stays, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has changed a moment ago: %v", err)
 	}
 	let := make(chan struct{})
 	s.directory.Ask = func(string, string) (string, error) { <-let; return "", nil }
 	began := time.Now()
 	for range 100 {
-		if err := s.disowned(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
+		if err := s.checkOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
 			t.Error(err)
 		}
 	}
 	close(let)
-	if took := time.Since(began); took > 20*nameWithin {
+	if took := time.Since(began); took > 20*nameLookupTimeout {
 		t.Errorf("100 jobs waited %v for a directory that hangs", took)
 	}
 }

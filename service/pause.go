@@ -29,14 +29,14 @@ func (s *Service) pause(ctx context.Context, method string, p control.Selection,
 		return s.pauseAll(ctx, method, p, on)
 	}
 	return s.onJobs(ctx, method, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		runs, err := s.crew().Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+		runs, err := s.router().Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err
 		case len(only) > 0:
 			return store.ErrMoved
 		}
-		now, err := s.lookAgain(ctx, j)
+		now, err := s.rereadOutline(ctx, j)
 		if err != nil {
 			return err
 		}
@@ -72,13 +72,13 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 		return v, nil
 	}
 	var wait func(context.Context) ([]string, error)
-	err := s.inTurn(ctx, func() error {
+	err := s.withSettingsLock(ctx, func() error {
 		stored, err := s.store.Settings(ctx) // another node may have paused or resumed all jobs
 		if err != nil {
 			return err
 		}
-		is := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == pauseKey })
-		if is != on || s.pool.Frozen() != on {
+		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == pauseKey })
+		if paused != on || s.pool.Frozen() != on {
 			if err := s.storePause(ctx, on); err != nil {
 				return err
 			}
@@ -91,13 +91,13 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	}
 	done, err := wait(ctx)
 	v.Done = append(v.Done, done...)
-	for _, other := range s.tellOthers(ctx, ask{Do: "freeze"}) {
+	for _, other := range s.notifyNodes(ctx, nodeRequest{Command: "freeze"}) {
 		v.Done = append(v.Done, other.Done...)
 	}
 	return v, err
 }
 
-// storePause stores the start or the end of a pause of all jobs. The caller holds s.setting.
+// storePause stores the start or the end of a pause of all jobs. The caller holds s.settingsToken.
 func (s *Service) storePause(ctx context.Context, on bool) error {
 	set := store.Setting{Key: pauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
 	if on {

@@ -164,14 +164,14 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
 	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
 	if err == nil {
-		s.addOthers(ctx, list.Queues)
+		s.addOtherNodesThroughput(ctx, list.Queues)
 	}
 	return list, err
 }
 
-// addOthers adds the throughput of the other nodes.
-func (s *Service) addOthers(ctx context.Context, list []control.QueueView) {
-	_, ended := s.endedOnOthers(ctx)
+// addOtherNodesThroughput adds the throughput of the other nodes.
+func (s *Service) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
+	_, ended := s.otherNodesThroughput(ctx)
 	for i := range list {
 		list[i].Throughput += ended[list[i].Queue]
 	}
@@ -201,7 +201,7 @@ func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState)
 
 // QueueSet implements control.API.
 func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
-	err = s.inTurnOfAll(ctx, func() error {
+	err = s.applyOnAllNodes(ctx, func() error {
 		rule, err := s.ruleOf(ctx, p.Name)
 		if err != nil {
 			return err
@@ -240,7 +240,7 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 	}
 	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
 	if len(list.Queues) > 0 {
-		s.addOthers(ctx, list.Queues)
+		s.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
 	} else { // without own settings and without jobs
 		v = s.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
@@ -259,13 +259,13 @@ func (s *Service) queueNamed(ctx context.Context, name string) (store.QueueState
 	return store.QueueState{Name: name, Rule: store.Plain}, err
 }
 
-// ruleOf returns the settings of a queue. The caller holds s.setting.
+// ruleOf returns the settings of a queue. The caller holds s.settingsToken.
 func (s *Service) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
 	q, err := s.queueNamed(ctx, name)
 	return q.Rule, err
 }
 
-// setRule changes the settings of a queue. The caller holds s.setting.
+// setRule changes the settings of a queue. The caller holds s.settingsToken.
 func (s *Service) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
 	if err := s.audit(ctx, verb, name, nil); err != nil {
 		return err
@@ -387,7 +387,7 @@ func (s *Service) keepStill(ctx context.Context) {
 // pool does not know it yet. See docs/decisions/0023.
 func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
-	within, cancel := context.WithTimeout(ctx, withdrawnWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawnWithin)
 	defer cancel()
 	for leased := int64(q.Leased); ; {
 		begun, left := s.pool.Withdraw(q.Name)
@@ -407,7 +407,7 @@ func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 			return nil
 		}
 		select {
-		case <-within.Done():
+		case <-timeoutCtx.Done():
 			return ctx.Err() // a runner does not answer; it returns its unstarted jobs once it does
 		case <-time.After(withdrawnAgain):
 		}
@@ -421,7 +421,7 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, 
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = s.crew().Pause(ctx, seq, on, by) })
+			calls.Go(func() { _, errs[i] = s.router().Pause(ctx, seq, on, by) })
 		}
 	}
 	calls.Wait()
@@ -485,7 +485,7 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (contr
 // onQueues changes the settings of one queue or of all queues. For each changed queue, it then calls then.
 func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error), then func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
-	err := s.inTurnOfAll(ctx, func() error {
+	err := s.applyOnAllNodes(ctx, func() error {
 		list, err := s.queues(ctx)
 		if err != nil {
 			return err

@@ -62,7 +62,7 @@ func (s *Service) ownerName(uid int) string {
 
 // endLeased ends a leased job and waits for its end.
 func (s *Service) endLeased(ctx context.Context, seq int64, uid int) error {
-	_, err := s.crew().Cancel(ctx, seq, uid)
+	_, err := s.router().Cancel(ctx, seq, uid)
 	return err
 }
 

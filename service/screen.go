@@ -39,7 +39,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		f.Submitter = &peer.UID
 	}
 	lines, err := s.lastLines(ctx, &peer, f)
-	if s.isAway(err) { // the status is known even while the store is unavailable
+	if s.isStoreUnavailable(err) { // the status is known even while the store is unavailable
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
@@ -194,7 +194,7 @@ func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(show
 // output. It returns "" if neither has been kept.
 func (s *Service) lastWords(ctx context.Context, j *queue.Job) string {
 	var tails [2][]byte
-	if err := s.readTail(ctx, j, j.Runs, lastLineOf, keepTail(&tails)); err != nil {
+	if err := s.readTail(ctx, j, j.Runs, lastLineOf, tailCollector(&tails)); err != nil {
 		return ""
 	}
 	if j.TTY {

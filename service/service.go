@@ -104,33 +104,33 @@ type Runners struct {
 
 // Service is a running queue. It implements control.API.
 type Service struct {
-	opt          Options
-	store        store.Store
-	files        store.Maintainer // the store's maintenance operations; nil if it has none
-	cluster      store.Cluster    // nil if no other node can use the store
-	pool         *worker.Pool
-	place        place                  // where the store is
-	scaled       chan struct{}          // wake-up: the number of workers has changed
-	leaseTrouble atomic.Pointer[string] // why the last renewal of the node lease failed; nil if it succeeded
-	orphans      chan struct{}          // wake-up: a lost node has left jobs to take over
+	opt            Options
+	store          store.Store
+	files          store.Maintainer // the store's maintenance operations; nil if it has none
+	cluster        store.Cluster    // nil if no other node can use the store
+	pool           *worker.Pool
+	place          place                  // where the store is
+	workersChanged chan struct{}          // wake-up: the number of workers has changed
+	leaseTrouble   atomic.Pointer[string] // why the last renewal of the node lease failed; nil if it succeeded
+	orphans        chan struct{}          // wake-up: a lost node has left jobs to take over
 	// Cancel functions of the requests from other nodes that are being answered, by request number.
-	asked     sync.Map
-	answering sync.WaitGroup // the goroutines that answer these requests
-	farAsks   farAsks
-	log       *slog.Logger
-	level     slog.LevelVar
-	started   queue.Millis
-	node      string
-	account   worker.Account
-	home      runner.Home
-	accounts  *runner.Accounts // policy that decides whose jobs root's runners execute
-	bound     *control.Socket  // the control socket, if it was bound while the service was root
+	requestCancels  sync.Map
+	requestHandlers sync.WaitGroup // the goroutines that answer these requests
+	remoteWaits     remoteWaits
+	log             *slog.Logger
+	level           slog.LevelVar
+	started         queue.Millis
+	node            string
+	account         worker.Account
+	home            runner.Home
+	accounts        *runner.Accounts // policy that decides whose jobs root's runners execute
+	bound           *control.Socket  // the control socket, if it was bound while the service was root
 	// The launcher that this service started as root; its PID is zero if it started none.
-	launcher runner.Launcher
-	programs []programFile
-	stop     chan bool     // a value stops the service; true keeps the jobs
-	changed  chan struct{} // wake-up: settings have changed
-	roles    chan struct{} // wake-up: a change of settings may have changed store_roles
+	launcher        runner.Launcher
+	programs        []programFile
+	stop            chan bool     // a value stops the service; true keeps the jobs
+	settingsChanged chan struct{} // wake-up: settings have changed
+	rolesChanged    chan struct{} // wake-up: a change of settings may have changed store_roles
 
 	config   atomic.Pointer[config.Config]
 	who      atomic.Pointer[access]
@@ -162,22 +162,22 @@ type Service struct {
 	// The configuration whose values take effect only at a start; nil before the start; guarded by mu.
 	atStart *config.Config
 
-	// setting holds one token. A change of settings, of the number of workers or of the drain takes the token
-	// before it reads the old values. It returns the token once the change is in effect. Changes therefore
-	// take effect in the order in which they are stored.
-	setting chan struct{}
+	// settingsToken holds one token. A change of settings, of the number of workers or of the drain takes the
+	// token before it reads the old values. It returns the token once the change is in effect. Changes
+	// therefore take effect in the order in which they are stored.
+	settingsToken chan struct{}
 
 	mu sync.Mutex
 	// Configuration layers in this order: defaults, file, stored, environment, flag, running; guarded by mu.
-	layers     []config.Layer
-	drains     bool // the store contains a drain of all nodes; guarded by mu
-	drained    bool // the store contains a drain of this node; guarded by mu
-	drainReads int  // number of reads of drained that have begun; guarded by mu
+	layers      []config.Layer
+	allDrained  bool // the store contains a drain of all nodes; guarded by mu
+	nodeDrained bool // the store contains a drain of this node; guarded by mu
+	drainReads  int  // number of reads of drained that have begun; guarded by mu
 	// Sequence number of the newest read whose result was applied; guarded by mu.
 	lastDrainRead int
 	// This node has changed settings since it last read shared; guarded by setting.
-	own    bool
-	shared []store.Setting // the settings as last read from the store; guarded by setting
+	reapplyShared  bool
+	sharedSettings []store.Setting // the settings as last read from the store; guarded by setting
 }
 
 var _ control.API = (*Service)(nil)
@@ -185,7 +185,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or the service receives a stop request. A value from hup makes it read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), roles: make(chan struct{}, 1), orphans: make(chan struct{}, 1), scaled: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	s := &Service{opt: o, stop: make(chan bool, 1), settingsChanged: make(chan struct{}, 1), rolesChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1), workersChanged: make(chan struct{}, 1), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
 	if s.opt.open == nil {
 		s.opt.open, s.opt.elsewhere = openEngine, openServer
 	}
@@ -219,13 +219,13 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return err
 	}
 	defer lock.Close()
-	s.endDead()
+	s.endOrphans()
 	if err := s.whenRoom(ctx, func() error { return s.open(ctx) }); err != nil {
-		s.endDead()
+		s.endOrphans()
 		return endOf(ctx, err)
 	}
 	if err = s.serve(ctx, hup); err != nil {
-		s.endDead()
+		s.endOrphans()
 	}
 	if closed := s.store.Close(); err == nil {
 		err = closed
@@ -313,7 +313,7 @@ func (s *Service) open(ctx context.Context) error {
 func (s *Service) openStore(ctx context.Context) (err error) {
 	s.store, err = s.openOnce(ctx)
 	if errors.Is(err, errCopied) {
-		if err = s.ownNode(); err == nil {
+		if err = s.replaceNodeID(); err == nil {
 			s.store, err = s.openOnce(ctx)
 		}
 	}
@@ -358,14 +358,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if runners != nil {
 		defer runners.Close()
 	}
-	if err := s.meetAnother(ctx); err != nil {
+	if err := s.prepareStoreChange(ctx); err != nil {
 		return err
 	}
 	s.traces = traces.New(s.opt.Version, s.node, s.log)
 	defer s.traces.Close()
 	s.setTraces()
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
-	if s.drains { // no other goroutine runs yet, so mu is not needed
+	if s.allDrained { // no other goroutine runs yet, so mu is not needed
 		s.pool.Drain(true)
 	}
 	if s.paused.Load() != nil { // a runner learns of the pause when it connects
@@ -379,7 +379,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		defer s.socket.Close() // disconnects the clients that are waiting
 		s.opt.Manager.Listens()
 	}
-	if err := s.prolong(ctx); err != nil {
+	if err := s.extendLease(ctx); err != nil {
 		return err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -400,7 +400,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	part(func() error { return s.pool.Run(run, func() { close(adopted) }) })
 	select {
 	case <-adopted:
-		parts.Go(func() { s.inheritAll(run) })
+		parts.Go(func() { s.takeOverLostNodes(run) })
 	case err := <-failed:
 		return s.unadopted(err)
 	case <-ctx.Done():
@@ -422,14 +422,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		parts.Go(func() { s.files.Compact(run) })
 	}
 	part(func() error {
-		return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.recurring(), s.opt.Looked, s.log)
+		return upkeep.Run(run, s.store, s.settingsChanged, s.retention, s.purge, s.recurring(), s.opt.Looked, s.log)
 	})
-	parts.Go(func() { s.settleOwners(run) })
+	parts.Go(func() { s.separateOwners(run) })
 	parts.Go(func() { s.keepStill(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, outputsSince(s.opt.Places.State), s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	parts.Go(func() { s.takeSubmissions(run, server) })
-	parts.Go(func() { s.takePart(run) })
+	parts.Go(func() { s.serveCluster(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {
 		parts.Go(func() { s.feedWatchdog(run, every) })
 	}
@@ -519,7 +519,7 @@ func (s *Service) poolConfig() worker.Config {
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		UserQuota:   s.maxBytesUser,
-		Disowned:    s.disowned,
+		Disowned:    s.checkOwner,
 		Units:       s.unitVariables,
 		Traceparent: s.traces.Parent,
 		Ended: func(j *queue.Job, e *store.Settlement) {

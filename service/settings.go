@@ -74,7 +74,7 @@ func (s *Service) merge() error {
 	s.level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
 	select {
-	case s.roles <- struct{}{}:
+	case s.rolesChanged <- struct{}{}:
 	default:
 	}
 	return nil
@@ -99,12 +99,12 @@ func (s *Service) mergeStored(stored []store.Setting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := map[string]string{}
-	s.drains = false
+	s.allDrained = false
 	var paused *store.Setting
 	for i, set := range stored {
 		switch set.Key {
 		case drainKey:
-			s.drains = true
+			s.allDrained = true
 		case pauseKey:
 			paused = &stored[i]
 		default:
@@ -123,7 +123,7 @@ func (s *Service) boundUsers(ctx context.Context) error {
 
 // bindNode passes to the store which jobs this node may claim.
 func (s *Service) bindNode(ctx context.Context) error {
-	return s.store.SetNode(ctx, s.asNode())
+	return s.store.SetNode(ctx, s.nodeRecord())
 }
 
 // apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
@@ -142,13 +142,13 @@ func (s *Service) applyHere() (later string) {
 	s.readmit()
 	later = cmp.Or(s.setWeb(), s.setTraces())
 	select {
-	case s.changed <- struct{}{}:
+	case s.settingsChanged <- struct{}{}:
 	default: // upkeep has not handled the last wake-up yet, and will see this change too
 	}
 	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
 		s.pool.Scale(n)
 		select {
-		case s.scaled <- struct{}{}:
+		case s.workersChanged <- struct{}{}:
 		default: // the next renewal of the node lease sends this number too
 		}
 		return later
@@ -162,21 +162,22 @@ func (s *Service) bindStore(ctx context.Context) error {
 	return errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
 }
 
-// inTurn calls f while it holds the token s.setting, so that no other caller changes settings.
-func (s *Service) inTurn(ctx context.Context, f func() error) error {
+// withSettingsLock calls f while it holds the token s.settingsToken, so that no other caller changes
+// settings.
+func (s *Service) withSettingsLock(ctx context.Context, f func() error) error {
 	select {
-	case s.setting <- struct{}{}:
+	case s.settingsToken <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-s.setting }()
+	defer func() { <-s.settingsToken }()
 	return f()
 }
 
 // reload reads the settings file again. If the file is invalid, the old settings stay in effect. It returns a
 // message that says which changes are not in effect yet, or "".
 func (s *Service) reload(ctx context.Context) (later string, err error) {
-	err = s.inTurn(ctx, func() (err error) {
+	err = s.withSettingsLock(ctx, func() (err error) {
 		later, err = s.readAgain(ctx)
 		return err
 	})
@@ -184,7 +185,7 @@ func (s *Service) reload(ctx context.Context) (later string, err error) {
 		return "", err
 	}
 	s.reopenLog()
-	s.lookUp() // outside inTurn: a slow directory must not delay other changes of settings
+	s.lookUp() // outside withSettingsLock: a slow directory must not delay other changes of settings
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
@@ -349,7 +350,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	if k.Placed() {
 		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
-	err = s.inTurnOfAll(ctx, func() error {
+	err = s.applyOnAllNodes(ctx, func() error {
 		if text != "" {
 			if err := s.settable(k, text); err != nil {
 				return err
@@ -363,7 +364,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	}
 	access := strings.HasPrefix(k.Name, "access.")
 	if access {
-		s.lookUp() // outside inTurnOfAll: a slow directory must not delay other changes of settings
+		s.lookUp() // outside applyOnAllNodes: a slow directory must not delay other changes of settings
 	}
 	strongest := s.config.Load().Strongest(k.Name)
 	switch unknown := s.unknownNames(); {
@@ -380,7 +381,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 }
 
 // put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
-// where a user may have set the number of workers. The caller holds s.setting.
+// where a user may have set the number of workers. The caller holds s.settingsToken.
 func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
 	if err := s.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
 		return control.ConfigValue{}, err
@@ -404,16 +405,16 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	return v, nil
 }
 
-// storeSetting stores a setting that takes effect on this node immediately. The caller holds s.setting.
+// storeSetting stores a setting that takes effect on this node immediately. The caller holds s.settingsToken.
 func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
-	s.own = true // makes takeShared apply the stored settings again
+	s.reapplyShared = true // makes applyShared apply the stored settings again
 	return s.store.SetSetting(ctx, set)
 }
 
 // setWorkers stores the number of workers that count returns for the current number. Until the service ends,
 // it overrides every other origin of the setting.
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
-	err = s.inTurnOfAll(ctx, func() error {
+	err = s.applyOnAllNodes(ctx, func() error {
 		if s.pool.Stopping() { // the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
 		}

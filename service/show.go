@@ -24,23 +24,23 @@ const (
 
 // Show implements control.API.
 func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	show := &showing{s: s, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, most: control.Whole}
+	req := &showRequest{s: s, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.Whole}
 	if p.WithoutEnv {
-		show.most = control.Inside
+		req.maxVisibility = control.Inside
 	}
 	for {
-		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) { return show.look(ctx) })
+		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) { return req.readDetail(ctx) })
 		switch {
 		case errors.Is(err, errTail):
-			show.tails, err = s.tails(ctx, &show.job)
-			if show.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
+			req.tails, err = s.tails(ctx, &req.job)
+			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer now; show the rest
 			}
-			show.read = true
-			show.reads++
+			req.tailsRead = true
+			req.reads++
 		case errors.Is(err, errUnrecorded):
-			show.most = s.record(ctx, &show.job)
-			show.recorded, err = true, nil
+			req.maxVisibility = s.record(ctx, &req.job)
+			req.recorded, err = true, nil
 		default:
 			return d, err
 		}
@@ -50,7 +50,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 	}
 }
 
-// Errors from showing.look for two steps that must not run while the request holds its read slot: reading
+// Errors from readDetail for two steps that must not run while the request holds its read slot: reading
 // output that is in a file or still being written, and recording that the caller sees another user's
 // environment.
 var (
@@ -58,24 +58,25 @@ var (
 	errUnrecorded = errors.New("the access is not recorded in the audit log")
 )
 
-// showing is the state of one show request.
-type showing struct {
-	s      *Service
-	peer   control.Peer
-	id     string
-	before int
-	most   control.Visibility
+// showRequest is the state of one show request.
+type showRequest struct {
+	s             *Service
+	peer          control.Peer
+	id            string
+	before        int
+	maxVisibility control.Visibility
 
-	job      queue.Job // the job as last read, without its large fields
-	tails    tails
-	result   []byte
-	read     bool // the tails were read in the current state
-	reads    int
-	recorded bool
+	job       queue.Job // the job as last read, without its large fields
+	tails     tails
+	result    []byte
+	tailsRead bool // the tails were read in the current state
+	reads     int
+	recorded  bool
 }
 
-// look reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be shown.
-func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
+// readDetail reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be
+// shown.
+func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
 	j, err := w.s.store.Whole(ctx, w.id)
 	if err == nil && w.s.hides(&w.peer, &j) {
 		err = errNoJob(w.id)
@@ -89,21 +90,21 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 		}
 	}
 	if (j.State != w.job.State || j.Runs != w.job.Runs) && w.reads < maxReads {
-		w.read = false
+		w.tailsRead = false
 	}
 	w.job = outline(&j)
-	own := w.s.owns(&w.peer, &j)
-	sees := min(w.most, w.s.sees(&w.peer, &j))
-	if sees == control.Whole && !own && len(j.Env) > 0 && !w.recorded {
+	isOwner := w.s.owns(&w.peer, &j)
+	sees := min(w.maxVisibility, w.s.sees(&w.peer, &j))
+	if sees == control.Whole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
-	if sees >= control.Inside && !w.read { // otherwise none of the output is shown
-		if err := w.tail(ctx); err != nil {
+	if sees >= control.Inside && !w.tailsRead { // otherwise none of the output is shown
+		if err := w.readTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
 	d, err := w.s.detail(ctx, &j, w.before)
-	d.Output, d.Stderr = text(w.tails.text[output.Stdout]), text(w.tails.text[output.Stderr])
+	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
 	if j.State != queue.Processing { // of a running attempt, the beginning may not have been read
 		d.StdoutBytes = w.tails.printed[output.Stdout]
 	}
@@ -112,8 +113,8 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 	return d, err
 }
 
-// tail reads the end of the last attempt's output, or returns errTail if the output is not in the store.
-func (w *showing) tail(ctx context.Context) error {
+// readTails reads the end of the last attempt's output, or returns errTail if the output is not in the store.
+func (w *showRequest) readTails(ctx context.Context) error {
 	w.tails, w.result = tails{}, nil
 	switch {
 	case w.job.State == queue.Processing:
@@ -146,13 +147,13 @@ type tails struct {
 // add appends a chunk.
 func (t *tails) add(c output.Chunk) error {
 	t.printed[c.Stream] = max(t.printed[c.Stream], c.Offset) + c.Length()
-	return keepTail(&t.text)(c)
+	return tailCollector(&t.text)(c)
 }
 
-// keepTail keeps the last bytes of each stream, beginning with a whole character. Where bytes were not kept
-// or are damaged, it inserts a line that says so. If the stream of such bytes is unknown, both tails get that
-// line.
-func keepTail(tails *[2][]byte) func(output.Chunk) error {
+// tailCollector keeps the last bytes of each stream, beginning with a whole character. Where bytes were not
+// kept or are damaged, it inserts a line that says so. If the stream of such bytes is unknown, both tails get
+// that line.
+func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		p := pieceOf(&c)
 		p.Base64 = c.Data
@@ -185,8 +186,8 @@ func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
-// named reads the job that a request names, without its large fields.
-func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err error) {
+// findJob reads the job that a request names, without its large fields.
+func (s *Service) findJob(ctx context.Context, id control.Name) (j queue.Job, err error) {
 	if id == "" {
 		return j, errNoID
 	}
@@ -231,8 +232,8 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 	return d, nil
 }
 
-// text returns output as valid UTF-8, as JSON requires.
-func text(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
+// tailText returns output as valid UTF-8, as JSON requires.
+func tailText(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
 
 // tails returns the ends of the streams of a job's last attempt.
 func (s *Service) tails(ctx context.Context, j *queue.Job) (t tails, err error) {

@@ -17,11 +17,11 @@ import (
 
 // Polling for jobs that database roles have submitted. See docs/decisions/0033.
 const (
-	submissionStep = 100 // maximum number of jobs of each role in one poll
+	submissionBatch = 100 // maximum number of jobs of each role in one poll
 	// Interval between polls without a hint, extended by a random part of up to half of it.
-	submissionEvery = 5 * time.Second
-	submissionAgain = time.Second      // delay after a failed poll
-	submissionWait  = 30 * time.Second // timeout for one job
+	submissionInterval   = 5 * time.Second
+	submissionRetryDelay = time.Second      // delay after a failed poll
+	submissionTimeout    = 30 * time.Second // timeout for one job
 )
 
 // takeSubmissions enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
@@ -32,65 +32,65 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	if !has {
 		return
 	}
-	t := &taking{s: s, inbox: inbox, server: server, roles: map[string]*takenRole{}, ended: make(chan struct{}, 1)}
-	defer t.beside.Wait()
+	poller := &submissionPoller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{}, progress: make(chan struct{}, 1)}
+	defer poller.enqueues.Wait()
 	hint := inbox.Arrivals(ctx)
-	roles, told := "", false // the roles as last sent to the database
-	said := ""
+	roles, rolesSent := "", false // the roles as last sent to the database
+	lastError := ""
 	for ctx.Err() == nil {
-		wait := submissionEvery + rand.N(submissionEvery/2)
+		wait := submissionInterval + rand.N(submissionInterval/2)
 		set := s.config.Load()
 		err := error(nil)
-		if !told || set.StoreRoles != roles {
+		if !rolesSent || set.StoreRoles != roles {
 			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
-				roles, told = set.StoreRoles, true
+				roles, rolesSent = set.StoreRoles, true
 			}
 		}
 		if err == nil {
-			err = t.look(ctx, set.RoleUsers())
+			err = poller.poll(ctx, set.RoleUsers())
 		}
-		if err != nil && ctx.Err() == nil && said != err.Error() { // log once, since the error may last long
-			said = err.Error()
+		if err != nil && ctx.Err() == nil && lastError != err.Error() { // log once, since the error may last long
+			lastError = err.Error()
 			s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
-		if err != nil || t.waits() {
-			wait = submissionAgain
+		if err != nil || poller.anyDelayed() {
+			wait = submissionRetryDelay
 		}
 		select {
 		case <-ctx.Done():
 		case <-hint:
-		case <-s.roles:
-		case <-t.ended:
+		case <-s.rolesChanged:
+		case <-poller.progress:
 		case <-time.After(wait):
 		}
 	}
 }
 
-// taking processes the submissions. It processes those of one role in order, and different roles
+// submissionPoller processes the submissions. It processes those of one role in order, and different roles
 // independently.
-type taking struct {
-	s      *Service
-	inbox  store.Inbox
-	server *control.Server
-	beside sync.WaitGroup
-	ended  chan struct{} // wake-up: jobs were enqueued, and there may be more
+type submissionPoller struct {
+	s        *Service
+	inbox    store.Inbox
+	server   *control.Server
+	enqueues sync.WaitGroup
+	progress chan struct{} // wake-up: jobs were enqueued, and there may be more
 
 	mu    sync.Mutex
-	roles map[string]*takenRole
+	roles map[string]*roleState
 }
 
-// takenRole is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
-type takenRole struct {
-	busy bool
-	held string // the error that delays the role; "" if it is not delayed
+// roleState is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
+type roleState struct {
+	busy      bool
+	delayedBy string // the error that delays the role; "" if it is not delayed
 }
 
-// waits reports whether a role is delayed and must be retried soon.
-func (t *taking) waits() bool {
+// anyDelayed reports whether a role is delayed and must be retried soon.
+func (t *submissionPoller) anyDelayed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.roles {
-		if !r.busy && r.held != "" {
+		if !r.busy && r.delayedBy != "" {
 			return true
 		}
 	}
@@ -99,22 +99,22 @@ func (t *taking) waits() bool {
 
 // limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for one that is
 // being processed.
-func (t *taking) limit(role string) int {
+func (t *submissionPoller) limit(role string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch r := t.roles[role]; {
 	case r == nil:
-		return submissionStep
+		return submissionBatch
 	case r.busy:
 		return 0
-	case r.held != "":
+	case r.delayedBy != "":
 		return 1
 	}
-	return submissionStep
+	return submissionBatch
 }
 
-// look reads submissions and starts to process them.
-func (t *taking) look(ctx context.Context, users map[string]string) error {
+// poll reads submissions and starts to process them.
+func (t *submissionPoller) poll(ctx context.Context, users map[string]string) error {
 	list, err := t.inbox.Submissions(ctx, t.limit)
 	if err != nil {
 		return err
@@ -130,51 +130,51 @@ func (t *taking) look(ctx context.Context, users map[string]string) error {
 		t.mu.Lock()
 		r := t.roles[role]
 		if r == nil {
-			r = &takenRole{}
+			r = &roleState{}
 			t.roles[role] = r
 		}
 		r.busy = true
 		t.mu.Unlock()
-		t.beside.Go(func() { t.take(ctx, r, jobs, users) })
+		t.enqueues.Go(func() { t.enqueueAll(ctx, r, jobs, users) })
 	}
 	return nil
 }
 
-// take enqueues jobs of a role, up to the first that cannot be enqueued now.
-func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission, users map[string]string) {
-	taken, held := 0, error(nil)
+// enqueueAll enqueues jobs of a role, up to the first that cannot be enqueued now.
+func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission, users map[string]string) {
+	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]
 		err := t.s.submit(ctx, t.server, job, users)
-		if err != nil && !passing(err) {
+		if err != nil && !isTransient(err) {
 			t.s.log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID, "error", err)
 			err = t.inbox.Refuse(ctx, job.N, err.Error())
 		}
-		if held = err; err != nil || ctx.Err() != nil {
+		if delay = err; err != nil || ctx.Err() != nil {
 			break
 		}
-		taken++
+		enqueued++
 	}
 	t.mu.Lock()
-	was := r.held
-	r.busy, r.held = false, ""
-	if held != nil {
-		r.held = held.Error()
+	previous := r.delayedBy
+	r.busy, r.delayedBy = false, ""
+	if delay != nil {
+		r.delayedBy = delay.Error()
 	}
 	t.mu.Unlock()
-	if held != nil && ctx.Err() == nil && was != held.Error() {
-		t.s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error", held)
+	if delay != nil && ctx.Err() == nil && previous != delay.Error() {
+		t.s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error", delay)
 	}
-	if taken > 0 {
+	if enqueued > 0 {
 		select {
-		case t.ended <- struct{}{}:
+		case t.progress <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// passing reports whether an error may disappear later.
-func passing(err error) bool {
+// isTransient reports whether an error may disappear later.
+func isTransient(err error) bool {
 	var e *queue.Error
 	if !errors.As(err, &e) {
 		return true
@@ -188,7 +188,7 @@ func passing(err error) bool {
 
 // submit enqueues one job as the user of its role.
 func (s *Service) submit(ctx context.Context, server *control.Server, job *store.Submission, users map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, submissionWait)
+	ctx, cancel := context.WithTimeout(ctx, submissionTimeout)
 	defer cancel()
 	name, known := users[job.Role]
 	if !known {
@@ -197,7 +197,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	peer, err := s.peerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers() {
+		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOtherNodes() {
 			// Another node may know the user.
 			code = queue.CodeUnavailable
 		}
@@ -214,5 +214,5 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	return err
 }
 
-// hasOthers reports whether other nodes of the queue are running.
-func (s *Service) hasOthers() bool { return s.cluster != nil && s.cluster.HasOthers() }
+// hasOtherNodes reports whether other nodes of the queue are running.
+func (s *Service) hasOtherNodes() bool { return s.cluster != nil && s.cluster.HasOthers() }

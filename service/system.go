@@ -60,7 +60,7 @@ func (s *Service) tellSystem(ctx context.Context) {
 func (s *Service) reloading(ctx context.Context) (later string, err error) {
 	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
 	later, err = s.reload(ctx)
-	s.owners.again()
+	s.owners.requestCheck()
 	systemd.Notify("READY=1", "STATUS="+s.standing())
 	return later, err
 }

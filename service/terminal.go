@@ -13,7 +13,7 @@ import (
 
 // Attach implements control.API. See docs/decisions/0062.
 func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
-	j, err := s.named(ctx, p.ID)
+	j, err := s.findJob(ctx, p.ID)
 	if err != nil {
 		return control.Attached{}, err
 	}
@@ -69,7 +69,7 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 	defer watching.Stop()
 	for {
 		connected := s.pool.Connected() // taken before the state that it is compared with
-		if *j, err = s.lookAgain(ctx, j); err != nil {
+		if *j, err = s.rereadOutline(ctx, j); err != nil {
 			return running, err
 		}
 		if s.cluster != nil && j.State == queue.Processing {
@@ -77,11 +77,11 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID, name)
 			}
 		}
-		within, cancel := ctx, func() {}
+		timeoutCtx, cancel := ctx, func() {}
 		if !p.Wait {
-			within, cancel = context.WithTimeout(ctx, startedWithin)
+			timeoutCtx, cancel = context.WithTimeout(ctx, startedWithin)
 		}
-		running, ok := s.pool.Started(within, j.Seq)
+		running, ok := s.pool.Started(timeoutCtx, j.Seq)
 		cancel()
 		switch {
 		case ok && (p.Attempt == 0 || p.Attempt == running.Runs+1):

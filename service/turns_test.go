@@ -113,7 +113,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	ctx, leave := context.WithCancel(by(t, owner, control.Submit))
 	var mu sync.Mutex
 	begun := 0
-	_, err = s.eachNamed(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
+	_, err = s.bulkByID(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
 		mu.Lock()
 		if begun++; begun == 1 {
 			leave()
@@ -122,7 +122,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	if !errors.Is(err, context.Canceled) || begun == 0 || begun > atOnce {
+	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
 		t.Errorf("%d were begun, %v", begun, err)
 	}
 }
@@ -137,7 +137,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	for end, ok := s.shares.Helper(ctx); ok; end, ok = s.shares.Helper(ctx) {
 		ends = append(ends, end)
 	}
-	refs, _, err := s.look(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
+	refs, _, err := s.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	atOnce := make(chan struct{})
 	close(atOnce)
-	if v, err := s.each(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
+	if v, err := s.bulkByRef(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
 		t.Errorf("without helpers: %d at once, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
@@ -172,7 +172,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	late, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.each(late, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
+	if v, err := s.bulkByRef(late, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
 	}
 }

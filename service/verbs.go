@@ -23,8 +23,8 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 			// A job that has started in the meantime is not selected.
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
 		}
-		return s.untilFree(ctx, func() (err error) {
-			if only, err = s.endFirst(ctx, j, only); err != nil {
+		return s.retryWhileLeased(ctx, func() (err error) {
+			if only, err = s.cancelLeased(ctx, j, only); err != nil {
 				// Once the pool has held the job, any later state is selected.
 				return err
 			}
@@ -33,19 +33,19 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 	})
 }
 
-// endFirst ends the running attempt of a job, before any change of the store that would wait for disk space.
-// It returns the states in which the job may be changed afterwards: any state (nil) if the pool held the job,
-// otherwise only.
-func (s *Service) endFirst(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
-	leased, err := s.crew().Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+// cancelLeased ends the running attempt of a job, before any change of the store that would wait for disk
+// space. It returns the states in which the job may be changed afterwards: any state (nil) if the pool held
+// the job, otherwise only.
+func (s *Service) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
+	leased, err := s.router().Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
 		only = nil
 	}
 	return only, err
 }
 
-// untilFree repeats do while the job is leased in the store but not yet known to the pool.
-func (s *Service) untilFree(ctx context.Context, do func() error) error {
+// retryWhileLeased repeats do while the job is leased in the store but not yet known to the pool.
+func (s *Service) retryWhileLeased(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, store.ErrLeased) {
@@ -64,8 +64,8 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 	c.UID = control.PeerFrom(ctx).UID
 	set := s.config.Load()
 	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, s.maxBytesUser()
-	return s.untilFree(ctx, func() error {
-		done, err := s.crew().Change(ctx, j.Seq, c)
+	return s.retryWhileLeased(ctx, func() error {
+		done, err := s.router().Change(ctx, j.Seq, c)
 		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
 			return store.ErrMoved
 		}
@@ -83,8 +83,8 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 	})
 }
 
-// changes applies a verb from the table of verbs to many jobs.
-func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
+// changeJobs applies a verb from the table of verbs to many jobs.
+func (s *Service) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
 	return s.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
 		c.Only = only
@@ -94,12 +94,12 @@ func (s *Service) changes(ctx context.Context, p control.Selection, c store.Chan
 
 // Hold implements control.API.
 func (s *Service) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return s.changes(ctx, p, store.Change{Verb: queue.VerbHold})
+	return s.changeJobs(ctx, p, store.Change{Verb: queue.VerbHold})
 }
 
 // Release implements control.API.
 func (s *Service) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return s.changes(ctx, p, store.Change{Verb: queue.VerbRelease})
+	return s.changeJobs(ctx, p, store.Change{Verb: queue.VerbRelease})
 }
 
 // Retry implements control.API. A retry of selected jobs skips completed jobs unless the caller names that
@@ -181,7 +181,7 @@ func (s *Service) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 	}
 	return s.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
-			if only, err = s.endFirst(ctx, j, only); err != nil {
+			if only, err = s.cancelLeased(ctx, j, only); err != nil {
 				return err
 			}
 		}
@@ -220,7 +220,7 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 			}
 			continue
 		}
-		verdict, err := s.each(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
+		verdict, err := s.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
@@ -233,10 +233,10 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		held, err := s.crew().Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+		held, err := s.router().Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		switch {
 		case errors.Is(err, worker.ErrOtherwise):
-			if *j, err = s.lookAgain(ctx, j); err != nil || !j.State.Ended() {
+			if *j, err = s.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
 				return err
 			}
 		case err != nil || held || j.State == queue.Pending:
@@ -259,17 +259,17 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 		return control.BulkResult{}, err
 	}
 	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if s.crew().Running(ctx, j) > 0 {
+		if s.router().Running(ctx, j) > 0 {
 			if err := s.audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 				return err
 			}
 		}
 		if number == int(syscall.SIGTERM) { // a paused job could not handle the signal
-			if err := s.crew().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+			if err := s.router().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
 		}
-		runs, err := s.crew().Signal(ctx, j.Seq, number)
+		runs, err := s.router().Signal(ctx, j.Seq, number)
 		switch {
 		case err != nil || runs:
 			return err
@@ -288,10 +288,10 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
 	}
 	if p.DryRun {
-		change = counting([]queue.State{queue.Dead})
+		change = countInStates([]queue.State{queue.Dead})
 	}
 	if len(ids) > 0 {
-		v, err := s.eachNamed(ctx, "dlq.retry", ids, change)
+		v, err := s.bulkByID(ctx, "dlq.retry", ids, change)
 		if p.DryRun {
 			v.Matched, v.Done = new(len(v.Done)), []string{}
 		}
@@ -302,8 +302,8 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	if own := ownOnly(&peer, "dlq.retry"); own != nil {
-		f.UID = own
+	if onlyUID := onlyOwnUID(&peer, "dlq.retry"); onlyUID != nil {
+		f.UID = onlyUID
 	}
 	page, err := s.selected(ctx, f)
 	if err != nil {
@@ -313,7 +313,7 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)), Next: cursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
-	v, err := s.each(ctx, "dlq.retry", page.Refs, change)
+	v, err := s.bulkByRef(ctx, "dlq.retry", page.Refs, change)
 	v.Next = cursor(page.Next)
 	return v, err
 }
@@ -323,9 +323,9 @@ func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 	return s.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// counting returns the dry-run operation for a named job. It counts the job if the job is in one of the given
-// states.
-func counting(takes []queue.State) func(context.Context, *queue.Job) error {
+// countInStates returns the dry-run operation for a named job. It counts the job if the job is in one of the
+// given states.
+func countInStates(takes []queue.State) func(context.Context, *queue.Job) error {
 	return func(_ context.Context, j *queue.Job) error {
 		if !slices.Contains(takes, j.State) {
 			return store.ErrMoved
@@ -343,12 +343,12 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case p.DryRun && !chosen:
-		count := counting(takes)
+		count := countInStates(takes)
 		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }
 	case chosen:
 		return s.onSelected(ctx, method, p, takes, do)
 	}
-	v, err := s.eachNamed(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
+	v, err := s.bulkByID(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
 	if p.DryRun {
 		v.Matched, v.Done = new(len(v.Done)), []string{}
 	}
@@ -367,11 +367,11 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 	if len(f.States) == 0 {
 		f.States = takes
 	}
-	if own := ownOnly(&peer, method); own != nil {
-		if f.UID != nil && *f.UID != *own {
+	if onlyUID := onlyOwnUID(&peer, method); onlyUID != nil {
+		if f.UID != nil && *f.UID != *onlyUID {
 			return v, s.Refuse(&peer, method+" on another user's jobs", control.Needs(method, false))
 		}
-		f.UID = own
+		f.UID = onlyUID
 	}
 	if p.OlderThan != 0 {
 		f.Older = s.store.Now().Add(-time.Duration(p.OlderThan))
@@ -383,7 +383,7 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 	if p.DryRun {
 		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
 	} else {
-		v, err = s.each(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
+		v, err = s.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
 		if err != nil {
 			return v, err
 		}

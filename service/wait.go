@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// pieceBytes is the approximate number of bytes of a stream that are read and sent while holding one read
+// stepBytes is the approximate number of bytes of a stream that are read and sent while holding one read
 // slot.
-const pieceBytes = 64 << 10
+const stepBytes = 64 << 10
 
 // Wait implements control.API.
 func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
@@ -19,13 +19,13 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 	if len(ids) > control.MaxWaits {
 		return control.Waited{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
 	}
-	w := &waiting{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
-	if err := w.begin(ctx); err != nil {
+	req := &waitRequest{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
+	if err := req.findJobs(ctx); err != nil {
 		return control.Waited{}, err
 	}
-	watching := s.store.Watch(w.seqs)
+	watching := s.store.Watch(req.seqs)
 	defer watching.Stop()
-	for _, seq := range w.seqs {
+	for _, seq := range req.seqs {
 		defer s.pool.Watch(seq)()
 	}
 	var timeout <-chan time.Time
@@ -34,41 +34,41 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	for over := false; ; {
+	for timedOut := false; ; {
 		// Report jobs that have already ended, even after the timeout.
-		if err := w.look(ctx, watching.Changed()); err != nil {
+		if err := req.reportEnded(ctx, watching.Changed()); err != nil {
 			return control.Waited{}, err
 		}
-		if over || w.done() {
-			return control.Waited{Open: w.open(), TimedOut: over && !w.done()}, nil
+		if timedOut || req.done() {
+			return control.Waited{Open: req.openIDs(), TimedOut: timedOut && !req.done()}, nil
 		}
 		select {
 		case <-watching.C:
 		case <-timeout:
-			over = true
+			timedOut = true
 		case <-ctx.Done():
 			return control.Waited{}, ctx.Err()
 		}
 	}
 }
 
-// waiting is the state of a request that waits for jobs to end. A held job has not ended.
-type waiting struct {
-	s     *Service
-	peer  control.Peer
-	ids   []string
-	seqs  []int64 // sequence numbers of the jobs in ids
-	ended []bool
-	told  int
-	any   bool
-	each  func(control.Ended) error
+// waitRequest is the state of a request that waits for jobs to end. A held job has not ended.
+type waitRequest struct {
+	s        *Service
+	peer     control.Peer
+	ids      []string
+	seqs     []int64 // sequence numbers of the jobs in ids
+	ended    []bool
+	reported int
+	any      bool
+	each     func(control.Ended) error
 }
 
-// begin finds the jobs. It returns an error if one does not exist.
-func (w *waiting) begin(ctx context.Context) error {
+// findJobs finds the jobs. It returns an error if one does not exist.
+func (w *waitRequest) findJobs(ctx context.Context) error {
 	w.ended = make([]bool, len(w.ids))
 	for len(w.seqs) < len(w.ids) {
-		refs, errs, err := w.s.look(ctx, w.ids[len(w.seqs):min(len(w.seqs)+lookStep, len(w.ids))])
+		refs, errs, err := w.s.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+readStep, len(w.ids))])
 		if err != nil {
 			return err
 		}
@@ -82,8 +82,8 @@ func (w *waiting) begin(ctx context.Context) error {
 	return nil
 }
 
-// look reports which of the changed jobs have ended, in the order of the request.
-func (w *waiting) look(ctx context.Context, changed []int64) error {
+// reportEnded reports which of the changed jobs have ended, in the order of the request.
+func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	isChanged := make(map[int64]bool, len(changed))
 	for _, seq := range changed {
 		isChanged[seq] = true
@@ -94,12 +94,12 @@ func (w *waiting) look(ctx context.Context, changed []int64) error {
 			continue
 		}
 		err := w.s.shares.Step(ctx, control.One, func() error {
-			for looked, bytes := 0, 0; i < len(w.ids) && looked < lookStep && bytes < pieceBytes && !w.done(); i++ {
+			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
 				if w.ended[i] || !isChanged[w.seqs[i]] {
 					continue
 				}
-				looked++
-				j, err := w.s.again(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
+				read++
+				j, err := w.s.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
 				if err != nil {
 					return err
 				}
@@ -111,7 +111,7 @@ func (w *waiting) look(ctx context.Context, changed []int64) error {
 					return err
 				}
 				w.ended[i] = true
-				w.told++
+				w.reported++
 			}
 			return nil
 		})
@@ -122,22 +122,22 @@ func (w *waiting) look(ctx context.Context, changed []int64) error {
 	return nil
 }
 
-func (w *waiting) done() bool { return w.told == len(w.ids) || w.any && w.told > 0 }
+func (w *waitRequest) done() bool { return w.reported == len(w.ids) || w.any && w.reported > 0 }
 
-func (w *waiting) open() []string {
-	open := []string{}
+func (w *waitRequest) openIDs() []string {
+	ids := []string{}
 	for i, id := range w.ids {
 		if !w.ended[i] {
-			open = append(open, id)
+			ids = append(ids, id)
 		}
 	}
-	return open
+	return ids
 }
 
-// lookAgain is again with its own read slot. It returns the job without its large fields.
-func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, err error) {
+// rereadOutline is reread with its own read slot. It returns the job without its large fields.
+func (s *Service) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
 	err = s.shares.Do(ctx, control.One, func() error {
-		got, err := s.again(ctx, was)
+		got, err := s.reread(ctx, old)
 		j = outline(&got)
 		return err
 	})
@@ -154,19 +154,19 @@ func outline(j *queue.Job) queue.Job {
 	}
 }
 
-// again reads a job again, within the caller's read slot. It returns an error if the job was removed and
+// reread reads a job again within the caller's read slot. It returns an error if the job was removed and
 // another job has its id now.
-func (s *Service) again(ctx context.Context, was *queue.Job) (queue.Job, error) {
-	j, err := s.store.Get(ctx, was.ID)
+func (s *Service) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := s.store.Get(ctx, old.ID)
 	if err == nil {
-		err = sameJob(&j, was)
+		err = sameJob(&j, old)
 	}
 	return j, err
 }
 
-func sameJob(j, was *queue.Job) error {
-	if j.Seq != was.Seq {
-		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", was.ID)
+func sameJob(j, old *queue.Job) error {
+	if j.Seq != old.Seq {
+		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", old.ID)
 	}
 	return nil
 }

@@ -191,12 +191,12 @@ func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []contro
 
 // gateReason converts an obstacle to a reason.
 func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
-	r := control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
+	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
 	if o.Paused {
 		r.Used, r.Most = nil, nil
 		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.Word(o.Key)
 		return r
 	}
-	gateWords[o.Gate].tell(o, j, &r)
+	gateTexts[o.Gate].describe(o, j, &r)
 	return r
 }

@@ -51,7 +51,7 @@ func pageBy(c *config.Settings) dashboard.Config {
 
 // WebStart implements control.API.
 func (s *Service) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
-	err = s.inTurn(ctx, func() error {
+	err = s.withSettingsLock(ctx, func() error {
 		if len(s.handed) > 0 && p.Listen == "" && s.web.Listening() != "" {
 			return nil
 		}
@@ -62,12 +62,12 @@ func (s *Service) WebStart(ctx context.Context, p control.WebStart) (v control.W
 
 // WebStop implements control.API.
 func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
-	err = s.inTurn(ctx, func() error { return s.runWeb(ctx, "web.stop", "none") })
+	err = s.withSettingsLock(ctx, func() error { return s.runWeb(ctx, "web.stop", "none") })
 	return control.WebState{Listen: s.web.Listening()}, err
 }
 
 // runWeb serves the web page at an address until the service ends, and overrides every other origin of the
-// setting. The caller holds s.setting.
+// setting. The caller holds s.settingsToken.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if len(s.handed) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.handed[0].Addr())

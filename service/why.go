@@ -36,7 +36,7 @@ func dependencyName(seq int64, id string, how queue.ParentEnd) string {
 
 // Why implements control.API.
 func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
-	j, err := s.named(ctx, p.ID)
+	j, err := s.findJob(ctx, p.ID)
 	if err != nil {
 		return control.Why{}, err
 	}
@@ -62,18 +62,18 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
 		return w, nil
 	}
-	here, err := s.whyHere(ctx, &j)
+	here, err := s.localReasons(ctx, &j)
 	if err != nil {
 		return w, err
 	}
-	var others []fromNode
+	var others []nodeResult
 	if len(here) > 0 { // otherwise this node may start the job
-		if others, err = s.askOthers(ctx, ask{Do: "why", Ref: j.ID}); err != nil {
+		if others, err = s.broadcast(ctx, nodeRequest{Command: "why", Ref: j.ID}); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, reasonsOf(s.node, here, others)...)
-	s.whyAway(ctx, w.Reasons)
+	w.Reasons = append(w.Reasons, mergeReasons(s.node, here, others)...)
+	s.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
@@ -156,8 +156,8 @@ func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control
 	})
 }
 
-// whyHere returns what keeps this node from starting a job that is due.
-func (s *Service) whyHere(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
+// localReasons returns what keeps this node from starting a job that is due.
+func (s *Service) localReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
 	all, err := s.store.Obstacles(ctx, []int64{j.Seq})
 	if err != nil {
 		return nil, err
@@ -186,17 +186,18 @@ func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obst
 	r.At = control.Time(rule.Until)
 }
 
-// whyAway changes the reasons of a job that may run only on a certain node, if no service is running there.
-func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
+// markUnavailableNode changes the reasons of a job that may run only on a certain node, if no service is
+// running there.
+func (s *Service) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
-		if s.cluster == nil || r.Kind != gateWords[queue.GateNode].kind {
+		if s.cluster == nil || r.Kind != gateTexts[queue.GateNode].kind {
 			continue
 		}
 		nodes, _ := s.nodes(ctx) // on an error, the nodes that were read are enough
-		if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); at >= 0 {
-			is := "a node that is " + viewNode(&nodes[at]).State
-			r.Text = strings.NewReplacer(notHere, is, notAnywhere, is).Replace(r.Text)
+		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); i >= 0 {
+			state := "a node that is " + viewNode(&nodes[i]).State
+			r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
 		}
 	}
 }
@@ -231,7 +232,7 @@ const (
 // Tree implements control.API.
 func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
 	v := control.TreeView{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
-	root, err := s.named(ctx, p.ID)
+	root, err := s.findJob(ctx, p.ID)
 	if err != nil {
 		return v, err
 	}

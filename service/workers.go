@@ -121,7 +121,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		return err
 	})
 	away := err
-	if err != nil && !s.isAway(err) {
+	if err != nil && !s.isStoreUnavailable(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
@@ -137,7 +137,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
 	}
 	if away == nil {
-		ended, _ := s.endedOnOthers(ctx)
+		ended, _ := s.otherNodesThroughput(ctx)
 		st.Throughput += ended
 		st.Health = health(s.problems(ctx))
 	} else {

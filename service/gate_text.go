@@ -11,15 +11,15 @@ import (
 
 // End of the reason for which a job may not run on this node, or on any node.
 const (
-	notHere     = "which does not match this node"
-	notAnywhere = "which matches no available node"
+	nodeMismatch  = "which does not match this node"
+	noNodeMatches = "which matches no available node"
 )
 
-// gateWords defines the texts about each kind of gate. Key 0 is the concurrency limit of a queue.
-var gateWords = map[queue.GateKind]struct {
+// gateTexts defines the texts about each kind of gate. Key 0 is the concurrency limit of a queue.
+var gateTexts = map[queue.GateKind]struct {
 	kind string // kind of the reason
-	// tell completes a reason that already contains the numbers and a next step.
-	tell func(o *store.Obstacle, j *queue.Job, r *control.Reason)
+	// describe completes a reason that already contains the numbers and a next step.
+	describe func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
@@ -34,7 +34,7 @@ var gateWords = map[queue.GateKind]struct {
 	}},
 	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Used, r.Most = nil, nil
-		r.Text, r.Next = fmt.Sprintf("the job runs only on %s, %s", o.Key, notHere), "queuectl node list"
+		r.Text, r.Next = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatch), "queuectl node list"
 	}},
 	queue.GateLock: {"lock", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Used, o.Most)

@@ -25,9 +25,9 @@ func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool
 		// Without a runner, wait only shortly after the start of the service.
 		wait -= s.store.Now().Time().Sub(s.started.Time())
 	}
-	within, cancel := context.WithTimeout(ctx, max(0, wait))
+	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
-	known, ok := s.pool.Limits(within)
+	known, ok := s.pool.Limits(timeoutCtx)
 	if !ok && require {
 		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
@@ -63,9 +63,9 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 // examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
 // on this machine.
 func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding) {
-	within, cancel := context.WithTimeout(ctx, answerWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	known, ok := s.pool.Limits(within)
+	known, ok := s.pool.Limits(timeoutCtx)
 	if !ok {
 		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
 	}

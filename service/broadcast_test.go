@@ -20,24 +20,24 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		}
 		return list
 	}
-	from := func(name string, err error, texts ...string) fromNode {
-		return fromNode{store.NodeState{Node: store.Node{Name: name}}, answered{Reasons: says(texts...)}, err}
+	from := func(name string, err error, texts ...string) nodeResult {
+		return nodeResult{store.NodeState{Node: store.Node{Name: name}}, nodeReply{Reasons: says(texts...)}, err}
 	}
 	for name, c := range map[string]struct {
 		here   []control.Reason
-		others []fromNode
+		others []nodeResult
 		want   []string
 	}{
 		"alone":            {says(barred), nil, []string{barred}},
-		"nothing here":     {nil, []fromNode{from("a", nil, busy)}, nil},
-		"nothing there":    {says(busy), []fromNode{from("a", nil), from("c", nil, drains)}, nil},
-		"all the same":     {says(busy, barred), []fromNode{from("a", nil, barred, busy)}, []string{"the job runs only on x, which matches no available node", busy}},
-		"each its own":     {says(busy), []fromNode{from("c", nil, drains), from("a", nil, barred)}, []string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
-		"one is silent":    {says(busy), []fromNode{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
-		"of many a few":    {says(drains), []fromNode{from("c", nil, busy), from("d", nil, busy), from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
-		"some in addition": {says(busy, drains), []fromNode{from("c", nil, busy)}, []string{busy, "on b: " + drains}},
+		"nothing here":     {nil, []nodeResult{from("a", nil, busy)}, nil},
+		"nothing there":    {says(busy), []nodeResult{from("a", nil), from("c", nil, drains)}, nil},
+		"all the same":     {says(busy, barred), []nodeResult{from("a", nil, barred, busy)}, []string{"the job runs only on x, which matches no available node", busy}},
+		"each its own":     {says(busy), []nodeResult{from("c", nil, drains), from("a", nil, barred)}, []string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
+		"one is silent":    {says(busy), []nodeResult{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
+		"of many a few":    {says(drains), []nodeResult{from("c", nil, busy), from("d", nil, busy), from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
+		"some in addition": {says(busy, drains), []nodeResult{from("c", nil, busy)}, []string{busy, "on b: " + drains}},
 	} {
-		list := reasonsOf("b", c.here, c.others)
+		list := mergeReasons("b", c.here, c.others)
 		same := len(list) == len(c.want)
 		for i := range list {
 			same = same && list[i].Text == c.want[i]
@@ -53,7 +53,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := stored(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if held, err := s.crew().either(ctx, ask{Do: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
+	if held, err := s.router().route(ctx, nodeRequest{Command: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("who has given up is told %v, %v", held, err)
 	}
 }
@@ -61,7 +61,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 // Each kind of gate has texts.
 func TestEachGateHasWords(t *testing.T) {
 	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
-		if w := gateWords[kind]; w.kind == "" || w.tell == nil {
+		if w := gateTexts[kind]; w.kind == "" || w.describe == nil {
 			t.Errorf("gate %d has %+v", kind, w)
 		}
 	}

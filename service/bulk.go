@@ -12,48 +12,48 @@ import (
 )
 
 const (
-	// atOnce is the number of jobs that a bulk operation changes concurrently, so that their changes share
-	// commits.
-	atOnce = 64
-	// lookStep is the number of jobs that are read while holding one read slot. Each job may be large.
-	lookStep = 4
+	// maxParallelBulk is the number of jobs that a bulk operation changes concurrently, so that their changes
+	// share commits.
+	maxParallelBulk = 64
+	// readStep is the number of jobs that are read while holding one read slot. Each job may be large.
+	readStep = 4
 	// maxRefusal is the maximum length of one job's error in bytes of JSON. A reply may contain an error for
 	// each job in the request.
 	maxRefusal = 512
 )
 
-// eachNamed is each for jobs that are given by their ids.
-func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
-	b := s.batch(ctx, method, ids, do)
+// bulkByID is bulkByRef for jobs that are given by their ids.
+func (s *Service) bulkByID(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+	b := s.newBulk(ctx, method, ids, do)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
-		refs, errs, err := s.look(ctx, ids[done:min(done+lookStep, len(ids))])
+		refs, errs, err := s.readRefs(ctx, ids[done:min(done+readStep, len(ids))])
 		if err != nil {
-			return b.verdict(err)
+			return b.results(err)
 		}
 		for i := range refs {
-			b.on(done+i, refs[i], errs[i])
+			b.apply(done+i, refs[i], errs[i])
 		}
 		done += len(refs)
 	}
-	return b.verdict(ctx.Err())
+	return b.results(ctx.Err())
 }
 
-// each applies an operation to jobs and returns the results in the order of the request. It stops when ctx
-// ends, for example because the client disconnects.
-func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+// bulkByRef applies an operation to jobs and returns the results in the order of the request. It stops when
+// ctx ends, for example because the client disconnects.
+func (s *Service) bulkByRef(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	b := s.batch(ctx, method, ids, do)
+	b := s.newBulk(ctx, method, ids, do)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
-		b.on(i, refs[i], nil)
+		b.apply(i, refs[i], nil)
 	}
-	return b.verdict(ctx.Err())
+	return b.results(ctx.Err())
 }
 
-// look reads the jobs with these ids. errs contains the error of each id that does not exist.
-func (s *Service) look(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
+// readRefs reads the jobs with these ids. errs contains the error of each id that does not exist.
+func (s *Service) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
 	err = s.shares.Do(ctx, control.One, func() error {
@@ -66,8 +66,8 @@ func (s *Service) look(ctx context.Context, ids []string) (refs []store.Ref, err
 	return refs, errs, err
 }
 
-// batch is the state of a bulk operation on many jobs.
-type batch struct {
+// bulkOperation is the state of a bulk operation on many jobs.
+type bulkOperation struct {
 	s      *Service
 	ctx    context.Context
 	peer   control.Peer
@@ -79,15 +79,15 @@ type batch struct {
 	calls  sync.WaitGroup
 }
 
-func (s *Service) batch(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *batch {
-	return &batch{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, atOnce)}
+func (s *Service) newBulk(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *bulkOperation {
+	return &bulkOperation{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
 }
 
-// on applies the operation to the i-th job, unless err says that it could not be read. Operations run
+// apply applies the operation to the i-th job, unless err says that it could not be read. Operations run
 // concurrently, within the user's limit of goroutines.
-func (b *batch) on(i int, r store.Ref, err error) {
+func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	if b.ctx.Err() != nil {
-		return // verdict returns this error
+		return // results returns this error
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
@@ -116,9 +116,9 @@ func (b *batch) on(i int, r store.Ref, err error) {
 	})
 }
 
-// verdict waits for the operations and returns their results. err is the reason why not all jobs were
+// results waits for the operations and returns their results. err is the reason why not all jobs were
 // handled; nil if all were.
-func (b *batch) verdict(err error) (control.BulkResult, error) {
+func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 	b.calls.Wait()
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	if err != nil {

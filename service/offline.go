@@ -17,7 +17,7 @@ import (
 // that change nothing, and only for this process. It returns an error if other accounts can change the
 // directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
-	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
 	if err := statedir.Check(o.Places.State); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}

@@ -1,0 +1,109 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// maxOutputPiece is the maximum number of bytes of an output file in one reply to another node.
+const maxOutputPiece = 256 << 10
+
+// readOutputPiece reads the requested part of an output file, at most maxOutputPiece bytes, and the file's
+// size.
+func (r jobRouter) readOutputPiece(req *nodeRequest) (data []byte, size int64, err error) {
+	f, err := r.s.openOutput(req.Ref)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	data = make([]byte, min(maxOutputPiece, max(0, req.Length)))
+	n, err := f.ReadAt(data, req.Offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data[:n], info.Size(), err
+}
+
+// outputFile is an output file on this node or on another.
+type outputFile interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// openAttemptOutput opens the output file of an attempt on the node that has it.
+func (s *Service) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
+	local, err := s.openOutput(a.OutputRef)
+	switch {
+	case err == nil:
+		info, err := local.Stat()
+		if err != nil {
+			local.Close()
+			return nil, 0, err
+		}
+		return local, info.Size(), nil
+	case s.cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == s.node:
+		return nil, 0, err
+	}
+	list, failed := s.nodes(ctx)
+	if failed != nil {
+		return nil, 0, failed
+	}
+	for i := range list {
+		n := &list[i]
+		switch {
+		case n.Name != a.Node:
+		case !n.Alive:
+			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
+		default:
+			remote := &remoteOutput{ctx: ctx, router: s.router(), node: n.ID, ref: a.OutputRef}
+			size, err := remote.readSize()
+			return remote, size, err
+		}
+	}
+	return nil, 0, err
+}
+
+// remoteOutput is an output file on another node. It caches the last piece that it has read.
+type remoteOutput struct {
+	ctx    context.Context
+	router jobRouter
+	node   int64
+	ref    string
+	offset int64 // offset of last in the file
+	cached []byte
+}
+
+func (f *remoteOutput) readSize() (size int64, err error) {
+	reply, err := f.router.sendRequest(f.ctx, f.node, nodeRequest{Command: "output", Ref: f.ref, Length: maxOutputPiece})
+	f.offset, f.cached = 0, reply.Data
+	return reply.Size, err
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
+	for n < len(b) {
+		skip := off + int64(n) - f.offset
+		if skip < 0 || skip >= int64(len(f.cached)) {
+			reply, err := f.router.sendRequest(f.ctx, f.node, nodeRequest{Command: "output", Ref: f.ref, Offset: off + int64(n), Length: maxOutputPiece})
+			if err != nil {
+				return n, err
+			}
+			if f.offset, f.cached, skip = off+int64(n), reply.Data, 0; len(reply.Data) == 0 {
+				return n, io.EOF
+			}
+		}
+		n += copy(b[n:], f.cached[skip:])
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (f *remoteOutput) Close() error { return nil }
