@@ -23,12 +23,12 @@ type access struct {
 	unknown []string // names that no user or group of this machine has
 }
 
-// lookUp resolves the names in the current settings. Since a directory on the network may be slow, lookUp
-// holds no lock. If the settings change in between, it starts over.
-func (s *Service) lookUp() {
+// resolveAccess resolves the names in the current settings. Since a directory on the network may be slow,
+// resolveAccess holds no lock. If the settings change in between, it starts over.
+func (s *Service) resolveAccess() {
 	for {
-		old, c := s.who.Load(), s.config.Load()
-		if s.who.CompareAndSwap(old, resolve(&s.directory, &c.Settings)) && s.config.Load() == c {
+		old, c := s.access.Load(), s.config.Load()
+		if s.access.CompareAndSwap(old, resolve(&s.directory, &c.Settings)) && s.config.Load() == c {
 			return
 		}
 	}
@@ -57,7 +57,7 @@ func resolve(d *accounts.Directory, c *config.Settings) *access {
 // unknownNames returns a message that lists the names of [access] that this machine does not know, or "" if
 // it knows all.
 func (s *Service) unknownNames() string {
-	if list := s.who.Load().unknown; len(list) > 0 {
+	if list := s.access.Load().unknown; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
 	}
 	return ""
@@ -66,20 +66,20 @@ func (s *Service) unknownNames() string {
 // Right implements control.Authorizer. Root and the service's own user have all rights.
 func (s *Service) Right(p *control.Peer) control.Right {
 	switch c := s.config.Load(); {
-	case p.UID == anybody && c.WebAnonymous == "read", p.UID == scraper && c.WebMetrics == "true":
+	case p.UID == anonymousUID && c.WebAnonymous == "read", p.UID == scraperUID && c.WebMetrics == "true":
 		return control.Read
-	case p.UID == anybody, p.UID == scraper:
+	case p.UID == anonymousUID, p.UID == scraperUID:
 		return control.None
 	}
 	if p.Root() || p.UID == accounts.Self() {
 		return control.Admin
 	}
-	return s.who.Load().Of(p)
+	return s.access.Load().Of(p)
 }
 
 // peerName returns the name of a peer's user.
 func (s *Service) peerName(uid int) string {
-	if uid == anybody || uid == scraper {
+	if uid == anonymousUID || uid == scraperUID {
 		return "anybody"
 	}
 	return s.directory.UserName(uid)
@@ -89,14 +89,14 @@ func (s *Service) peerName(uid int) string {
 func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := s.peerName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, s.directory.UserName(accounts.Self()), s.wayTo(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, s.directory.UserName(accounts.Self()), s.howToGetRight(control.Submit, you))
 	}
-	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, s.wayTo(needs, ""))
+	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, s.howToGetRight(needs, ""))
 }
 
-// wayTo returns how a user can get a right. name is the user's name if the user has no right yet, otherwise
-// "".
-func (s *Service) wayTo(needs control.Right, name string) string {
+// howToGetRight returns how a user can get a right. name is the user's name if the user has no right yet,
+// otherwise "".
+func (s *Service) howToGetRight(needs control.Right, name string) string {
 	c := s.config.Load()
 	grant := "ask an admin to grant it in the section [access] of " + s.opt.Places.File
 	if name != "" {
@@ -126,37 +126,37 @@ func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
 
 // mayActOn is mayAct for a job or for a schedule that creates such jobs.
 func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) error {
-	own := s.owns(p, j)
-	needs := control.Needs(method, own)
+	isOwner := s.isOwner(p, j)
+	needs := control.Needs(method, isOwner)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
 		return s.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}
-	if own {
+	if isOwner {
 		return s.Refuse(p, method, needs)
 	}
 	return s.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
 }
 
-// sees returns how much of a job a peer may see. Only admins see the jobs of former accounts.
-func (s *Service) sees(p *control.Peer, j *queue.Job) control.Visibility {
+// visibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
+func (s *Service) visibilityFor(p *control.Peer, j *queue.Job) control.Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.Admin) {
 		return control.Outline
 	}
-	return control.Sees(p.Right, s.owns(p, j))
+	return control.Sees(p.Right, s.isOwner(p, j))
 }
 
 // hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
 // only to operators and to the user that it runs for.
 func (s *Service) hides(p *control.Peer, j *queue.Job) bool {
-	return j.Private() != nil && !p.Right.Covers(control.Operate) && !s.owns(p, j)
+	return j.Private() != nil && !p.Right.Covers(control.Operate) && !s.isOwner(p, j)
 }
 
-// mayKnow reports whether a peer may know of a job that only operators and the user private may see. A nil
+// mayRead reports whether a peer may know of a job that only operators and the user private may see. A nil
 // private means that everyone may.
-func mayKnow(p *control.Peer, private *int) bool {
+func mayRead(p *control.Peer, private *int) bool {
 	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
 }
 
@@ -174,9 +174,9 @@ func errNoJob(id string) error {
 	return queue.NoJob(id)
 }
 
-// owns reports whether a job belongs to a peer. A running job keeps its uid even if the uid was given to
+// isOwner reports whether a job belongs to a peer. A running job keeps its uid even if the uid was given to
 // another account in the meantime.
-func (s *Service) owns(p *control.Peer, j *queue.Job) bool {
+func (s *Service) isOwner(p *control.Peer, j *queue.Job) bool {
 	return j.UID == p.UID && (j.AsUID != nil || s.checkRenamed(j.UID, j.User) == nil)
 }
 
@@ -200,52 +200,52 @@ func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) 
 	return s.store.Audit(ctx, a)
 }
 
-// users resolves the names of the users that the jobs of one request run as.
-type users struct {
-	s     *Service
-	peer  *control.Peer
-	known map[string]asUser
+// userResolver resolves the names of the users that the jobs of one request run as.
+type userResolver struct {
+	s        *Service
+	peer     *control.Peer
+	resolved map[string]jobUser
 }
 
-// asUser is the account that a job runs as.
-type asUser struct {
+// jobUser is the account that a job runs as.
+type jobUser struct {
 	uid  int
 	name string
 }
 
-// of returns the account of a name, if the peer may run jobs as that user.
-func (a *users) of(name string) (asUser, error) {
-	if as, known := a.known[name]; known {
-		return as, nil
+// resolve returns the account of a name, if the peer may run jobs as that user.
+func (a *userResolver) resolve(name string) (jobUser, error) {
+	if user, known := a.resolved[name]; known {
+		return user, nil
 	}
 	uid, ok := a.s.directory.UserID(name)
-	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
+	user := jobUser{uid: uid, name: a.s.directory.UserName(uid)}
 	// The system knows no name for this uid, so only accounts known to exist are accepted.
-	nameless := as.name == strconv.Itoa(uid)
-	if !ok || nameless && uid != a.peer.UID && uid != accounts.Self() {
-		return asUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
+	unnamed := user.name == strconv.Itoa(uid)
+	if !ok || unnamed && uid != a.peer.UID && uid != accounts.Self() {
+		return jobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
-	if err := a.s.mayRunAs(a.peer, as); err != nil {
-		return asUser{}, err
+	if err := a.s.mayRunAs(a.peer, user); err != nil {
+		return jobUser{}, err
 	}
-	if a.known == nil {
-		a.known = map[string]asUser{}
+	if a.resolved == nil {
+		a.resolved = map[string]jobUser{}
 	}
-	a.known[name] = as
-	return as, nil
+	a.resolved[name] = user
+	return user, nil
 }
 
 // mayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
-func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
+func (s *Service) mayRunAs(p *control.Peer, user jobUser) error {
 	needs := control.Needs("enqueue", false)
 	switch {
-	case as.uid == s.account.RunsAs(&queue.Job{UID: p.UID}), s.account.Each && p.Right.Covers(needs):
+	case user.uid == s.account.RunsAs(&queue.Job{UID: p.UID}), s.account.Each && p.Right.Covers(needs):
 		return nil
 	case s.account.Each:
-		return s.Refuse(p, "a job that runs as another user ("+as.name+")", needs)
+		return s.Refuse(p, "a job that runs as another user ("+user.name+")", needs)
 	}
-	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+asSubmitters,
-		as.name, s.jobsRunAs(p), s.opt.Places.File)}
+	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
+		user.name, s.jobsRunAs(p), s.opt.Places.File)}
 }
 
 // jobsRunAs returns the name of the user that the peer's jobs run as.
@@ -256,31 +256,31 @@ func (s *Service) jobsRunAs(p *control.Peer) string {
 	return s.account.User
 }
 
-// whatRuns lists the fields that say what a job executes, and with which input and environment.
-var whatRuns = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
+// executionFields lists the fields that say what a job executes, and with which input and environment.
+var executionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editing describes the parts of an edit that need more than ownership of the job.
-type editing struct {
-	runs   bool    // the edit changes what the job executes
-	hidden bool    // a value is the placeholder of a hidden value
-	named  bool    // the edit changes the user that the job runs as
-	as     *asUser // the new user; nil means the service's default
+// editScope describes the parts of an edit that need more than ownership of the job.
+type editScope struct {
+	changesExecution bool     // the edit changes what the job executes
+	hasPlaceholder   bool     // a value is the placeholder of a hidden value
+	changesUser      bool     // the edit changes the user that the job runs as
+	user             *jobUser // the new user; nil means the service's default
 }
 
-// editing checks a merge patch. Only admins may change the user that a job runs as.
-func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err error) {
+// editScope checks a merge patch. Only admins may change the user that a job runs as.
+func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
 	err = queue.Members(set, func(name string, value json.RawMessage) error {
-		e.runs = e.runs || slices.Contains(whatRuns, name)
+		e.changesExecution = e.changesExecution || slices.Contains(executionFields, name)
 		switch name {
 		case "env", "env_secret":
 			var env map[string]string
 			// Later validation reports other errors in the value.
-			e.hidden = e.hidden || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
+			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return s.Refuse(p, "changing the user that a job runs as", control.Admin)
 			}
-			e.named = true
+			e.changesUser = true
 			var name *string
 			if err := json.Unmarshal(value, &name); err != nil {
 				return queue.Invalid("user", "must be the name of a user, or null")
@@ -288,11 +288,11 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 			if name == nil {
 				return nil
 			}
-			as, err := (&users{s: s, peer: p}).of(*name)
+			user, err := (&userResolver{s: s, peer: p}).resolve(*name)
 			if err == nil {
-				err = s.mayRun(as.uid)
+				err = s.mayRun(user.uid)
 			}
-			e.as = &as
+			e.user = &user
 			return err
 		}
 		return nil
@@ -304,25 +304,25 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 // or as the user that an admin has chosen. If root's runners are used, the service could apply another run_as
 // at its next start. It also rejects edits that would overwrite values that the peer cannot see. See
 // docs/decisions/0075.
-func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
+func (s *Service) mayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {
-	case e.hidden && j.UID != p.UID:
+	case e.hasPlaceholder && j.UID != p.UID:
 		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables that you do not change")
-	case e.runs && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
+	case e.changesExecution && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
 		return s.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}
 	return nil
 }
 
 // apply changes the user that a job runs as, if the edit requests that.
-func (e *editing) apply(j *queue.Job) {
+func (e *editScope) apply(j *queue.Job) {
 	switch {
-	case !e.named:
-	case e.as == nil:
+	case !e.changesUser:
+	case e.user == nil:
 		j.AsUID, j.User = nil, ""
 	default:
-		j.AsUID, j.User = &e.as.uid, e.as.name
+		j.AsUID, j.User = &e.user.uid, e.user.name
 	}
 }
 
@@ -347,7 +347,7 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoa
 		w.Bytes = s.store.UserBytes(p.UID)
 	}
 	if p.Right == control.None {
-		w.Next = s.wayTo(control.Submit, w.User)
+		w.Next = s.howToGetRight(control.Submit, w.User)
 	}
 	return w, nil
 }

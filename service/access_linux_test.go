@@ -27,10 +27,10 @@ func TestUsersOfADirectory(t *testing.T) {
 	settings := func(pairs map[string]string) {
 		t.Helper()
 		s.layers = []config.Layer{{Origin: config.FromFile, Values: pairs}}
-		if err := errors.Join(s.merge(), s.settleAccount()); err != nil {
+		if err := errors.Join(s.merge(), s.resolveAccount()); err != nil {
 			t.Fatal(err)
 		}
-		s.lookUp()
+		s.resolveAccess()
 	}
 	settings(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "socket_group": "dirgroup", "access.admin": "none"})
 	if got := s.unknownNames(); got != "" {
@@ -41,11 +41,11 @@ func TestUsersOfADirectory(t *testing.T) {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
-	if to, err := s.entryBy(&s.config.Load().Settings); err != nil || to.GID != 61411 {
-		t.Errorf("the socket's group: %+v, %v", to, err)
+	if perms, err := s.socketPerms(&s.config.Load().Settings); err != nil || perms.GID != 61411 {
+		t.Errorf("the socket's group: %+v, %v", perms, err)
 	}
-	as, err := (&users{s: s, peer: peer(61300, control.Admin)}).of("dora")
-	if f, failed := s.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (asUser{61400, "dora"}) || *f.UID != as.uid {
+	as, err := (&userResolver{s: s, peer: peer(61300, control.Admin)}).resolve("dora")
+	if f, failed := s.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (jobUser{61400, "dora"}) || *f.UID != as.uid {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
 	if w := s.userName(61400); w != "dora" {

@@ -33,8 +33,8 @@ func set(t testing.TB, pairs ...string) *Service {
 			t.Fatal(err)
 		}
 	}
-	s.lookUp()
-	if err := s.settleAccount(); err != nil {
+	s.resolveAccess()
+	if err := s.resolveAccount(); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -70,8 +70,8 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 			continue
 		}
 		s := set(t, "run_as", c.runAs)
-		a := users{s: s, peer: c.peer}
-		as, err := a.of(c.name)
+		a := userResolver{s: s, peer: c.peer}
+		as, err := a.resolve(c.name)
 		var e *queue.Error
 		switch {
 		case c.want == "" && (err != nil || as.name == ""):
@@ -134,7 +134,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		}
 		s := set(t, "run_as", c.runAs)
 		p := peer(61300, c.right)
-		e, err := s.editing(p, json.RawMessage(c.set))
+		e, err := s.editScope(p, json.RawMessage(c.set))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 // that waits for a restart.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	s := set(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
-	s.holdStart()
+	s.recordStartConfig()
 	s.layers[0].Values["store"] = "postgres://q:three@h2/d"
 	if err := s.merge(); err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func TestRefusalsHelp(t *testing.T) {
 // A job that names a user stores that user's number and name, and shows it. Other jobs have their submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := set(t, "run_as", "submitter")
-	a := &users{s: s, peer: peer(61300, control.Admin)}
+	a := &userResolver{s: s, peer: peer(61300, control.Admin)}
 	spec := queue.Spec{Command: new("true"), User: new("root")}
 	j, err := s.draft(&spec, s.config.Load().Defaults(), "61300", a)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
@@ -123,7 +123,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		as   *int
 		name string
 	}{`{"user":null}`: {nil, ""}, `{"user":"0"}`: {new(0), "root"}, `{"priority":8}`: {j.AsUID, "root"}} {
-		e, err := s.editing(a.peer, json.RawMessage(set))
+		e, err := s.editScope(a.peer, json.RawMessage(set))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
 		}
 	}
-	if _, err := s.editing(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
+	if _, err := s.editScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("the user edited by an operator: %v", err)
 	}
 }

@@ -64,12 +64,12 @@ func (s *Service) peerNamed(name string) (control.Peer, error) {
 	return p, err
 }
 
-// rootless returns an error if run_as needs root's runners and the service cannot have them.
-func rootless(set *config.Settings, _ *worker.Account) error {
+// checkOwnRunners returns an error if run_as needs root's runners and the service cannot have them.
+func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
 	if set.RunAs == config.RunAsService {
 		return nil
 	}
-	if accounts.Self() == 0 { // a service started as root has root's runners: see beRoot
+	if accounts.Self() == 0 { // a service started as root has root's runners: see bootstrapRoot
 		if _, _, err := serviceIDs(); err != nil {
 			return queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -90,20 +90,20 @@ func InUse(dir string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// folderLock is the lock of a state directory. It locks two files: the lock file, which contains the pid of
+// dirLock is the lock of a state directory. It locks two files: the lock file, which contains the pid of
 // the service, and the directory itself, since the lock file could be removed.
-type folderLock struct{ file, folder *os.File }
+type dirLock struct{ file, dir *os.File }
 
 // Close releases the lock.
-func (l *folderLock) Close() error {
+func (l *dirLock) Close() error {
 	if l == nil {
 		return nil
 	}
-	return errors.Join(l.file.Close(), l.folder.Close())
+	return errors.Join(l.file.Close(), l.dir.Close())
 }
 
-// lockFolder locks the state directory until the process ends or the lock is closed.
-func lockFolder(dir string) (*folderLock, error) {
+// lockDir locks the state directory until the process ends or the lock is closed.
+func lockDir(dir string) (*dirLock, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -119,24 +119,24 @@ func lockFolder(dir string) (*folderLock, error) {
 	return l, nil
 }
 
-// lockAgain is how long takeLock retries after the service that held the lock has died. A process that the
-// service had just forked holds the lock until its exec. A program that only reads the queue's files holds it
-// for a moment.
-const lockAgain = 2 * time.Second
+// lockRetryTimeout is how long takeLock retries after the service that held the lock has died. A process that
+// the service had just forked holds the lock until its exec. A program that only reads the queue's files
+// holds it for a moment.
+const lockRetryTimeout = 2 * time.Second
 
 // takeLock locks a state directory and the open lock file f. If it fails, it closes f.
-func takeLock(f *os.File, dir string) (*folderLock, error) {
-	folder, err := os.Open(dir)
+func takeLock(f *os.File, dir string) (*dirLock, error) {
+	stateDir, err := os.Open(dir)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 	}
-	l := &folderLock{f, folder}
+	l := &dirLock{f, stateDir}
 	pid := "unknown"
-	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			if err = unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+			if err = unix.Flock(int(stateDir.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
 				return l, nil // some systems cannot lock directories
 			}
 		}
@@ -150,7 +150,7 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 		if err == nil {
 			pid = strconv.Itoa(number)
 		}
-		if err != nil || !ended(number) || time.Now().After(deadline) {
+		if err != nil || !hasEnded(number) || time.Now().After(deadline) {
 			break
 		}
 	}
@@ -158,9 +158,9 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
 }
 
-// ended reports whether a process has ended or is exiting. The kernel closes the files of an exiting process
-// late.
-func ended(pid int) bool {
+// hasEnded reports whether a process has ended or is exiting. The kernel closes the files of an exiting
+// process late.
+func hasEnded(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return true
 	}
@@ -175,9 +175,9 @@ func ended(pid int) bool {
 	return flags&exiting != 0 || fields[0][0] == 'Z' || fields[0][0] == 'X'
 }
 
-// lockToLook locks a state directory against services while a program reads it, without writing to it. If no
-// service has ever used the directory, the lock is nil, and Close accepts that.
-func lockToLook(dir string) (*folderLock, error) {
+// lockForReading locks a state directory against services while a program reads it, without writing to it. If
+// no service has ever used the directory, the lock is nil, and Close accepts that.
+func lockForReading(dir string) (*dirLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the state directory: %w", err)

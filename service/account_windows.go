@@ -50,9 +50,9 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
 }
 
-// rootless returns an error if run_as would run jobs as another account than the service's own. A Windows
-// service cannot run them as another user without that user's password.
-func rootless(set *config.Settings, own *worker.Account) error {
+// checkOwnRunners returns an error if run_as would run jobs as another account than the service's own. A
+// Windows service cannot run them as another user without that user's password.
+func checkOwnRunners(set *config.Settings, own *worker.Account) error {
 	name := set.FixedUser()
 	switch {
 	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, own.User):
@@ -63,8 +63,9 @@ func rootless(set *config.Settings, own *worker.Account) error {
 	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
 }
 
-// beRoot does nothing, since Windows has no runners of root. rootless returns the error that the user sees.
-func (s *Service) beRoot() error { return nil }
+// bootstrapRoot does nothing, since Windows has no runners of root. checkOwnRunners returns the error that
+// the user sees.
+func (s *Service) bootstrapRoot() error { return nil }
 
 const lockName = "service.lock"
 
@@ -74,8 +75,8 @@ func InUse(dir string) bool {
 	return held && err == nil
 }
 
-// lockFolder locks the state directory until the process ends or the lock is closed.
-func lockFolder(dir string) (*os.File, error) {
+// lockDir locks the state directory until the process ends or the lock is closed.
+func lockDir(dir string) (*os.File, error) {
 	f, err := takeLock(dir, true)
 	if err != nil {
 		return nil, err
@@ -86,14 +87,14 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// lockAgain is how long takeLock retries. A program that only reads the queue's files may hold the lock for a
-// moment. Also, Windows closes the files of a process shortly after its end.
-const lockAgain = 2 * time.Second
+// lockRetryTimeout is how long takeLock retries. A program that only reads the queue's files may hold the
+// lock for a moment. Also, Windows closes the files of a process shortly after its end.
+const lockRetryTimeout = 2 * time.Second
 
 // takeLock takes the lock file of a state directory. It creates the file if create is set.
 func takeLock(dir string, create bool) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
-	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := lockfile.Take(path, create)
 		switch {
 		case err != nil:
@@ -120,9 +121,9 @@ func runs(pid int) bool {
 	return err == nil && ended == uint32(windows.WAIT_TIMEOUT)
 }
 
-// lockToLook locks a state directory against services while a program reads it, without writing to it. If no
-// service has ever used the directory, the file is nil, and closing it is harmless.
-func lockToLook(dir string) (*os.File, error) {
+// lockForReading locks a state directory against services while a program reads it, without writing to it. If
+// no service has ever used the directory, the file is nil, and closing it is harmless.
+func lockForReading(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("cannot read the state folder: %w", err)
 	}

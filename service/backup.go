@@ -26,8 +26,8 @@ const backupPiece = 256 << 10
 // errNoFiles is the error of operations that need a store in files.
 var errNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
-// tellEvery is the minimum interval between two progress messages.
-const tellEvery = 100 * time.Millisecond
+// progressInterval is the minimum interval between two progress messages.
+const progressInterval = 100 * time.Millisecond
 
 // Backup implements control.API.
 func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
@@ -37,13 +37,13 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 	if s.files == nil {
 		return control.BackupEnd{}, errNoFiles
 	}
-	var told time.Time
-	made, err := s.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return s.openOutput(ref) }, func(done, of int64) error {
-		if time.Since(told) < tellEvery {
+	var lastReport time.Time
+	made, err := s.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return s.openOutput(ref) }, func(done, total int64) error {
+		if time.Since(lastReport) < progressInterval {
 			return nil
 		}
-		told = time.Now()
-		return each(control.BackupPiece{Done: done, Of: of})
+		lastReport = time.Now()
+		return each(control.BackupPiece{Done: done, Of: total})
 	})
 	if err != nil {
 		return control.BackupEnd{}, err
@@ -68,54 +68,54 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 	}
 }
 
-func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner") }
+func runnersDir(p config.Places) string { return filepath.Join(p.State, "runner") }
 
-// rootsOf returns the directory of root's runners for a service that is not running, or "" if it is unknown.
-// It is known only for the packaged service, even if --dir named its state directory.
-func rootsOf(p config.Places) string {
+// rootRunnersDir returns the directory of root's runners for a service that is not running, or "" if it is
+// unknown. It is known only for the packaged service, even if --dir named its state directory.
+func rootRunnersDir(p config.Places) string {
 	if p.State == config.System().State {
 		return config.RunnerDir
 	}
 	return ""
 }
 
-// restoringOf returns the directory that holds the output files of a backup during a restore.
-func restoringOf(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
+// restoreDir returns the directory that holds the output files of a backup during a restore.
+func restoreDir(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
 
 // openOutput opens an attempt's output file. The service's own directory is also searched if root's runners
 // are used, since restored files are there.
 func (s *Service) openOutput(ref string) (*os.File, error) {
 	f, err := s.home.Output(ref)
 	if errors.Is(err, os.ErrNotExist) && s.home.Socket != "" {
-		f, err = runner.Home{Dir: runnersOf(s.opt.Places)}.Output(ref)
+		f, err = runner.Home{Dir: runnersDir(s.opt.Places)}.Output(ref)
 	}
 	return f, err
 }
 
 // EndRunnersWithin returns how long EndRunners waits for the runners of a directory to end.
-func EndRunnersWithin() time.Duration { return runner.StopGrace() + endSpare }
+func EndRunnersWithin() time.Duration { return runner.StopGrace() + endGrace }
 
 // EndRunners ends the runners of a queue that no service uses, like a shutdown of the system: their jobs get
 // SIGTERM and, after the grace period, SIGKILL. The results are kept for the next service. roots is the
 // directory of root's runners; "" means the usual one. EndRunners returns the number of runners.
 func EndRunners(p config.Places, roots string) (ended int, err error) {
-	lock, err := lockFolder(p.State)
+	lock, err := lockDir(p.State)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
-	for _, h := range homesOf(p, roots) {
+	for _, h := range runnerHomes(p, roots) {
 		n, failed := h.EndAll(EndRunnersWithin())
 		ended, err = ended+n, errors.Join(err, failed)
 	}
 	return ended, err
 }
 
-// homesOf returns the homes of all runners of a service. roots is the directory of the runners that run as
-// root; "" means the usual one.
-func homesOf(p config.Places, roots string) []runner.Home {
-	homes := []runner.Home{{Dir: runnersOf(p)}}
-	if roots = cmp.Or(roots, rootsOf(p)); roots != "" {
+// runnerHomes returns the homes of all runners of a service. roots is the directory of the runners that run
+// as root; "" means the usual one.
+func runnerHomes(p config.Places, roots string) []runner.Home {
+	homes := []runner.Home{{Dir: runnersDir(p)}}
+	if roots = cmp.Or(roots, rootRunnersDir(p)); roots != "" {
 		homes = append(homes, runner.Home{Dir: roots})
 	}
 	return homes
@@ -124,7 +124,7 @@ func homesOf(p config.Places, roots string) []runner.Home {
 // RunnersLeft reports whether runners of a stopped service are alive. It ignores runners in directories that
 // the caller may not read. roots has the same meaning as in EndRunners.
 func RunnersLeft(p config.Places, roots string) bool {
-	return slices.ContainsFunc(homesOf(p, roots), func(h runner.Home) bool {
+	return slices.ContainsFunc(runnerHomes(p, roots), func(h runner.Home) bool {
 		dirs, _ := h.Find()
 		return slices.ContainsFunc(dirs, func(dir string) bool {
 			lives, err := runner.Lives(dir)
@@ -133,8 +133,8 @@ func RunnersLeft(p config.Places, roots string) bool {
 	})
 }
 
-// endSpare is the time that a runner may take to end in addition to the grace period of its jobs.
-const endSpare = 10 * time.Second
+// endGrace is the time that a runner may take to end in addition to the grace period of its jobs.
+const endGrace = 10 * time.Second
 
 // Restored describes a restored backup. Aside is the directory to which the previous files were moved, or ""
 // if there were none.
@@ -146,38 +146,38 @@ type Restored struct {
 
 // Restore replaces a queue that no service and no runner uses by a backup. It moves the previous files to
 // another directory. It calls each with the number of bytes copied.
-func Restore(p config.Places, file string, each func(done, of int64)) (done Restored, err error) {
+func Restore(p config.Places, file string, each func(done, total int64)) (done Restored, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
-	if at, err := placeIn(p); err != nil || at.URL != "" {
+	if location, err := locationIn(p); err != nil || location.URL != "" {
 		return done, cmp.Or(err, error(errNoFiles))
 	}
 	if err := statedir.Make(p.State); err != nil {
 		return done, err
 	}
-	lock, err := lockFolder(p.State)
+	lock, err := lockDir(p.State)
 	if err != nil {
 		return done, err
 	}
 	defer lock.Close()
-	live, err := runner.Home{Dir: runnersOf(p)}.Living()
+	live, err := runner.Home{Dir: runnersDir(p)}.Living()
 	if err != nil {
 		return done, err
 	}
 	if len(live) > 0 {
 		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.Word(p.State))
 	}
-	fresh := restoringOf(p)
-	defer os.RemoveAll(fresh)
-	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(filepath.Dir(runner.OutputPath(fresh, "1")), 0o700)); err != nil {
+	tmp := restoreDir(p)
+	defer os.RemoveAll(tmp)
+	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(filepath.Dir(runner.OutputPath(tmp, "1")), 0o700)); err != nil {
 		return done, err
 	}
 	got, replace, err := restoreEngine(p.State, file, func(ref string) (io.WriteCloser, error) {
 		if !runner.ValidRef(ref) {
 			return nil, queue.Invalid("backup", "contains an output file with the invalid name %q; use another backup", ref)
 		}
-		return os.OpenFile(runner.OutputPath(fresh, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		return os.OpenFile(runner.OutputPath(tmp, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	}, each)
 	if err != nil {
 		return done, err
@@ -188,10 +188,10 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 		return done, err
 	}
 	err = replace(done.Aside, func() error {
-		if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(runnersDir(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old output files aside: %w", err)
 		}
-		if err := os.Rename(fresh, runnersOf(p)); err != nil {
+		if err := os.Rename(tmp, runnersDir(p)); err != nil {
 			return fmt.Errorf("cannot move the restored output files into place: %w", err)
 		}
 		return nil

@@ -11,23 +11,23 @@ import (
 // within this time is unlikely.
 const longDelay = time.Hour
 
-// remarks holds the part of the reply about new or edited jobs that is not their ids.
-type remarks struct {
+// receiptNotes holds the part of the reply about new or edited jobs that is not their ids.
+type receiptNotes struct {
 	unenforced  []string // limits that are not enforced on this machine
 	maxAttempts int      // largest number of attempts of one of the jobs
 	notes       []string
 }
 
-// remark adds remarks on jobs that are about to be enqueued.
-func (s *Service) remark(m *remarks, drafts []queue.Job) {
-	late := false
+// addNotes adds notes on jobs that are about to be enqueued.
+func (s *Service) addNotes(m *receiptNotes, drafts []queue.Job) {
+	delayed := false
 	now := s.store.Now()
 	for i := range drafts {
 		j := &drafts[i]
 		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
-		late = late || j.Delay > longDelay || j.RunAt > now.Add(longDelay)
+		delayed = delayed || j.Delay > longDelay || j.RunAt > now.Add(longDelay)
 	}
-	if late {
+	if delayed {
 		m.notes = s.bootNotes()
 	}
 }

@@ -93,7 +93,7 @@ const storeFile = "store.id"
 func checkStoreFile(dir string) error {
 	path := filepath.Join(dir, storeFile)
 	database, err := os.ReadFile(path)
-	_, has := os.Stat(place{Dir: dir}.String())
+	_, has := os.Stat(storeLocation{Dir: dir}.String())
 	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		}
 	}
 	if len(unknown) > 0 {
-		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(unknown, ", ")), s.endRunners())}
+		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
 	}
 	for _, dir := range idle {
 		if err := s.home.End(dir); err != nil {
@@ -195,7 +195,7 @@ func (s *Service) endOrphans() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.Home{Dir: runnersOf(s.opt.Places)}.Find()
+	dirs, err := runner.Home{Dir: runnersDir(s.opt.Places)}.Find()
 	for _, dir := range dirs {
 		if alive, unknown := runner.Lives(dir); alive || unknown != nil {
 			continue
@@ -374,7 +374,7 @@ func (s *Service) applyShared(ctx context.Context) error {
 				return err
 			}
 			s.sharedSettings = stored
-			bound = s.bindStore(ctx)
+			bound = s.applyToStore(ctx)
 			s.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next check repeats it
 			s.applyHere()
 			s.applyDrain()

@@ -28,11 +28,11 @@ func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
 	go func() {
 		defer close(done)
 		change("dora 61301")
-		s.lookUp()
+		s.resolveAccess()
 	}()
 	<-asked
 	change("61302")
-	s.lookUp()
+	s.resolveAccess()
 	if got := s.Right(&control.Peer{UID: 61302}); got != control.Read {
 		t.Errorf("after another change: %s", got)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// answerWithin is how long doctor waits for a runner to answer.
-const answerWithin = 2 * time.Second
+// doctorTimeout is how long doctor waits for a runner to answer.
+const doctorTimeout = 2 * time.Second
 
 // Doctor implements control.API.
 func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
@@ -29,10 +29,10 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 		list = known.Examine(ctx)
 	}
 	if s.files == nil { // a store in files checks the directory itself
-		list = append(list, examineFolder(s.opt.Places.State)...)
+		list = append(list, examineStoreDir(s.opt.Places.State)...)
 	}
 	mode, _ := s.config.Load().Socket()
-	if s.inherits {
+	if s.socketInherited {
 		mode = 0o777 // the permissions are those of the systemd socket unit
 	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
@@ -54,13 +54,13 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 		return control.Diagnosis{}, errNoFiles
 	}
 	if p.Verify {
-		var told time.Time
-		found, err := s.files.Verify(ctx, s.outputs(), func(done, of int64) error {
-			if time.Since(told) < tellEvery {
+		var lastReport time.Time
+		found, err := s.files.Verify(ctx, s.outputs(), func(done, total int64) error {
+			if time.Since(lastReport) < progressInterval {
 				return nil
 			}
-			told = time.Now()
-			return each(control.Progress{Done: done, Of: of})
+			lastReport = time.Now()
+			return each(control.Progress{Done: done, Of: total})
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
@@ -80,21 +80,21 @@ func Examine(p config.Places, start, begin string, verify bool) (control.Diagnos
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
 		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
 	}
-	lock, err := lockToLook(p.State)
+	lock, err := lockForReading(p.State)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
 	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
-	switch at, err := placeIn(p); {
+	switch location, err := locationIn(p); {
 	case err != nil:
 		list = append(list, store.Finding{Check: "settings", Level: store.Failure, Message: err.Error(), Next: "queuectl config validate"})
-	case at.URL == "":
+	case location.URL == "":
 		list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
 	case verify:
 		return control.Diagnosis{}, errNoFiles
 	default:
-		list = append(append(list, examineServer(context.Background(), at.URL)...), examineFolder(p.State)...)
+		list = append(append(list, examineServer(context.Background(), location.URL)...), examineStoreDir(p.State)...)
 	}
 	return diagnose(append(list, examinePlaces(p, 0o777)...)), nil
 }
@@ -116,15 +116,15 @@ func diagnose(list []store.Finding) control.Diagnosis {
 // outputsOf returns the output directories of a service that is not running: its own, and those of root's
 // runners, if there are any.
 func outputsOf(p config.Places) store.OutputDirs {
-	list := runner.Home{Dir: runnersOf(p)}.Outputs()
-	if roots := rootsOf(p); roots != "" {
+	list := runner.Home{Dir: runnersDir(p)}.Outputs()
+	if roots := rootRunnersDir(p); roots != "" {
 		list = append(list, runner.Home{Dir: roots}.Outputs()...)
 	}
 	return store.OutputDirs{Dirs: list, Since: outputsSince(p.State)}
 }
 
 func (s *Service) outputs() store.OutputDirs {
-	list := runner.Home{Dir: runnersOf(s.opt.Places)}.Outputs()
+	list := runner.Home{Dir: runnersDir(s.opt.Places)}.Outputs()
 	if s.home.Socket != "" {
 		list = append(list, s.home.Outputs()...)
 	}
@@ -216,7 +216,7 @@ func howToEnd(pid int64) string {
 
 // examineRunners checks whether the runners answer.
 func (s *Service) examineRunners() []store.Finding {
-	live, silent := s.pool.Runners(answerWithin)
+	live, silent := s.pool.Runners(doctorTimeout)
 	var list []store.Finding
 	for _, pid := range silent {
 		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: howToEnd(pid)})

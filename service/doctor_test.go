@@ -32,14 +32,14 @@ func TestRunnersToEndAreFound(t *testing.T) {
 		{"/srv/q", "", "queuectl --dir /srv/q service stop --runners", ""},
 	} {
 		p := config.In(c.state)
-		if got := rootsOf(p); got != c.found {
+		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{opt: Options{Places: p}, home: runner.Home{Dir: runnersOf(p)}}
+		s := &Service{opt: Options{Places: p}, home: runner.Home{Dir: runnersDir(p)}}
 		if c.roots != "" {
 			s.home = runner.Home{Dir: c.roots, Socket: "spawn.sock"}
 		}
-		if got := s.unadopted(runner.ErrRefused).Error(); !strings.HasSuffix(got, ": "+c.command) {
+		if got := s.adoptionError(runner.ErrRefused).Error(); !strings.HasSuffix(got, ": "+c.command) {
 			t.Errorf("%+v: told %s", c, got)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 // drainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
 const drainKey = "drain"
 
-// confirmWithin is how long a drain waits for nodes to confirm. Each node first waits for its runners.
-const confirmWithin = worker.MaxNoStartsWait + broadcastTimeout
+// confirmTimeout is how long a drain waits for nodes to confirm. Each node first waits for its runners.
+const confirmTimeout = worker.MaxNoStartsWait + broadcastTimeout
 
 // Drain implements control.API.
 func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
@@ -128,7 +128,7 @@ func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 // confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
 // may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
 func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
-	timeoutCtx, cancel := context.WithTimeout(ctx, confirmWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	own := nodeResult{}
 	var local sync.WaitGroup

@@ -11,19 +11,19 @@ import (
 
 // The storage engine. Only this file names the package that implements it.
 var (
-	restoreEngine = sql.Restore
-	examineEngine = sql.ExamineStopped
-	moveEngine    = sql.Move
-	examineServer = sql.ExamineServer
-	examineFolder = sql.ExamineFolder
-	fileID        = sql.FileID
-	errCopied     = sql.ErrCopied
+	restoreEngine   = sql.Restore
+	examineEngine   = sql.ExamineStopped
+	moveEngine      = sql.Move
+	examineServer   = sql.ExamineServer
+	examineStoreDir = sql.ExamineFolder
+	fileID          = sql.FileID
+	errCopied       = sql.ErrCopied
 )
 
 // place says where an engine keeps a queue. Migrated describes what was moved, and from where to where.
 type (
-	place    = sql.Place
-	Migrated struct {
+	storeLocation = sql.Place
+	Migrated      struct {
 		sql.Moved
 		From string `json:"from"`
 		To   string `json:"to"`
@@ -58,14 +58,14 @@ func openServer(url string, m member) opener {
 	}
 }
 
-// noLook returns an error: a queue in a server database cannot be read in read-only mode. The database has
-// its own tools for that.
-func noLook(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+// rejectReadOnly returns an error: a queue in a server database cannot be read in read-only mode. The
+// database has its own tools for that.
+func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState, "the service is not running, and a queue in PostgreSQL can be read only through it; start it with: queuectl service start")
 }
 
-// lookEngine opens the store of a directory that no service uses, read-only.
-func lookEngine(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+// openReadOnly opens the store of a directory that no service uses, read-only.
+func openReadOnly(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err

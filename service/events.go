@@ -37,12 +37,12 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	if p.Audit && !peer.Right.Covers(control.Admin) {
 		return control.EventsEnd{}, s.Refuse(&peer, "reading audit events", control.Admin)
 	}
-	t := &teller{s: s, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
+	sender := &eventSender{s: s, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
 	for _, id := range p.ID {
-		t.ids[id] = true
+		sender.ids[id] = true
 		switch _, err := s.findJob(ctx, control.Name(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
-			t.unknown[id] = true
+			sender.unknown[id] = true
 		case err != nil:
 			return control.EventsEnd{}, err
 		}
@@ -51,7 +51,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		last, changed := s.store.LastEvent()
 		more := false
 		err := s.shares.Step(ctx, control.Many, func() (err error) {
-			more, err = t.step(ctx, last)
+			more, err = sender.step(ctx, last)
 			return err
 		})
 		switch {
@@ -59,10 +59,10 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 			return control.EventsEnd{}, err
 		case more:
 			continue
-		case !p.Follow && len(t.unknown) > 0:
-			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it", queue.Clip(slices.Sorted(maps.Keys(t.unknown))[0]))
+		case !p.Follow && len(sender.unknown) > 0:
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it", queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
 		case !p.Follow:
-			return control.EventsEnd{Last: t.after}, nil
+			return control.EventsEnd{Last: sender.after}, nil
 		}
 		select {
 		case <-changed:
@@ -72,8 +72,8 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	}
 }
 
-// teller sends the events that a request selects.
-type teller struct {
+// eventSender sends the events that a request selects.
+type eventSender struct {
 	s     *Service
 	p     control.Events
 	peer  control.Peer // the peer that receives the events
@@ -85,7 +85,7 @@ type teller struct {
 }
 
 // step sends the next events up to last, in a bounded number. more reports whether it read any.
-func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
+func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
 	list, err := t.s.store.Events(ctx, t.after, eventStep)
 	if err != nil {
 		return false, err
@@ -100,11 +100,11 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
 		t.after = e.Seq
-		if !mayKnow(&t.peer, e.Private) {
+		if !mayRead(&t.peer, e.Private) {
 			continue
 		}
 		delete(t.unknown, e.ID)
-		if !t.wants(e) {
+		if !t.selects(e) {
 			continue
 		}
 		v := t.s.viewEvent(e)
@@ -119,13 +119,13 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 	return len(list) > 0, nil
 }
 
-func (t *teller) wants(e *queue.Event) bool {
-	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !untold(t.p.Audit, e)
+func (t *eventSender) selects(e *queue.Event) bool {
+	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !isOmitted(t.p.Audit, e)
 }
 
-// untold reports whether an event is left out. An audit leaves out events that no user caused; other requests
-// leave out events that only an audit shows.
-func untold(audit bool, e *queue.Event) bool {
+// isOmitted reports whether an event is left out. An audit leaves out events that no user caused; other
+// requests leave out events that only an audit shows.
+func isOmitted(audit bool, e *queue.Event) bool {
 	if audit {
 		return e.Detail.UID == nil
 	}
@@ -147,8 +147,8 @@ func (s *Service) retention() upkeep.Retention {
 	c := s.config.Load()
 	return upkeep.Retention{
 		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.roomyBytes(),
-		Of: func(name string) store.Retention { return (*s.keeps.Load())[name] },
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.quotaThreshold(),
+		Of: func(name string) store.Retention { return (*s.retentions.Load())[name] },
 	}
 }
 
@@ -190,16 +190,16 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	for _, state := range states {
 		all += s.store.Counts().States[state]
 	}
-	left := max(0, min(old, all-p.Keep))
+	remaining := max(0, min(old, all-p.Keep))
 	if p.DryRun {
-		return control.Removed{Matched: new(int(left))}, nil
+		return control.Removed{Matched: new(int(remaining))}, nil
 	}
-	if err := s.audit(ctx, "cleanup", fmt.Sprintf("%d jobs", left), nil); err != nil {
+	if err := s.audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
 		return out, err
 	}
 	uid := control.PeerFrom(ctx).UID
-	for told := time.Now(); left > 0; {
-		n, err := s.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(left, cleanupStep)), &uid)
+	for lastReport := time.Now(); remaining > 0; {
+		n, err := s.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
 		if err != nil {
 			return out, err
 		}
@@ -207,10 +207,10 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 			break // another request has removed the rest
 		}
 		out.Removed += n
-		left -= int64(n)
-		if time.Since(told) > 100*time.Millisecond {
-			told = time.Now()
-			if err := each(control.Removed{Removed: out.Removed, Of: out.Removed + int(left)}); err != nil {
+		remaining -= int64(n)
+		if time.Since(lastReport) > 100*time.Millisecond {
+			lastReport = time.Now()
+			if err := each(control.Removed{Removed: out.Removed, Of: out.Removed + int(remaining)}); err != nil {
 				return out, err
 			}
 		}
@@ -223,11 +223,11 @@ func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reload
 	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {
 		return control.Reloaded{}, err
 	}
-	later, err := s.reloading(ctx)
+	pending, err := s.reloadWithNotice(ctx)
 	if err != nil {
 		return control.Reloaded{}, err
 	}
-	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...), Note: later}, nil
+	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...), Note: pending}, nil
 }
 
 // problems returns the problems that keep the queue from running jobs. failing reports whether the queue

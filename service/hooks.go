@@ -43,26 +43,26 @@ const WebhookGone = 10
 
 // hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
 type hookMaker struct {
-	s        *Service
-	defaults queue.Defaults
-	lines    queue.HookLines // commands of the settings, which run for all jobs
-	webhooks map[string]config.Webhook
-	as       worker.Account // account that the hooks of the settings run as
-	each     bool           // jobs run as their submitters, so these hooks must name their account
+	s              *Service
+	defaults       queue.Defaults
+	lines          queue.HookLines // commands of the settings, which run for all jobs
+	webhooks       map[string]config.Webhook
+	account        worker.Account // account that the hooks of the settings run as
+	runAsSubmitter bool           // jobs run as their submitters, so these hooks must name their account
 }
 
-// makerBy returns the hookMaker for the settings. If the account in hooks_user does not exist, makerBy also
-// returns an error, and the hookMaker creates only the hooks that jobs define.
-func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
-	m := &hookMaker{s: s, defaults: c.Defaults(), lines: c.Hooks, webhooks: c.WebhooksByName(), as: s.accountOf(accounts.Self()), each: s.account.Each}
-	if !m.each {
-		m.as = s.account
+// newHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
+// newHookMaker also returns an error, and the hookMaker creates only the hooks that jobs define.
+func (s *Service) newHookMaker(c *config.Settings) (*hookMaker, error) {
+	m := &hookMaker{s: s, defaults: c.Defaults(), lines: c.Hooks, webhooks: c.WebhooksByName(), account: s.accountOf(accounts.Self()), runAsSubmitter: s.account.Each}
+	if !m.runAsSubmitter {
+		m.account = s.account
 	}
 	if len(s.opt.Webhook) == 0 {
 		m.webhooks = nil
 	}
 	name := c.HooksAs()
-	if name == "" || !m.each || m.wants() == 0 {
+	if name == "" || !m.runAsSubmitter || m.moments() == 0 {
 		return m, nil
 	}
 	a, err := s.accountNamed(name)
@@ -70,53 +70,53 @@ func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
 		m.lines, m.webhooks = queue.HookLines{}, nil
 		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting hooks_user is correct", name, err)
 	}
-	m.as = a
+	m.account = a
 	return m, nil
 }
 
-// wants returns the moments at which the settings define a hook for any job.
-func (m *hookMaker) wants() (on queue.HookSet) {
-	on = m.lines.Set()
+// moments returns the moments at which the settings define a hook for any job.
+func (m *hookMaker) moments() (moments queue.HookSet) {
+	moments = m.lines.Set()
 	for _, w := range m.webhooks {
-		on |= w.Events
+		moments |= w.Events
 	}
-	return on
+	return moments
 }
 
-// bindHooks makes the store create hooks as defined by the settings. It returns an invalid-setting error if
+// applyHooks makes the store create hooks as defined by the settings. It returns an invalid-setting error if
 // the account in hooks_user does not exist.
-func (s *Service) bindHooks(ctx context.Context) error {
-	m, missing := s.makerBy(&s.config.Load().Settings)
+func (s *Service) applyHooks(ctx context.Context) error {
+	m, missing := s.newHookMaker(&s.config.Load().Settings)
 	if missing != nil {
 		s.log.Error("cannot use the hooks in the settings", "error", missing)
 	}
-	err := s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, UID: m.as.UID, Owner: m.as.User, MaxBytesUser: s.maxBytesUser()})
+	err := s.store.SetHooks(ctx, store.Hooks{On: m.moments(), Make: m.make, UID: m.account.UID, Owner: m.account.User, MaxBytesUser: s.maxBytesUser()})
 	return cmp.Or(err, missing)
 }
 
 // make returns the hooks of a job that has reached the given moments.
-func (m *hookMaker) make(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
-	told := m.told(j)
+func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Job) {
+	jobJSON := m.jobJSON(j)
 	for _, moment := range queue.Hooks {
-		if moment&on == 0 {
+		if moment&moments == 0 {
 			continue
 		}
 		if line := j.At(moment); line != "" {
-			drafts = append(drafts, m.ownHook(j, moment, line, told))
+			drafts = append(drafts, m.ownHook(j, moment, line, jobJSON))
 		}
-		drafts = append(drafts, m.settingsHooks(j, moment, told)...)
+		drafts = append(drafts, m.settingsHooks(j, moment, jobJSON)...)
 	}
 	return drafts
 }
 
 // settingsHooks returns the hooks that the settings define for one moment.
-func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, told string) (drafts []queue.Job) {
+func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, jobJSON string) (drafts []queue.Job) {
 	if line := m.lines.At(moment); line != "" {
-		drafts = append(drafts, m.lineHook(j, moment, line, told))
+		drafts = append(drafts, m.lineHook(j, moment, line, jobJSON))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.webhooks)) {
 		if w := m.webhooks[name]; w.Wants(moment, j.Queue) {
-			drafts = append(drafts, m.webhook(j, moment, name, &w, told))
+			drafts = append(drafts, m.webhook(j, moment, name, &w, jobJSON))
 		}
 	}
 	return drafts
@@ -124,8 +124,8 @@ func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, told strin
 
 // ownHook returns the hook that the job itself defines. The hook runs with the job's account, shell,
 // directory and environment.
-func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, told string) queue.Job {
-	h := m.draft(j, moment, told)
+func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, jobJSON string) queue.Job {
+	h := m.draft(j, moment, jobJSON)
 	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
 	h.Command, h.Shell, h.Cwd, h.Umask = line, cmp.Or(j.Shell, m.defaults.Shell), j.Cwd, j.Umask
 	h.Secrets, h.MaskSecrets = j.Secrets, j.MaskSecrets
@@ -134,22 +134,22 @@ func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, told strin
 }
 
 // lineHook returns a hook that the settings define as a shell command.
-func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, told string) queue.Job {
-	h := m.draft(j, moment, told)
-	m.ofSettings(&h)
+func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, jobJSON string) queue.Job {
+	h := m.draft(j, moment, jobJSON)
+	m.setAccount(&h)
 	h.Command, h.Shell = line, m.defaults.Shell
 	return h
 }
 
-// webhook returns a job that posts told to a webhook.
-func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook, told string) queue.Job {
-	h := m.draft(j, moment, told)
-	m.ofSettings(&h)
+// webhook returns a job that posts jobJSON to a webhook.
+func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook, jobJSON string) queue.Job {
+	h := m.draft(j, moment, jobJSON)
+	m.setAccount(&h)
 	h.Argv = m.s.opt.Webhook
 	h.MaxAttempts, h.Backoff = webhookAttempts, queue.Backoff{Base: webhookBase, Strategy: queue.Exponential}
 	h.NoRetryCodes = []int{WebhookGone}
 	h.Labels["webhook"] = name
-	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, moment, j.UpdatedAt.String(), told)
+	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, moment, j.UpdatedAt.String(), jobJSON)
 	h.Env = withVariables(h.Env, []string{
 		WebhookID + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecret + "=" + w.SecretFile, WebhookURL + "=" + w.URL,
 	})
@@ -157,7 +157,7 @@ func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *
 }
 
 // draft returns a job with the properties that all hooks share.
-func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, told string) queue.Job {
+func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, jobJSON string) queue.Job {
 	exit := ""
 	if j.ExitCode >= 0 {
 		exit = fmt.Sprint(j.ExitCode)
@@ -165,18 +165,18 @@ func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, told string) queue
 	return queue.Job{
 		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: hookAttempts, State: queue.Pending, ExitCode: -1, Hooks: queue.HookItself,
 		Execution: queue.Execution{
-			Umask: 0o022, Stdin: told, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry, OutputLimit: m.defaults.OutputLimit,
+			Umask: 0o022, Stdin: jobJSON, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry, OutputLimit: m.defaults.OutputLimit,
 			Env:    []string{hookExit + "=" + exit, hookJob + "=" + j.ID, hookState + "=" + j.State.String()},
 			Labels: map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
 		},
 	}
 }
 
-// ofSettings makes a hook run as the account of the settings' hooks.
-func (m *hookMaker) ofSettings(h *queue.Job) {
-	h.UID, h.User, h.Hooks = m.as.UID, m.as.User, h.Hooks|queue.HookSettings
-	if m.each {
-		h.AsUID = new(m.as.UID)
+// setAccount makes a hook run as the account of the settings' hooks.
+func (m *hookMaker) setAccount(h *queue.Job) {
+	h.UID, h.User, h.Hooks = m.account.UID, m.account.User, h.Hooks|queue.HookSettings
+	if m.runAsSubmitter {
+		h.AsUID = new(m.account.UID)
 	}
 }
 
@@ -193,9 +193,9 @@ func withVariables(env, others []string) (all []string) {
 	return all
 }
 
-// told returns a job as JSON, in the format of show but without the environment. If the text would be too
+// jobJSON returns a job as JSON, in the format of show but without the environment. If the text would be too
 // long, it also omits the command.
-func (m *hookMaker) told(j *queue.Job) string {
+func (m *hookMaker) jobJSON(j *queue.Job) string {
 	v := control.View{Now: j.UpdatedAt, User: cmp.Or(j.User, m.s.knownName(j.UID))}
 	if j.AsUID != nil {
 		v.Owner = m.s.knownName(j.UID)
@@ -205,7 +205,7 @@ func (m *hookMaker) told(j *queue.Job) string {
 	if err != nil {
 		panic("service: a job that cannot be written: " + err.Error())
 	}
-	if len(raw) <= maxTold {
+	if len(raw) <= maxJobJSON {
 		return string(raw)
 	}
 	shown.Hidden = []string{"command"}
@@ -214,8 +214,8 @@ func (m *hookMaker) told(j *queue.Job) string {
 	return string(raw)
 }
 
-// maxTold is the maximum length of that JSON in bytes. A webhook adds little to it.
-const maxTold = queue.MaxStdin - 1024
+// maxJobJSON is the maximum length of that JSON in bytes. A webhook adds little to it.
+const maxJobJSON = queue.MaxStdin - 1024
 
 // knownName returns the name of a uid, or its number if the name is not cached. It does not query the system.
 func (s *Service) knownName(uid int) string {
@@ -227,7 +227,7 @@ func (s *Service) knownName(uid int) string {
 
 // HookTest implements control.API.
 func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enqueued, error) {
-	m, err := s.makerBy(&s.config.Load().Settings)
+	m, err := s.newHookMaker(&s.config.Load().Settings)
 	if err != nil {
 		return control.Enqueued{}, err
 	}
@@ -247,7 +247,7 @@ func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enq
 	if err := s.audit(ctx, "hook.test", p.Name, nil); err != nil {
 		return control.Enqueued{}, err
 	}
-	receipt, err := s.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.as.UID, Owner: m.as.User})
+	receipt, err := s.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.account.UID, Owner: m.account.User})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
@@ -264,16 +264,16 @@ func (m *hookMaker) test(name string, now queue.Millis) (drafts []queue.Job) {
 	// The prefixes in the output of config list.
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
-		ID: "test", Queue: queue.DefaultQueue, UID: m.as.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",
-		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now), Execution: queue.Execution{Command: "false", User: m.as.User},
+		ID: "test", Queue: queue.DefaultQueue, UID: m.account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",
+		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now), Execution: queue.Execution{Command: "false", User: m.account.User},
 	}
-	told := m.told(&j)
+	jobJSON := m.jobJSON(&j)
 	if w, known := m.webhooks[name]; known {
-		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, told)}
+		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, jobJSON)}
 	}
 	for _, moment := range queue.Hooks {
 		if line := m.lines.At(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
-			return []queue.Job{m.lineHook(&j, moment, line, told)}
+			return []queue.Job{m.lineHook(&j, moment, line, jobJSON)}
 		}
 	}
 	return nil

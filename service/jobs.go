@@ -29,13 +29,14 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 		out.MaxAttempts, out.Notes = said.maxAttempts, said.notes
 	}
 	if len(p.Spec.DependsOn) > 0 {
-		out.State = s.failedAtOnce(ctx, control.Name(out.ID))
+		out.State = s.failedImmediately(ctx, control.Name(out.ID))
 	}
 	return out, nil
 }
 
-// failedAtOnce returns the state of a new job if one of its dependencies had already failed, otherwise "".
-func (s *Service) failedAtOnce(ctx context.Context, id control.Name) string {
+// failedImmediately returns the state of a new job if one of its dependencies had already failed, otherwise
+// "".
+func (s *Service) failedImmediately(ctx context.Context, id control.Name) string {
 	j, err := s.findJob(ctx, id)
 	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
 		return ""
@@ -43,8 +44,8 @@ func (s *Service) failedAtOnce(ctx context.Context, id control.Name) string {
 	return j.State.String()
 }
 
-// foundOf returns the indexes of the drafts for which an equal job already existed.
-func foundOf(r *store.Receipt) (list []int) {
+// existingIndexes returns the indexes of the drafts for which an equal job already existed.
+func existingIndexes(r *store.Receipt) (list []int) {
 	for i, found := range r.Found {
 		if found {
 			list = append(list, i)
@@ -66,7 +67,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 			s.nextBatches.remove(uid, p.Batch)
 		}
 		out := control.EnqueuedBatch{
-			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: said.unenforced,
+			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt), Unenforced: said.unenforced,
 			NewQueues: s.newQueues(ctx, &receipt),
 		}
 		if !out.Duplicate {
@@ -99,7 +100,7 @@ type enqueueRequest struct {
 
 // enqueue stores jobs, or the last jobs of a batch that it commits. It returns once all of them are in the
 // queue.
-func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, remarks, error) {
+func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, receiptNotes, error) {
 	r, said, err := s.request(ctx, a)
 	if err != nil {
 		return store.Receipt{}, said, err
@@ -116,7 +117,7 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 		more, err = s.store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // the batch is committed, so continue when the store is available
-			case <-time.After(finishAgain):
+			case <-time.After(applyRetryDelay):
 				more, err = true, nil
 			case <-ctx.Done():
 			}
@@ -125,14 +126,14 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 	return receipt, said, err
 }
 
-// finishAgain is the delay before enqueue retries to move a committed batch into the queue.
-const finishAgain = 200 * time.Millisecond
+// applyRetryDelay is the delay before enqueue retries to move a committed batch into the queue.
+const applyRetryDelay = 200 * time.Millisecond
 
 // request validates specs and converts them to a request to the store.
-func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, said remarks, err error) {
+func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, said receiptNotes, err error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
-	uid, as := peer.UID, users{s: s, peer: &peer}
+	uid, users := peer.UID, userResolver{s: s, peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
 		return r, said, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
@@ -154,7 +155,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		spec, err := s.withDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = s.draft(spec, c.Defaults(), name, &as)
+			j, err = s.draft(spec, c.Defaults(), name, &users)
 		}
 		switch {
 		case err != nil:
@@ -184,22 +185,22 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		}
 		r.Drafts[i] = j
 	}
-	s.remark(&said, r.Drafts)
+	s.addNotes(&said, r.Drafts)
 	said.notes = append(said.notes, next...)
-	if said.unenforced, err = s.unenforced(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+	if said.unenforced, err = s.unenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
 		return r, said, err
 	}
-	r.Sum, err = sum(&a)
+	r.Sum, err = requestDigest(&a)
 	return r, said, err
 }
 
-// sum returns a hash of a request's content. A repeated key is refused if the hash differs.
-func sum(a *enqueueRequest) (of [sha256.Size]byte, err error) {
+// requestDigest returns a hash of a request's content. A repeated key is refused if the hash differs.
+func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range a.specs {
 		raw, err := a.specs[i].WithoutTrace().MarshalJSON()
 		if err != nil {
-			return of, err
+			return digest, err
 		}
 		h.Write(append(raw, '\n'))
 	}
@@ -208,7 +209,7 @@ func sum(a *enqueueRequest) (of [sha256.Size]byte, err error) {
 }
 
 // draft returns the job for a spec. name is the name of the user who enqueues it.
-func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *users) (queue.Job, error) {
+func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, users *userResolver) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
 		err = checkTerminal(&j)
@@ -220,8 +221,8 @@ func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *
 		j.User = name
 		return j, err
 	}
-	as, err := known.of(j.User)
-	j.AsUID, j.User = &as.uid, as.name
+	user, err := users.resolve(j.User)
+	j.AsUID, j.User = &user.uid, user.name
 	return j, err
 }
 
@@ -264,19 +265,19 @@ func (s *Service) names(j *queue.Job) (user, owner string) {
 	return user, owner
 }
 
-// viewTo returns a job as the peer may see it.
-func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
+// viewFor returns a job as the peer may see it.
+func (s *Service) viewFor(p *control.Peer, j *queue.Job) control.Job {
 	v := s.view(j)
-	v.Hide(s.sees(p, j))
+	v.Hide(s.visibilityFor(p, j))
 	return v
 }
 
-// viewsTo returns jobs as the peer may see them. It leaves out hidden jobs.
-func (s *Service) viewsTo(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
+// viewsFor returns jobs as the peer may see them. It leaves out hidden jobs.
+func (s *Service) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
 		if !s.hides(p, &jobs[i]) {
-			list = append(list, s.viewTo(p, &jobs[i]))
+			list = append(list, s.viewFor(p, &jobs[i]))
 		}
 	}
 	s.nameNodes(ctx, list)
@@ -362,6 +363,6 @@ func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, er
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		return control.JobPage{Jobs: s.viewsTo(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
+		return control.JobPage{Jobs: s.viewsFor(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
 	})
 }

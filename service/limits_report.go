@@ -10,17 +10,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// limitsWithin is how long a request waits to learn which limits are enforced, if no runner has reported that
-// yet. See docs/decisions/0044.
-const limitsWithin = 5 * time.Second
+// limitsTimeout is how long a request waits to learn which limits are enforced, if no runner has reported
+// that yet. See docs/decisions/0044.
+const limitsTimeout = 5 * time.Second
 
-// unenforced returns the limits of the jobs that are not fully enforced on this machine. It returns all
+// unenforcedLimits returns the limits of the jobs that are not fully enforced on this machine. It returns all
 // limits if no runner has reported yet. With require, it returns an error for such a job instead.
-func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
+func (s *Service) unenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
 	}
-	wait := limitsWithin
+	wait := limitsTimeout
 	if !require {
 		// Without a runner, wait only shortly after the start of the service.
 		wait -= s.store.Now().Time().Sub(s.started.Time())
@@ -36,14 +36,14 @@ func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool
 		names = append(names, short.Limit)
 	}
 	if require && len(lacks) > 0 {
-		return nil, refusal(lacks[0], names[1:], len(jobs))
+		return nil, limitError(lacks[0], names[1:], len(jobs))
 	}
 	return names, nil
 }
 
-// refusal returns the error for a job with a required limit that is not enforced. others are further such
+// limitError returns the error for a job with a required limit that is not enforced. others are further such
 // limits; of is the number of jobs in the request.
-func refusal(short queue.Shortfall, others []string, of int) error {
+func limitError(short queue.Shortfall, others []string, jobs int) error {
 	what := "is not enforced on this machine"
 	if short.Extent == queue.ForEach {
 		what = "limits each process of a job on this machine, but not all of them together"
@@ -54,7 +54,7 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 	}
 	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit, or do not require it; see: queuectl doctor", what)
 	e.Field = short.Limit
-	if of > 1 {
+	if jobs > 1 {
 		return e.At(short.Index + 1)
 	}
 	return e
@@ -63,7 +63,7 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 // examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
 // on this machine.
 func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding) {
-	timeoutCtx, cancel := context.WithTimeout(ctx, answerWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	known, ok := s.pool.Limits(timeoutCtx)
 	if !ok {
@@ -74,13 +74,13 @@ func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding)
 	})
 	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
-		list = append(list, enforcementOf(e))
+		list = append(list, enforcementFinding(e))
 	}
 	return list
 }
 
-// enforcementOf returns the finding about one limit.
-func enforcementOf(e queue.Enforcement) store.Finding {
+// enforcementFinding returns the finding about one limit.
+func enforcementFinding(e queue.Enforcement) store.Finding {
 	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to reject jobs that set this limit, enqueue them with --require-limits"}
 	switch e.Extent {
 	case queue.Enforced:

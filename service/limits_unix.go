@@ -23,9 +23,9 @@ const enforcementInGroups = "the runner enforces timeouts and output limits, and
 // Numbers of file descriptors and connections that the service needs, which are compared with its resource
 // limits (setrlimit(2)).
 const (
-	ownDescriptors   = 64 // used by the service in addition to connections
-	jobDescriptors   = 3  // used by the runner for each running job
-	leastConnections = 32 // includes the connections that are reserved for admins
+	ownDescriptors = 64 // used by the service in addition to connections
+	jobDescriptors = 3  // used by the runner for each running job
+	minConnections = 32 // includes the connections that are reserved for admins
 )
 
 // limitOf returns a soft resource limit of this process. ok is false if there is no limit.
@@ -37,11 +37,11 @@ func limitOf(resource int) (n uint64, ok bool) {
 	return uint64(limit.Cur), true
 }
 
-// heedLimits returns an error if a resource limit of this process would make the service fail during its
+// checkFileLimits returns an error if a resource limit of this process would make the service fail during its
 // work.
-func heedLimits() error {
-	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+leastConnections {
-		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
+func checkFileLimits() error {
+	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+minConnections {
+		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+minConnections)
 	}
 	return process.CheckLimits()
 }
@@ -51,7 +51,7 @@ func heedLimits() error {
 func connections(c *config.Config) (all, user int) {
 	all, user = c.MaxConnections, c.MaxConnectionsUser
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
-	if room := max(int64(n)-ownDescriptors, leastConnections); ok && room < int64(all) {
+	if room := max(int64(n)-ownDescriptors, minConnections); ok && room < int64(all) {
 		user = max(1, int(int64(user)*room/int64(all)))
 		all = int(room)
 	}

@@ -11,8 +11,8 @@ const enforcement = "the runner enforces timeouts and output limits; job objects
 // enforcementInGroups equals enforcement, because job objects are always available.
 const enforcementInGroups = enforcement
 
-// heedLimits returns nil, since Windows has no resource limits that would make the service fail.
-func heedLimits() error { return nil }
+// checkFileLimits returns nil, since Windows has no resource limits that would make the service fail.
+func checkFileLimits() error { return nil }
 
 // connections returns the maximum numbers of connections, in total and per user.
 func connections(c *config.Config) (all, user int) { return c.MaxConnections, c.MaxConnectionsUser }

@@ -31,7 +31,7 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(50*time.Millisecond, func() { holder.Close() })
-		lock, err := lockFolder(dir)
+		lock, err := lockDir(dir)
 		if c.free && err != nil {
 			t.Errorf("after a dead service: %v", err)
 		}

@@ -14,7 +14,7 @@ import (
 // The directory itself is locked: the lock holds even if its file is removed.
 func TestLockHoldsWithoutItsFile(t *testing.T) {
 	dir := t.TempDir()
-	lock, err := lockFolder(dir)
+	lock, err := lockDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestLockHoldsWithoutItsFile(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := lockFolder(dir); !errors.Is(err, queue.ErrWrongState) {
+	if again, err := lockDir(dir); !errors.Is(err, queue.ErrWrongState) {
 		again.Close()
 		t.Errorf("a second lock of the folder: %v, want a refusal", err)
 	}

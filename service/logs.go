@@ -41,7 +41,7 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	}
 	f := &follower{s: s, p: p, each: each, n: n, tty: j.TTY}
 	if p.N != nil {
-		if err := f.toTail(ctx, &j, *p.N); err != nil {
+		if err := f.seekTail(ctx, &j, *p.N); err != nil {
 			return control.LogsEnd{}, err
 		}
 	}
@@ -71,12 +71,12 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 	for {
 		connected := f.s.pool.Connected() // taken before the state that it is compared with
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if now, err := f.s.rereadOutline(ctx, &j); err == nil {
 			j = now
 		} else if f.p.Follow && f.s.isStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
-			again = time.After(pollInterval)
+			retry = time.After(pollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
@@ -84,9 +84,9 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		running := f.s.router().Running(ctx, &j)
 		switch {
 		case f.last != nil:
-			return end, f.tellLast()
+			return end, f.sendLast()
 		case j.Runs >= f.n:
-			if err := f.s.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.tell); err != nil {
+			if err := f.s.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.send); err != nil {
 				return end, err
 			}
 			if !f.p.Follow || f.p.Attempt != 0 {
@@ -100,7 +100,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
 			continue
 		case running == f.n && f.p.Follow:
-			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, true, f.tell)
+			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, true, f.send)
 			if err != nil {
 				return end, err
 			}
@@ -108,36 +108,36 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 				continue
 			}
 		case running == f.n:
-			return end, f.tellNow(ctx, &j)
+			return end, f.sendCurrent(ctx, &j)
 		case !f.p.Follow || j.State.Ended():
 			return end, nil
 		}
 		select {
 		case <-watching.C:
 		case <-connected:
-		case <-again:
+		case <-retry:
 		case <-ctx.Done():
 			return end, ctx.Err()
 		}
 	}
 }
 
-// tellNow sends the current output of a running attempt, up to now or up to f.end if the last lines were
+// sendCurrent sends the current output of a running attempt, up to now or up to f.end if the last lines were
 // searched earlier.
-func (f *follower) tellNow(ctx context.Context, j *queue.Job) (err error) {
+func (f *follower) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if f.end == (output.Cursor{}) {
 		if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
-	return f.s.readNow(ctx, j.Seq, f.cursor, f.end, f.tell)
+	return f.s.readNow(ctx, j.Seq, f.cursor, f.end, f.send)
 }
 
-// tellLast sends the last lines that toTail found in the output of a running attempt.
-func (f *follower) tellLast() error {
+// sendLast sends the last lines that seekTail found in the output of a running attempt.
+func (f *follower) sendLast() error {
 	for _, c := range f.last {
-		if rest, some := after(c, &f.cursor); some {
-			if err := f.tell(rest); err != nil {
+		if rest, some := chunkAfter(c, &f.cursor); some {
+			if err := f.send(rest); err != nil {
 				return err
 			}
 		}
@@ -165,7 +165,7 @@ func (f *follower) wants(s output.Stream) bool {
 // maxPiece is the maximum number of bytes of output in one notification. JSON may encode each byte as six.
 const maxPiece = 32 << 10
 
-func (f *follower) tell(c output.Chunk) error {
+func (f *follower) send(c output.Chunk) error {
 	if !f.wanted(c) {
 		return nil
 	}
@@ -208,7 +208,7 @@ func pieceOf(c *output.Chunk) control.Piece {
 // attempt it reads them in one request, because output that is read later may be dropped by then. A runner
 // keeps at most output.InMemory bytes of both streams.
 func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
-	if s.runs(ctx, j, n) {
+	if s.isRunning(ctx, j, n) {
 		_, err := s.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
 		return err
 	}
@@ -219,8 +219,8 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 	return err
 }
 
-// runs reports whether attempt n of a job is running.
-func (s *Service) runs(ctx context.Context, j *queue.Job, n int) bool {
+// isRunning reports whether attempt n of a job is running.
+func (s *Service) isRunning(ctx context.Context, j *queue.Job, n int) bool {
 	return n > j.Runs && s.router().Running(ctx, j) == n
 }
 
@@ -233,8 +233,8 @@ func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, er
 	return chunk.Cursor, nil
 }
 
-// before returns the position that is at most bytes before the end of each stream.
-func before(end output.Cursor, bytes int) output.Cursor {
+// cursorBefore returns the position that is at most bytes before the end of each stream.
+func cursorBefore(end output.Cursor, bytes int) output.Cursor {
 	return output.Cursor{max(0, end[0]-int64(bytes)), max(0, end[1]-int64(bytes))}
 }
 
@@ -301,15 +301,15 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.N, setting)
 	}
-	rest := func(chunk output.Chunk) error {
-		if chunk, some := after(chunk, &c); some {
+	sendRest := func(chunk output.Chunk) error {
+		if chunk, some := chunkAfter(chunk, &c); some {
 			return each(chunk)
 		}
 		return nil
 	}
 	if a.OutputRef == "" {
 		// Small output, stored in the attempt's row.
-		return s.eachChunk(ctx, control.One, decoded(a.Output), rest)
+		return s.eachChunk(ctx, control.One, decoded(a.Output), sendRest)
 	}
 	f, _, err := s.openAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
@@ -324,23 +324,23 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	defer f.Close()
 	size := a.OutputBytes // reads no further, since the job's account may have extended the file
 	if tail > 0 && size > 0 {
-		place := control.Many
-		if tail <= showTail {
-			place = control.One
+		class := control.Many
+		if tail <= showTailBytes {
+			class = control.One
 		}
 		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
-		err = s.eachChunk(ctx, place, last, rest)
+		err = s.eachChunk(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrDamaged) {
 			return err
 		}
 	}
-	whole := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return s.eachChunk(ctx, control.Many, whole, rest)
+	all := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
+	return s.eachChunk(ctx, control.Many, all, sendRest)
 }
 
-// after returns the part of a chunk that follows a cursor, and whether there is one. It subtracts the skipped
-// length from the cursor.
-func after(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
+// chunkAfter returns the part of a chunk that follows a cursor, and whether there is one. It subtracts the
+// skipped length from the cursor.
+func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
 	c[chunk.Stream] -= skip
@@ -372,14 +372,14 @@ const chunkCost = 64
 
 // eachChunk calls each with all chunks. It handles a bounded number of chunks in each turn of the fair
 // scheduler.
-func (s *Service) eachChunk(ctx context.Context, place control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
+func (s *Service) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
 		if err := ctx.Err(); err != nil { // the caller may be gone, and nothing would notice
 			return err
 		}
-		err := s.shares.Step(ctx, place, func() error {
+		err := s.shares.Step(ctx, class, func() error {
 			for cost := 0; cost < stepBytes; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {

@@ -171,7 +171,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if len(d.Output) != showTail || len(d.Stderr) != showTail || grown > most {
+	if len(d.Output) != showTailBytes || len(d.Stderr) != showTailBytes || grown > most {
 		t.Errorf("shown with %d and %d bytes of output; the heap grew by %d bytes", len(d.Output), len(d.Stderr), grown)
 	}
 }
@@ -192,7 +192,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			got = append(got, p.Bytes()...)
 			return nil
 		}}
-		if err := f.tell(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
+		if err := f.send(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
 			t.Errorf("%q: %d bytes became %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
@@ -226,7 +226,7 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
 	d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"})
-	if err != nil || len(d.Output) != showTail || d.Stderr != "early\nlate\n" {
+	if err != nil || len(d.Output) != showTailBytes || d.Stderr != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
 	}
 	var damage []control.Damage
@@ -292,7 +292,7 @@ func TestCutOutputIsReported(t *testing.T) {
 				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", left, name, lost, last, want)
 			}
 		}
-		if d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || left > 4000 && len(d.Output) != showTail || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (left < len(raw)/2+1) {
+		if d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || left > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (left < len(raw)/2+1) {
 			t.Errorf("%d bytes left: shown are %d and %q, %v", left, len(d.Output), d.Stderr, err)
 		}
 	}

@@ -51,7 +51,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 		Places: config.In(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService}, KeepJobs: true, Version: "test",
 		Runner: []string{os.Args[0], "-test.run=^$"}, Log: log,
 		Manager: &Manager{Listens: func() { close(listens) }, Longer: func() {}, Log: slog.DiscardHandler}, Ready: func() { close(ready) },
-		open: func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		openLocal: func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 			order, err := orderOf(nil)
 			s.Store = memstore.New(order)
 			return s, err

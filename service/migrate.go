@@ -17,18 +17,18 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err := s.readSettings(); err != nil {
 		return done, &ExitError{ExitConfig, err}
 	}
-	at, err := s.placeOf(from, "from")
+	current, err := s.locationOf(from, "from")
 	if err != nil {
 		return done, err
 	}
-	there, err := s.placeOf(to, "to")
+	other, err := s.locationOf(to, "to")
 	if err != nil {
 		return done, err
 	}
 	if err := statedir.Make(o.Places.State); err != nil {
 		return done, err
 	}
-	lock, err := lockFolder(o.Places.State)
+	lock, err := lockDir(o.Places.State)
 	if err != nil {
 		return done, err
 	}
@@ -37,12 +37,12 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err != nil {
 		return done, err
 	}
-	moved, err := moveEngine(ctx, at, there, node, each)
-	return Migrated{moved, at.String(), there.String()}, err
+	moved, err := moveEngine(ctx, current, other, node, each)
+	return Migrated{moved, current.String(), other.String()}, err
 }
 
-// placeOf returns the location of a store. field is the name of the parameter, for error messages.
-func (s *Service) placeOf(store, field string) (p place, err error) {
+// locationOf returns the location of a store. field is the name of the parameter, for error messages.
+func (s *Service) locationOf(store, field string) (p storeLocation, err error) {
 	p.Dir = s.opt.Places.State
 	if store == "" {
 		p.URL, err = s.config.Load().StoreURL()
@@ -59,11 +59,11 @@ func (s *Service) placeOf(store, field string) (p place, err error) {
 	return p, err
 }
 
-// placeIn returns the location of a queue whose service is not running, as defined by its settings.
-func placeIn(p config.Places) (place, error) {
+// locationIn returns the location of a queue whose service is not running, as defined by its settings.
+func locationIn(p config.Places) (storeLocation, error) {
 	s := &Service{opt: Options{Places: p}, log: slog.New(slog.DiscardHandler)}
 	if err := s.readSettings(); err != nil {
-		return place{}, &ExitError{ExitConfig, err}
+		return storeLocation{}, &ExitError{ExitConfig, err}
 	}
-	return s.placeOf("", "store")
+	return s.locationOf("", "store")
 }

@@ -123,10 +123,10 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 	if best.Priority < j.Priority {
 		return nil
 	}
-	still := "still"
+	verb := "still"
 	if best.Bound {
-		still = "may still"
+		verb = "may still"
 	}
 	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of your jobs %s start "+
-		`earlier because they have waited longer; ask a user with the right "operate" to raise the priority`, j.Priority, j.Queue, still)}
+		`earlier because they have waited longer; ask a user with the right "operate" to raise the priority`, j.Priority, j.Queue, verb)}
 }

@@ -17,14 +17,14 @@ import (
 // that change nothing, and only for this process. It returns an error if other accounts can change the
 // directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
-	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
+	s := &Service{opt: o, readOnly: true, log: slog.New(slog.DiscardHandler), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
 	if err := statedir.Check(o.Places.State); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}
 	if err := s.readSettings(); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	s.opt.open, s.opt.elsewhere = lookEngine, func(string, member) opener { return noLook }
+	s.opt.openLocal, s.opt.openRemote = openReadOnly, func(string, member) opener { return rejectReadOnly }
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
@@ -36,24 +36,24 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	s.started = s.store.Now()
 	s.account = s.accountOf(accounts.Self())
-	s.home = runner.Home{Dir: runnersOf(o.Places)}  // to find the output files
+	s.home = runner.Home{Dir: runnersDir(o.Places)} // to find the output files
 	s.pool = worker.New(s.store, s.poolConfig(), 0) // never runs
 	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
 	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
 }
 
-// notRunning is the health of a queue without a service.
-const notRunning = "degraded: the service is not running, so no jobs start"
+// healthNotRunning is the health of a queue without a service.
+const healthNotRunning = "degraded: the service is not running, so no jobs start"
 
-// lookedAt returns the status of a queue without its service. It removes what only a running service knows.
-// If all jobs have ended, the health is ok.
-func lookedAt(st control.Status) control.Status {
+// offlineStatus returns the status of a queue without its service. It removes what only a running service
+// knows. If all jobs have ended, the health is ok.
+func offlineStatus(st control.Status) control.Status {
 	st.Service = ""
 	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
 	st.Health = "ok"
 	for _, s := range queue.States() {
 		if !s.Ended() && st.Jobs[s.String()] > 0 {
-			st.Health = notRunning
+			st.Health = healthNotRunning
 		}
 	}
 	if n := st.Jobs[queue.Processing.String()]; n > 0 {

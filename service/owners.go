@@ -187,7 +187,7 @@ func (s *Service) separateOwner(ctx context.Context, uid int, name string) error
 	}
 	s.owners.mu.Unlock()
 	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", former, "is", name)
-	s.lookUp() // [access] may name the former account
+	s.resolveAccess() // [access] may name the former account
 	return s.owners.load(ctx, s.store)
 }
 
@@ -253,7 +253,7 @@ func (s *Service) updateUnknownUsers(ctx context.Context) {
 		s.owners.mu.Lock()
 		s.owners.unknownUsers = unknown
 		s.owners.mu.Unlock()
-		err = s.withSettingsLock(ctx, func() error { return s.bindNode(ctx) })
+		err = s.withSettingsLock(ctx, func() error { return s.applyNode(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)

@@ -35,14 +35,14 @@ func (s *Service) loadRules(ctx context.Context) error {
 		}
 	}
 	s.defaults.Store(&defaults)
-	s.keeps.Store(&keeps)
-	s.frozen.Store(&frozen)
+	s.retentions.Store(&keeps)
+	s.frozenQueues.Store(&frozen)
 	return nil
 }
 
 // isFrozen reports whether a queue is frozen, so that its running jobs are paused too.
 func (s *Service) isFrozen(name string) bool {
-	frozen := s.frozen.Load()
+	frozen := s.frozenQueues.Load()
 	return frozen != nil && (*frozen)[name]
 }
 
@@ -60,17 +60,17 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	if text == "" {
 		return spec, nil
 	}
-	var with queue.Spec
-	if err := json.Unmarshal([]byte(text), &with); err != nil {
+	var merged queue.Spec
+	if err := json.Unmarshal([]byte(text), &merged); err != nil {
 		return nil, fmt.Errorf("cannot read the defaults of queue %s: %w", name, err)
 	}
-	with.Over(spec)
-	return &with, nil
+	merged.Over(spec)
+	return &merged, nil
 }
 
-// withNulls returns a job's patch in which the queue's defaults replace null fields. If the patch moves the
-// job to another queue, the defaults of that queue apply.
-func (s *Service) withNulls(set json.RawMessage, name string) json.RawMessage {
+// replaceNulls returns a job's patch in which the queue's defaults replace null fields. If the patch moves
+// the job to another queue, the defaults of that queue apply.
+func (s *Service) replaceNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
 	all := s.defaults.Load()
 	if all == nil || len(*all) == 0 || json.Unmarshal(set, &fields) != nil {
@@ -83,20 +83,20 @@ func (s *Service) withNulls(set json.RawMessage, name string) json.RawMessage {
 		return set
 	}
 	for field, value := range fields {
-		if of, has := defaults[field]; has && string(value) == "null" {
-			fields[field] = of
+		if def, has := defaults[field]; has && string(value) == "null" {
+			fields[field] = def
 		}
 	}
-	with, err := json.Marshal(fields)
+	patch, err := json.Marshal(fields)
 	if err != nil {
 		return set
 	}
-	return with
+	return patch
 }
 
-// maxNear is the maximum number of new queues in a request for which the reply suggests a similar name. If a
-// request creates more, their names are unlikely to be typing errors.
-const maxNear = 10
+// maxSuggestedQueues is the maximum number of new queues in a request for which the reply suggests a similar
+// name. If a request creates more, their names are unlikely to be typing errors.
+const maxSuggestedQueues = 10
 
 // newQueues returns the queues that a request has created.
 func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
@@ -106,7 +106,7 @@ func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 			list = append(list, control.NewQueue{Queue: name})
 		}
 	}
-	if len(list) == 0 || len(list) > maxNear {
+	if len(list) == 0 || len(list) > maxSuggestedQueues {
 		return list
 	}
 	known, err := s.queues(ctx)
@@ -277,9 +277,9 @@ func (s *Service) setRule(ctx context.Context, verb, name string, rule store.Que
 }
 
 // mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON.
-func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string, error) {
+func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string, error) {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(cmp.Or(was, "{}")), &fields); err != nil {
+	if err := json.Unmarshal([]byte(cmp.Or(old, "{}")), &fields); err != nil {
 		return "", err
 	}
 	err := queue.Members(patch, func(name string, value json.RawMessage) error {
@@ -358,23 +358,23 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
 		rule.Frozen = rule.Frozen || p.Freeze
 		return rule, nil
-	}, func(q *store.QueueState) error { return s.standStill(ctx, q) })
+	}, func(q *store.QueueState) error { return s.withdrawQueue(ctx, q) })
 }
 
 // Polling while a queue is paused: how long the request waits until the queue's leased jobs that have not
 // started are returned, and how often it checks.
 const (
-	withdrawnWithin = 2 * time.Second
-	withdrawnAgain  = 5 * time.Millisecond
+	withdrawTimeout  = 2 * time.Second
+	withdrawInterval = 5 * time.Millisecond
 )
 
-// keepStill pauses the running jobs of frozen queues. A service that was killed during a freeze may not have
-// paused them all.
-func (s *Service) keepStill(ctx context.Context) {
+// pauseFrozenQueues pauses the running jobs of frozen queues. A service that was killed during a freeze may
+// not have paused them all.
+func (s *Service) pauseFrozenQueues(ctx context.Context) {
 	list, err := s.queues(ctx)
 	for i := range list {
 		if q := &list[i]; err == nil && q.Rule.Frozen {
-			err = s.standStill(ctx, q)
+			err = s.withdrawQueue(ctx, q)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -382,34 +382,34 @@ func (s *Service) keepStill(ctx context.Context) {
 	}
 }
 
-// standStill returns the leased jobs of a paused queue that have not started to the queue. If the queue is
+// withdrawQueue returns the leased jobs of a paused queue that have not started to the queue. If the queue is
 // frozen, it also pauses the running ones. The store already counts a job that is being claimed, although the
 // pool does not know it yet. See docs/decisions/0023.
-func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
+func (s *Service) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
-	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawnWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	for leased := int64(q.Leased); ; {
-		begun, left := s.pool.Withdraw(q.Name)
+		running, unstarted := s.pool.Withdraw(q.Name)
 		if q.Rule.Frozen {
-			if err := s.pauseEach(ctx, begun, true, q.Rule.PausedBy, paused); err != nil {
+			if err := s.pauseEach(ctx, running, true, q.Rule.PausedBy, paused); err != nil {
 				return err
 			}
 		}
-		if leased == 0 && left == 0 && len(begun) == 0 {
+		if leased == 0 && unstarted == 0 && len(running) == 0 {
 			return nil
 		}
 		now, err := s.queueNamed(ctx, q.Name)
 		if err != nil {
 			return err
 		}
-		if leased = int64(now.Leased); left == 0 && leased <= int64(len(begun)) {
+		if leased = int64(now.Leased); unstarted == 0 && leased <= int64(len(running)) {
 			return nil
 		}
 		select {
 		case <-timeoutCtx.Done():
 			return ctx.Err() // a runner does not answer; it returns its unstarted jobs once it does
-		case <-time.After(withdrawnAgain):
+		case <-time.After(withdrawInterval):
 		}
 	}
 }
@@ -433,9 +433,9 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, 
 	return nil
 }
 
-// goOn resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the freeze stay
-// paused.
-func (s *Service) goOn(ctx context.Context, q *store.QueueState) error {
+// resumeFrozen resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
+// freeze stay paused.
+func (s *Service) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
 	for {
 		page, err := s.store.List(ctx, f)
@@ -444,7 +444,7 @@ func (s *Service) goOn(ctx context.Context, q *store.QueueState) error {
 		}
 		var seqs []int64
 		for i := range page.Jobs {
-			if at := page.Jobs[i].PausedAt; at != 0 && at >= q.Rule.PausedAt {
+			if pausedAt := page.Jobs[i].PausedAt; pausedAt != 0 && pausedAt >= q.Rule.PausedAt {
 				seqs = append(seqs, page.Jobs[i].Seq)
 			}
 		}
@@ -461,7 +461,7 @@ func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control
 	for i := range list {
 		// Before the queue is resumed, so that the caller can repeat the request after an error.
 		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
-			err = s.goOn(ctx, q)
+			err = s.resumeFrozen(ctx, q)
 		}
 	}
 	if err != nil {
@@ -483,7 +483,7 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (contr
 }
 
 // onQueues changes the settings of one queue or of all queues. For each changed queue, it then calls then.
-func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error), then func(*store.QueueState) error) (control.QueueList, error) {
+func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, newRule func(*store.QueueState) (store.QueueRule, error), afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := s.applyOnAllNodes(ctx, func() error {
 		list, err := s.queues(ctx)
@@ -497,7 +497,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 			if !all && q.Name != name {
 				continue
 			}
-			rule, err := to(q)
+			rule, err := newRule(q)
 			if err == nil && rule != q.Rule {
 				err = s.setRule(ctx, verb, q.Name, rule)
 			}
@@ -515,7 +515,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 	out := control.QueueList{Queues: []control.QueueView{}}
 	for _, q := range changed {
 		if err == nil {
-			err = then(&q)
+			err = afterChange(&q)
 		}
 	}
 	for i, name := range slices.Sorted(maps.Keys(changed)) {

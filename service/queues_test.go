@@ -34,14 +34,14 @@ func TestNewQueuesAreLookedUpOnce(t *testing.T) {
 	if err := l.SetQueue(t.Context(), "images", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
-	for _, many := range []int{1, maxNear, maxNear + 1} {
+	for _, many := range []int{1, maxSuggestedQueues, maxSuggestedQueues + 1} {
 		r := store.Receipt{Begun: []string{"image"}}
 		for i := range many - 1 {
 			r.Begun = append(r.Begun, fmt.Sprint("of-another-kind-", i))
 		}
 		l.looks = 0
 		got := s.newQueues(by(t, 7, control.Submit), &r)
-		near := map[bool]string{true: "images"}[many <= maxNear]
+		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
 		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.looks > 1 {
 			t.Errorf("of %d: got %v after %d looks", many, got, l.looks)
 		}
@@ -57,7 +57,7 @@ func TestNoDefaultForWhatRuns(t *testing.T) {
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		// Restricts what the job does, but adds nothing.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
-		runs := slices.Contains(whatRuns, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
+		runs := slices.Contains(executionFields, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {
 			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)
 		}

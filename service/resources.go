@@ -14,7 +14,7 @@ import (
 // checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
 // shared key. It applies the rules of shared keys to the job.
 func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
-	var asks []*queue.Demand // the demands that a node must meet
+	var demands []*queue.Demand // the demands that a node must meet
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
@@ -30,29 +30,29 @@ func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 		if nodes, err = known(); err != nil {
 			return err
 		}
-		asks = append(asks, d)
+		demands = append(demands, d)
 		check := checkResource
 		if d.Kind == queue.GateNode {
-			check = checkOn
+			check = checkNode
 		}
 		if err := check(d, nodes); err != nil {
 			return err
 		}
 	}
-	return checkTogether(asks, nodes)
+	return checkTogether(demands, nodes)
 }
 
 // checkTogether returns an error if no single node meets all of the demands.
-func checkTogether(asks []*queue.Demand, nodes []store.NodeState) error {
-	if len(asks) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
-		return !slices.ContainsFunc(asks, func(d *queue.Demand) bool {
+func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
+	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
+		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {
 			return d.Kind == queue.GateNode && !n.Is(d.Key) || d.Kind == queue.GateResource && d.N > n.Resources[d.Key]
 		})
 	}) {
 		return nil
 	}
 	var all []string
-	for _, d := range asks {
+	for _, d := range demands {
 		if d.Kind == queue.GateNode {
 			all = append(all, "on "+queue.Clip(d.Key))
 		} else {
@@ -82,8 +82,8 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	return nil
 }
 
-// checkOn returns an error if none of the nodes may run the job.
-func checkOn(d *queue.Demand, nodes []store.NodeState) error {
+// checkNode returns an error if none of the nodes may run the job.
+func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 	var names []string
 	for i := range nodes {
 		if nodes[i].Is(d.Key) {
@@ -98,11 +98,11 @@ func checkOn(d *queue.Demand, nodes []store.NodeState) error {
 }
 
 // unitNames returns the ids of the units that a job holds, by resource.
-func (s *Service) unitNames(j *queue.Job) (of map[string][]string) {
+func (s *Service) unitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.Units == "" {
 		return nil
 	}
-	of = map[string][]string{}
+	byResource = map[string][]string{}
 	all := s.config.Load().ResourcesByName()
 	queue.ParseUnits(j.Units, func(name string, units []int) {
 		ids := all[name].IDs
@@ -111,18 +111,18 @@ func (s *Service) unitNames(j *queue.Job) (of map[string][]string) {
 			if u < len(ids) {
 				id = ids[u]
 			}
-			of[name] = append(of[name], id)
+			byResource[name] = append(byResource[name], id)
 		}
 	})
-	return of
+	return byResource
 }
 
 // unitVariables returns environment variables that name the units that a job holds.
 func (s *Service) unitVariables(j *queue.Job) (env []string) {
 	all := s.config.Load().ResourcesByName()
-	of := s.unitNames(j)
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		list := strings.Join(of[name], ",")
+	byResource := s.unitNames(j)
+	for _, name := range slices.Sorted(maps.Keys(byResource)) {
+		list := strings.Join(byResource[name], ",")
 		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)
 		if also := all[name].Env; also != "" {
 			env = append(env, also+"="+list)

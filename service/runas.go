@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// settleAccount decides which account jobs run as, and which runners the service uses.
-func (s *Service) settleAccount() (err error) {
+// resolveAccount decides which account jobs run as, and which runners the service uses.
+func (s *Service) resolveAccount() (err error) {
 	r := s.opt.Runners
 	s.home = runner.Home{
-		Dir: runnersOf(s.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: s.launcher.PID,
+		Dir: runnersDir(s.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: s.launcher.PID,
 		Command: s.opt.Runner, Log: s.opt.Log,
 	}
-	if s.account, err = s.accountBy(&s.config.Load().Settings); err != nil || !r.rooted() {
+	if s.account, err = s.accountBy(&s.config.Load().Settings); err != nil || !r.fromRoot() {
 		return err
 	}
 	s.home.Dir, s.home.As = r.Dir, s.config.Load().FixedUser()
@@ -29,13 +29,13 @@ func (s *Service) settleAccount() (err error) {
 	return nil
 }
 
-// settleTmpdir passes job_tmpdir to the service's own runners. Root's runners use only their own policy.
-func (s *Service) settleTmpdir() error {
+// setTmpdir passes job_tmpdir to the service's own runners. Root's runners use only their own policy.
+func (s *Service) setTmpdir() error {
 	tmpdir := s.config.Load().JobTmpdir
 	switch {
 	case tmpdir == "":
 		return nil
-	case s.opt.Runners.rooted():
+	case s.opt.Runners.fromRoot():
 		return queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and set job_tmpdir in %s",
 			s.opt.Runners.Policy)
 	}
@@ -46,15 +46,15 @@ func (s *Service) settleTmpdir() error {
 	return nil
 }
 
-// rooted reports whether the service uses root's runners.
-func (r *Runners) rooted() bool { return r.Socket != "" && !r.Own }
+// fromRoot reports whether the service uses root's runners.
+func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.Own }
 
 // accountBy returns the account that jobs run as under the given settings, or an error if the runners cannot
 // run them as that account.
 func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	a := s.accountOf(accounts.Self())
-	if !s.opt.Runners.rooted() {
-		if err := rootless(set, &a); err != nil || accounts.Self() != 0 {
+	if !s.opt.Runners.fromRoot() {
+		if err := checkOwnRunners(set, &a); err != nil || accounts.Self() != 0 {
 			return a, err
 		}
 	}
@@ -69,12 +69,12 @@ func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	return a, nil
 }
 
-// settable returns an error if storing the setting would keep the service from starting again. A stored
+// checkStorable returns an error if storing the setting would keep the service from starting again. A stored
 // setting overrides the settings file, and only a running service can change it. It also checks the address
 // of the web page.
-func (s *Service) settable(k *config.Key, text string) error {
-	listens := k.Name == webListen
-	if !k.AtStart() && !listens {
+func (s *Service) checkStorable(k *config.Key, text string) error {
+	isWebListen := k.Name == webListen
+	if !k.AtStart() && !isWebListen {
 		return nil
 	}
 	s.mu.Lock()
@@ -85,20 +85,20 @@ func (s *Service) settable(k *config.Key, text string) error {
 	s.mu.Unlock()
 	layers[layerStored].Values[k.Name] = text
 	delete(layers[layerRunning].Values, k.Name) // like put
-	if !listens {
-		return s.startsBy(layers)
+	if !isWebListen {
+		return s.checkStart(layers)
 	}
 	c, err := config.Merge(layers...)
 	if err != nil {
 		return err
 	}
-	page := pageBy(&c.Settings)
+	page := dashboardConfig(&c.Settings)
 	return page.Check()
 }
 
-// startsBy returns an error if the service would not start with these layers of settings. It does not check
+// checkStart returns an error if the service would not start with these layers of settings. It does not check
 // values that are already in effect.
-func (s *Service) startsBy(layers []config.Layer) error {
+func (s *Service) checkStart(layers []config.Layer) error {
 	c, err := config.Merge(layers...)
 	if err != nil || s.atStart == nil {
 		return err
@@ -107,15 +107,15 @@ func (s *Service) startsBy(layers []config.Layer) error {
 	if held.Hold(s.atStart); len(held.Waiting()) == 0 {
 		return nil
 	}
-	if _, err = s.accountBy(&c.Settings); err != nil || s.inherits {
+	if _, err = s.accountBy(&c.Settings); err != nil || s.socketInherited {
 		return err
 	}
-	return s.checkEntry(&c.Settings)
+	return s.checkSocketPerms(&c.Settings)
 }
 
-// unstarted returns the error for a setting that keeps the service from starting. If the value is stored, the
-// error says how to remove it.
-func (s *Service) unstarted(key string, err error) error {
+// startError returns the error for a setting that keeps the service from starting. If the value is stored,
+// the error says how to remove it.
+func (s *Service) startError(key string, err error) error {
 	if s.config.Load().Origin(key) == config.FromStored {
 		k, _, _ := config.Find(key, "") // key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",

@@ -30,8 +30,8 @@ const (
 	scheduleTries = 10
 )
 
-// boot returns the identity of the machine's current boot, or "" if the system has none.
-func boot() string {
+// bootID returns the identity of the machine's current boot, or "" if the system has none.
+func bootID() string {
 	id, err := process.BootID()
 	if err != nil {
 		return ""
@@ -42,7 +42,7 @@ func boot() string {
 // recurring returns what upkeep needs to start recurring jobs.
 func (s *Service) recurring() upkeep.Recurring {
 	return upkeep.Recurring{
-		Boot: boot(),
+		Boot: bootID(),
 		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
 			c := s.config.Load()
 			return s.ownerName(uid), c.MaxPending, c.MaxPendingUser, s.maxBytesUser()
@@ -66,8 +66,8 @@ func (s *Service) endLeased(ctx context.Context, seq int64, uid int) error {
 	return err
 }
 
-// asked is a requested schedule with its parsed cron line and time zone.
-type asked struct {
+// requestedSchedule is a requested schedule with its parsed cron line and time zone.
+type requestedSchedule struct {
 	store.Schedule
 	line       schedule.Line
 	zone       *time.Location
@@ -77,28 +77,28 @@ type asked struct {
 // ScheduleAdd implements control.API.
 func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
 	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
-	want, err := s.askedFor(ctx, &p)
+	want, err := s.checkRequested(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
 	existed := false
-	err = changing(func() error {
-		is, _, err := s.store.Schedule(ctx, p.Name)
+	err = retryIfChanged(func() error {
+		sched, _, err := s.store.Schedule(ctx, p.Name)
 		if err != nil && !errors.Is(err, queue.ErrNotFound) {
 			return err
 		}
-		if is.Gen != 0 {
-			if existed, err = s.mayReplace(ctx, &is, &want.Schedule, p.Replace); existed || err != nil {
+		if sched.Gen != 0 {
+			if existed, err = s.mayReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
 				return err
 			}
 		}
 		put := want.Schedule
-		if is.PausedAt != 0 { // the schedule stays paused
-			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = is.PausedAt, is.PausedBy, is.Note, 0, 0
+		if sched.PausedAt != 0 { // the schedule stays paused
+			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
 		}
 		return s.withRoom(ctx, put.UID, func() error {
 			_, err := s.store.PutSchedule(ctx, store.SchedulePut{
-				Schedule: put, Replaces: is.Gen, By: want.UID, MaxBytesUser: s.maxBytesUser(),
+				Schedule: put, Replaces: sched.Gen, By: want.UID, MaxBytesUser: s.maxBytesUser(),
 			})
 			return err
 		})
@@ -111,8 +111,8 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 	})
 }
 
-// changing repeats a change of a schedule while other requests change the schedule.
-func changing(do func() error) (err error) {
+// retryIfChanged repeats a change of a schedule while other requests change the schedule.
+func retryIfChanged(do func() error) (err error) {
 	for range scheduleTries {
 		if err = do(); !errors.Is(err, store.ErrChanged) {
 			return err
@@ -121,8 +121,8 @@ func changing(do func() error) (err error) {
 	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
 }
 
-// askedFor checks a requested schedule and fills in its defaults.
-func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want asked, err error) {
+// checkRequested checks a requested schedule and fills in its defaults.
+func (s *Service) checkRequested(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule, err error) {
 	peer := control.PeerFrom(ctx)
 	r, said, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
 	if err != nil {
@@ -137,14 +137,14 @@ func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want as
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
 		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
-		CreatedAt: now, LastAt: now, Boot: boot(),
+		CreatedAt: now, LastAt: now, Boot: bootID(),
 	}
 	return want, want.complete()
 }
 
 // complete fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
 // occurrence.
-func (a *asked) complete() (err error) {
+func (a *requestedSchedule) complete() (err error) {
 	if a.Zone == "" {
 		a.Zone = zone.Machine
 	}
@@ -176,8 +176,8 @@ func (a *asked) complete() (err error) {
 
 // nextOf returns the next occurrence of a schedule after a time, and the time at which it is due with jitter.
 // Both are 0 after the last occurrence.
-func nextOf(s *store.Schedule, line *schedule.Line, in *time.Location, after queue.Millis) (at, due queue.Millis) {
-	next := line.Next(after.Time(), s.CreatedAt.Time(), in)
+func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after queue.Millis) (at, due queue.Millis) {
+	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
 	if next.IsZero() {
 		return 0, 0
 	}
@@ -187,18 +187,18 @@ func nextOf(s *store.Schedule, line *schedule.Line, in *time.Location, after que
 // mayReplace reports whether the existing schedule equals the wanted one. If it differs, mayReplace returns
 // an error unless replace is true and the caller may replace it. Only admins may change what another user's
 // schedule runs.
-func (s *Service) mayReplace(ctx context.Context, is, want *store.Schedule, replace bool) (same bool, err error) {
+func (s *Service) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
 	peer := control.PeerFrom(ctx)
-	j := jobOf(is)
-	own := s.owns(&peer, &j)
-	differs := difference(is, want)
+	j := jobOf(sched)
+	isOwner := s.isOwner(&peer, &j)
+	differs := difference(sched, want)
 	switch {
-	case own && len(differs) == 0 && !is.Damaged:
+	case isOwner && len(differs) == 0 && !sched.Damaged:
 		return true, nil
-	case !replace && own:
-		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " already exists with a different " + strings.Join(differs, ", ") + "; replace it with --replace"}
+	case !replace && isOwner:
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists with a different " + strings.Join(differs, ", ") + "; replace it with --replace"}
 	case !replace:
-		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " already exists and belongs to another user; choose another name"}
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists and belongs to another user; choose another name"}
 	}
 	return false, s.mayActOn(&peer, "schedule.add", "schedule", &j)
 }
@@ -206,34 +206,34 @@ func (s *Service) mayReplace(ctx context.Context, is, want *store.Schedule, repl
 // difference returns the names of the fields in which two schedules differ.
 func difference(a, b *store.Schedule) (names []string) {
 	for _, part := range []struct {
-		name string
-		same bool
+		name  string
+		equal bool
 	}{
 		{"cron", a.Cron == b.Cron}, {"tz", a.Zone == b.Zone}, {"jitter", a.Jitter == b.Jitter},
 		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
 	} {
-		if !part.same {
+		if !part.equal {
 			names = append(names, part.name)
 		}
 	}
 	if a.Spec == b.Spec {
 		return names
 	}
-	one, other := given(a), given(b)
+	one, other := userFields(a), userFields(b)
 	maps.DeleteFunc(one, func(name string, v any) bool {
-		w, there := other[name]
-		same := there && reflect.DeepEqual(v, w)
-		if same {
+		w, found := other[name]
+		equal := found && reflect.DeepEqual(v, w)
+		if equal {
 			delete(other, name)
 		}
-		return same
+		return equal
 	})
 	maps.Copy(one, other)
 	return append(names, slices.Sorted(maps.Keys(one))...)
 }
 
-// given returns the fields that the user set for the schedule's jobs.
-func given(s *store.Schedule) map[string]any {
+// userFields returns the fields that the user set for the schedule's jobs.
+func userFields(s *store.Schedule) map[string]any {
 	var spec queue.Spec
 	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
 		return map[string]any{}
@@ -260,7 +260,7 @@ func (s *Service) ScheduleList(ctx context.Context, p control.ScheduleList) (con
 		for i := range list {
 			j := jobOf(&list[i])
 			v := s.viewSchedule(&list[i])
-			v.Hide(s.sees(&peer, &j))
+			v.Hide(s.visibilityFor(&peer, &j))
 			out.Schedules = append(out.Schedules, v)
 		}
 		if n := len(list); n > 0 {
@@ -277,16 +277,16 @@ func (s *Service) ScheduleList(ctx context.Context, p control.ScheduleList) (con
 }
 
 // viewSchedule converts a schedule to its form in a reply, without its past runs.
-func (s *Service) viewSchedule(is *store.Schedule) control.Schedule {
-	j := jobOf(is)
+func (s *Service) viewSchedule(sched *store.Schedule) control.Schedule {
+	j := jobOf(sched)
 	user, _ := s.names(&j)
 	v := control.Schedule{
-		Name: is.Name, Cron: is.Cron, TZ: is.Zone, Jitter: control.Span(is.Jitter), CatchUp: string(is.CatchUp), Overlap: string(is.Overlap),
-		Paused: is.PausedAt != 0, PausedAt: control.Time(is.PausedAt), Note: is.Note, NextAt: control.Time(is.NextAt), User: user, Created: control.Time(is.CreatedAt),
-		Command: queue.CommandText(is.Draft.Command, is.Draft.Argv), Argv: is.Draft.Argv,
+		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter), CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
+		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note, NextAt: control.Time(sched.NextAt), User: user, Created: control.Time(sched.CreatedAt),
+		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
 	}
-	if is.PausedBy != nil {
-		v.PausedBy = new(s.userName(*is.PausedBy))
+	if sched.PausedBy != nil {
+		v.PausedBy = new(s.userName(*sched.PausedBy))
 	}
 	return v
 }
@@ -300,11 +300,11 @@ func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (con
 func (s *Service) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.One, func() (control.ScheduleDetail, error) {
-		is, runs, err := s.store.Schedule(ctx, name)
+		sched, runs, err := s.store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
-		d := control.ScheduleDetail{Schedule: s.viewSchedule(&is), Next: s.nextTimes(&is), Runs: []control.ScheduleRun{}, Spec: given(&is)}
+		d := control.ScheduleDetail{Schedule: s.viewSchedule(&sched), Next: s.nextTimes(&sched), Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
 		for i := range runs[:min(len(runs), runsShown)] {
 			run, err := s.viewRun(ctx, &runs[i])
 			if err != nil {
@@ -312,27 +312,27 @@ func (s *Service) showSchedule(ctx context.Context, name string, more func(*cont
 			}
 			d.Runs = append(d.Runs, run)
 		}
-		j := jobOf(&is)
-		sight := s.sees(&peer, &j)
-		if sight == control.Whole && !s.owns(&peer, &j) {
+		j := jobOf(&sched)
+		visibility := s.visibilityFor(&peer, &j)
+		if visibility == control.Whole && !s.isOwner(&peer, &j) {
 			// To see another user's environment, a caller must show a job, since that is audited.
-			sight = control.Inside
+			visibility = control.Inside
 		}
-		d.Hide(sight)
+		d.Hide(visibility)
 		more(&d)
 		return d, nil
 	})
 }
 
 // nextTimes returns the next occurrences of a schedule. A paused schedule has none.
-func (s *Service) nextTimes(is *store.Schedule) []control.Time {
+func (s *Service) nextTimes(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
-	line, err := schedule.Parse(is.Cron)
-	in, err2 := zone.Load(is.Zone)
-	if is.PausedAt != 0 || err != nil || err2 != nil {
+	line, err := schedule.Parse(sched.Cron)
+	zone, err2 := zone.Load(sched.Zone)
+	if sched.PausedAt != 0 || err != nil || err2 != nil {
 		return list
 	}
-	for at := is.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(is, &line, in, at) {
+	for at := sched.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(sched, &line, zone, at) {
 		list = append(list, control.Time(at))
 	}
 	return list
@@ -360,60 +360,60 @@ func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.Sc
 }
 
 // onSchedule changes a schedule if the caller may.
-func (s *Service) onSchedule(ctx context.Context, method, name string, do func(is *store.Schedule, by int) error) (control.Schedule, error) {
+func (s *Service) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, by int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
-	var is store.Schedule
-	err := changing(func() (err error) {
-		if is, _, err = s.store.Schedule(ctx, name); err != nil {
+	var sched store.Schedule
+	err := retryIfChanged(func() (err error) {
+		if sched, _, err = s.store.Schedule(ctx, name); err != nil {
 			return err
 		}
-		j := jobOf(&is)
+		j := jobOf(&sched)
 		if err = s.mayActOn(&peer, method, "schedule", &j); err != nil {
 			return err
 		}
-		return do(&is, peer.UID)
+		return do(&sched, peer.UID)
 	})
 	if err != nil || method == "schedule.rm" {
-		return s.outlineOf(&peer, &is), err
+		return s.outlineOf(&peer, &sched), err
 	}
-	if is, _, err = s.store.Schedule(ctx, name); err != nil {
+	if sched, _, err = s.store.Schedule(ctx, name); err != nil {
 		return control.Schedule{}, err
 	}
-	return s.outlineOf(&peer, &is), nil
+	return s.outlineOf(&peer, &sched), nil
 }
 
 // outlineOf returns a schedule as the peer may see it.
-func (s *Service) outlineOf(p *control.Peer, is *store.Schedule) control.Schedule {
-	j := jobOf(is)
-	v := s.viewSchedule(is)
-	v.Hide(s.sees(p, &j))
+func (s *Service) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
+	j := jobOf(sched)
+	v := s.viewSchedule(sched)
+	v.Hide(s.visibilityFor(p, &j))
 	return v
 }
 
 // ScheduleRemove implements control.API.
 func (s *Service) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.rm", p.Name, func(is *store.Schedule, by int) error {
-		return s.store.RemoveSchedule(ctx, is.Name, is.Gen, by)
+	return s.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, by int) error {
+		return s.store.RemoveSchedule(ctx, sched.Name, sched.Gen, by)
 	})
 }
 
 // SchedulePause implements control.API.
 func (s *Service) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.pause", p.Name, func(is *store.Schedule, by int) error {
-		return s.store.PauseSchedule(ctx, store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, Pause: true})
+	return s.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, by int) error {
+		return s.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &by, Pause: true})
 	})
 }
 
 // ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
 func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.resume", p.Name, func(is *store.Schedule, by int) error {
-		line, err := schedule.Parse(is.Cron)
-		in, err2 := zone.Load(is.Zone)
-		if err = errors.Join(err, err2); err != nil || is.UID < 0 || is.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
+	return s.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, by int) error {
+		line, err := schedule.Parse(sched.Cron)
+		zone, err2 := zone.Load(sched.Zone)
+		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name, cmp.Or(sched.Note, fmt.Sprint(err)))
 		}
-		resume := store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, LastAt: max(is.LastAt, s.store.Now()), Boot: boot()}
-		resume.NextAt, resume.DueAt = nextOf(is, &line, in, resume.LastAt)
+		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &by, LastAt: max(sched.LastAt, s.store.Now()), Boot: bootID()}
+		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
 		return s.store.PauseSchedule(ctx, resume)
 	})
 }
@@ -421,19 +421,19 @@ func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (c
 // ScheduleRun implements control.API.
 func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
 	var got control.Enqueued
-	_, err := s.onSchedule(ctx, "schedule.run", p.Name, func(is *store.Schedule, by int) error {
+	_, err := s.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, by int) error {
 		c := s.config.Load()
 		now := s.store.Now()
 		f := store.Firing{
-			Name: is.Name, Gen: is.Gen, By: &by, Runs: []queue.Millis{now}, Owner: s.ownerName(is.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(),
-			IDs: func(at queue.Millis, n int) string { return schedule.JobID(is.Name, at.Time(), n) },
+			Name: sched.Name, Gen: sched.Gen, By: &by, Runs: []queue.Millis{now}, Owner: s.ownerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(),
+			IDs: func(at queue.Millis, n int) string { return schedule.JobID(sched.Name, at.Time(), n) },
 		}
-		if is.UID < 0 || is.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", is.Name, is.Note)
+		if sched.UID < 0 || sched.Damaged {
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name, sched.Note)
 		}
 		for {
 			var fired store.Fired
-			err := s.withRoom(ctx, is.UID, func() (err error) {
+			err := s.withRoom(ctx, sched.UID, func() (err error) {
 				fired, err = s.store.Fire(ctx, f)
 				return err
 			})

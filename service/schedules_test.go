@@ -92,9 +92,9 @@ func TestRightsOnSchedules(t *testing.T) {
 	_, err := s.ScheduleRemove(other, name)
 	want("another one removes", err, queue.ErrDenied)
 	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
-	is, _, err := s.store.Schedule(t.Context(), "n")
-	if err != nil || is.UID != 3004 {
-		t.Errorf("it is %d's, %v", is.UID, err)
+	sched, _, err := s.store.Schedule(t.Context(), "n")
+	if err != nil || sched.UID != 3004 {
+		t.Errorf("it is %d's, %v", sched.UID, err)
 	}
 	_, err = s.ScheduleRemove(owner2, name)
 	want("the former owner removes", err, queue.ErrDenied)

@@ -20,8 +20,8 @@ const (
 	screenRows = 10      // default number of rows of each part
 	screenText = 1 << 10 // maximum length of a text in bytes
 	// Bytes at the end of each stream that are searched for the last line.
-	lastLineOf  = 1 << 10
-	linesWithin = 250 * time.Millisecond // time limit for reading the last lines of all jobs
+	lastLineBytes    = 1 << 10
+	lastLinesTimeout = 250 * time.Millisecond // time limit for reading the last lines of all jobs
 )
 
 // Screen implements control.API.
@@ -58,7 +58,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			return control.Screen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
-			list := s.viewsTo(ctx, &peer, jobs)
+			list := s.viewsFor(ctx, &peer, jobs)
 			for i := range list {
 				shorten(&list[i])
 			}
@@ -82,12 +82,12 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 	err := s.shares.Do(ctx, control.Many, func() error {
 		parts, err := s.store.Screen(ctx, f)
 		for i := range parts.Running {
-			if j := &parts.Running[i]; s.sees(peer, j) >= control.Inside {
+			if j := &parts.Running[i]; s.visibilityFor(peer, j) >= control.Inside {
 				running = append(running, outline(j))
 			}
 		}
 		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && s.sees(peer, j) >= control.Inside {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && s.visibilityFor(peer, j) >= control.Inside {
 				dead = append(dead, outline(j))
 			}
 		}
@@ -96,31 +96,31 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 	if err != nil {
 		return nil, err
 	}
-	soon, cancel := context.WithTimeout(ctx, linesWithin)
+	timeoutCtx, cancel := context.WithTimeout(ctx, lastLinesTimeout)
 	defer cancel()
-	defer s.lines.enter(soon, peer.UID)()
+	defer s.lastLineReads.acquire(timeoutCtx, peer.UID)()
 	lines := map[int64]string{}
 	for i := range running {
-		if soon.Err() == nil {
-			lines[running[i].Seq] = s.lastLine(soon, &running[i])
+		if timeoutCtx.Err() == nil {
+			lines[running[i].Seq] = s.lastLine(timeoutCtx, &running[i])
 		}
 	}
 	for i := range dead {
-		if soon.Err() == nil {
-			lines[dead[i].Seq] = s.lastWords(soon, &dead[i])
+		if timeoutCtx.Err() == nil {
+			lines[dead[i].Seq] = s.lastErrorLine(timeoutCtx, &dead[i])
 		}
 	}
 	return lines, nil
 }
 
-// oneEach admits one request of each user at a time. Its zero value is ready for use.
-type oneEach struct {
+// onePerUser admits one request of each user at a time. Its zero value is ready for use.
+type onePerUser struct {
 	mu   sync.Mutex
 	busy map[int]chan struct{} // closed when the user's request leaves
 }
 
-// enter waits until no other request of the user is admitted, or ctx ends.
-func (o *oneEach) enter(ctx context.Context, uid int) (leave func()) {
+// acquire waits until no other request of the user is admitted, or ctx ends.
+func (o *onePerUser) acquire(ctx context.Context, uid int) (release func()) {
 	for {
 		o.mu.Lock()
 		other := o.busy[uid]
@@ -128,14 +128,14 @@ func (o *oneEach) enter(ctx context.Context, uid int) (leave func()) {
 			if o.busy == nil {
 				o.busy = map[int]chan struct{}{}
 			}
-			own := make(chan struct{})
-			o.busy[uid] = own
+			done := make(chan struct{})
+			o.busy[uid] = done
 			o.mu.Unlock()
 			return func() {
 				o.mu.Lock()
 				delete(o.busy, uid)
 				o.mu.Unlock()
-				close(own)
+				close(done)
 			}
 		}
 		o.mu.Unlock()
@@ -174,7 +174,7 @@ func shorten(j *control.Job) {
 // or the runner does not answer in time.
 func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
 	var shown []byte // output of the job's terminal
-	if _, err := s.readLive(ctx, j.Seq, &output.Cursor{-lastLineOf, -lastLineOf}, false, func(c output.Chunk) error {
+	if _, err := s.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false, func(c output.Chunk) error {
 		if j.TTY {
 			shown = append(shown, c.Data...)
 			return nil
@@ -190,11 +190,11 @@ func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
 // terminalText returns the readable text of output from a job's terminal.
 func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(shown), false)) }
 
-// lastWords returns the last line of an ended job's standard error or, if that is empty, of its standard
+// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its standard
 // output. It returns "" if neither has been kept.
-func (s *Service) lastWords(ctx context.Context, j *queue.Job) string {
+func (s *Service) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	var tails [2][]byte
-	if err := s.readTail(ctx, j, j.Runs, lastLineOf, tailCollector(&tails)); err != nil {
+	if err := s.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
 		return ""
 	}
 	if j.TTY {

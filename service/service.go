@@ -83,8 +83,8 @@ type Options struct {
 	Crowded func()
 
 	// Opens the store; nil means the SQLite engine in the state directory.
-	open      opener
-	elsewhere func(url string, node member) opener // returns an opener for a server that the settings name
+	openLocal  opener
+	openRemote func(url string, node member) opener // returns an opener for a server that the settings name
 }
 
 // Manager is a service manager that is notified by calls, such as that of Windows. systemd is notified
@@ -109,7 +109,7 @@ type Service struct {
 	files          store.Maintainer // the store's maintenance operations; nil if it has none
 	cluster        store.Cluster    // nil if no other node can use the store
 	pool           *worker.Pool
-	place          place                  // where the store is
+	location       storeLocation          // where the store is
 	workersChanged chan struct{}          // wake-up: the number of workers has changed
 	leaseTrouble   atomic.Pointer[string] // why the last renewal of the node lease failed; nil if it succeeded
 	orphans        chan struct{}          // wake-up: a lost node has left jobs to take over
@@ -124,7 +124,7 @@ type Service struct {
 	account         worker.Account
 	home            runner.Home
 	accounts        *runner.Accounts // policy that decides whose jobs root's runners execute
-	bound           *control.Socket  // the control socket, if it was bound while the service was root
+	boundSocket     *control.Socket  // the control socket, if it was bound while the service was root
 	// The launcher that this service started as root; its PID is zero if it started none.
 	launcher        runner.Launcher
 	programs        []programFile
@@ -132,18 +132,18 @@ type Service struct {
 	settingsChanged chan struct{} // wake-up: settings have changed
 	rolesChanged    chan struct{} // wake-up: a change of settings may have changed store_roles
 
-	config   atomic.Pointer[config.Config]
-	who      atomic.Pointer[access]
-	defaults atomic.Pointer[map[string]string]          // JSON defaults of the queues, by queue
-	keeps    atomic.Pointer[map[string]store.Retention] // retention of the queues that override it, by queue
-	frozen   atomic.Pointer[map[string]bool]            // frozen queues, whose running jobs are paused too
-	gates    atomic.Pointer[map[gateName]queue.Demand]  // rules of the keys that all users share
+	config       atomic.Pointer[config.Config]
+	access       atomic.Pointer[access]
+	defaults     atomic.Pointer[map[string]string]          // JSON defaults of the queues, by queue
+	retentions   atomic.Pointer[map[string]store.Retention] // retention of the queues that override it, by queue
+	frozenQueues atomic.Pointer[map[string]bool]            // frozen queues, whose running jobs are paused too
+	gates        atomic.Pointer[map[gateName]queue.Demand]  // rules of the keys that all users share
 	// The pause of all jobs: who paused them and when; nil if they are not paused.
-	paused    atomic.Pointer[store.Setting]
-	users     sync.Map // uid → name of the admitted peers that have a right and a name
-	shares    control.Shares
-	terminals terminals
-	lines     oneEach // jobs whose last lines are being read
+	paused        atomic.Pointer[store.Setting]
+	users         sync.Map // uid → name of the admitted peers that have a right and a name
+	shares        control.Shares
+	terminals     terminals
+	lastLineReads onePerUser // jobs whose last lines are being read
 
 	nextBatches nextBatches // batches that were enqueued with "next", and the priority of their first request
 
@@ -153,11 +153,11 @@ type Service struct {
 	traces *traces.Exporter  // exports attempts; set before the pool is created
 	web    *dashboard.Server // the web page; set before the socket is served, like the three fields below
 
-	socket   *control.Socket
-	inherits bool           // the service did not create the socket, so the settings do not control its mode
-	handed   []net.Listener // listeners for the web page that the system passed to the service
+	socket          *control.Socket
+	socketInherited bool           // the service did not create the socket, so the settings do not control its mode
+	webListeners    []net.Listener // listeners for the web page that the system passed to the service
 
-	looks bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	readOnly bool // read-only mode: no service runs, and only the queue's files are read; see Look
 
 	// The configuration whose values take effect only at a start; nil before the start; guarded by mu.
 	atStart *config.Config
@@ -186,8 +186,8 @@ var _ control.API = (*Service)(nil)
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	s := &Service{opt: o, stop: make(chan bool, 1), settingsChanged: make(chan struct{}, 1), rolesChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1), workersChanged: make(chan struct{}, 1), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
-	if s.opt.open == nil {
-		s.opt.open, s.opt.elsewhere = openEngine, openServer
+	if s.opt.openLocal == nil {
+		s.opt.openLocal, s.opt.openRemote = openEngine, openServer
 	}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
@@ -197,7 +197,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	} else {
 		s.makeLog(o.Log)
 	}
-	if err := heedLimits(); err != nil {
+	if err := checkFileLimits(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
 	if len(o.Inherited) > 0 {
@@ -207,22 +207,22 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return &ExitError{ExitConfig, err}
 	}
 	if s.opt.Runners.Socket == "" && accounts.Self() == 0 && s.config.Load().RunAs != config.RunAsService {
-		if err := s.beRoot(); err != nil {
+		if err := s.bootstrapRoot(); err != nil {
 			return &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", s.config.Load().RunAs, err)}
 		}
 	}
 	if err := statedir.Make(o.Places.State); err != nil {
 		return err
 	}
-	lock, err := lockFolder(o.Places.State)
+	lock, err := lockDir(o.Places.State)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	s.endOrphans()
-	if err := s.whenRoom(ctx, func() error { return s.open(ctx) }); err != nil {
+	if err := s.retryWhileFull(ctx, func() error { return s.open(ctx) }); err != nil {
 		s.endOrphans()
-		return endOf(ctx, err)
+		return unlessCancelled(ctx, err)
 	}
 	if err = s.serve(ctx, hup); err != nil {
 		s.endOrphans()
@@ -236,11 +236,11 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// whenRoom calls do until it succeeds, fails for another reason than a full disk, or ctx ends. The cause of
-// an error is found by measuring the free space after the error. Another program may have freed space in
-// between. The first error that follows a full disk is therefore not final, even if it does not look like a
-// full disk.
-func (s *Service) whenRoom(ctx context.Context, do func() error) error {
+// retryWhileFull calls do until it succeeds, fails for another reason than a full disk, or ctx ends. The
+// cause of an error is found by measuring the free space after the error. Another program may have freed
+// space in between. The first error that follows a full disk is therefore not final, even if it does not look
+// like a full disk.
+func (s *Service) retryWhileFull(ctx context.Context, do func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := do()
 		full := errors.Is(err, queue.ErrNoSpace) || diskFull(err)
@@ -259,16 +259,17 @@ func (s *Service) whenRoom(ctx context.Context, do func() error) error {
 			return ctx.Err()
 		case err := <-s.launcher.Ended:
 			return endWithLauncher(err)
-		case <-time.After(roomAgain):
+		case <-time.After(diskFullRetryDelay):
 		}
 	}
 }
 
-// roomAgain is the delay between two attempts of whenRoom.
-const roomAgain = 200 * time.Millisecond
+// diskFullRetryDelay is the delay between two attempts of retryWhileFull.
+const diskFullRetryDelay = 200 * time.Millisecond
 
-// endOf returns nil if ctx has ended, since that is the cause of the error. Otherwise it returns err.
-func endOf(ctx context.Context, err error) error {
+// unlessCancelled returns nil if ctx has ended, since that is the cause of the error. Otherwise it returns
+// err.
+func unlessCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -287,22 +288,22 @@ func (s *Service) open(ctx context.Context) error {
 	s.files, _ = s.store.(store.Maintainer)
 	s.cluster, _ = s.store.(store.Cluster)
 	// Before the first claim.
-	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store))
+	err = errors.Join(s.applyUserLimit(ctx), s.applyNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store))
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
 	// Left by a restore that was killed; files that cannot be removed are harmless.
-	os.RemoveAll(restoringOf(s.opt.Places))
+	os.RemoveAll(restoreDir(s.opt.Places))
 	s.started = s.store.Now()
-	s.holdStart()
-	if err := s.settleAccount(); err != nil {
-		return s.unstarted("run_as", errors.Join(err, s.store.Close()))
+	s.recordStartConfig()
+	if err := s.resolveAccount(); err != nil {
+		return s.startError("run_as", errors.Join(err, s.store.Close()))
 	}
-	if err := s.settleTmpdir(); err != nil {
+	if err := s.setTmpdir(); err != nil {
 		return &ExitError{ExitConfig, errors.Join(err, s.store.Close())}
 	}
 	s.programs = programFiles(s.opt.Runner[0])
-	if err := s.bindHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
+	if err := s.applyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
 	return nil
@@ -321,21 +322,21 @@ func (s *Service) openStore(ctx context.Context) (err error) {
 }
 
 func (s *Service) openOnce(ctx context.Context) (store.Store, error) {
-	open := s.opt.open
+	open := s.opt.openLocal
 	url, err := s.config.Load().StoreURL()
 	if err != nil {
 		return nil, err
 	}
 	s.node = s.nodeName()
-	s.place = place{Dir: s.opt.Places.State, URL: url}
+	s.location = storeLocation{Dir: s.opt.Places.State, URL: url}
 	if url != "" {
 		var node member
-		if !s.looks {
+		if !s.readOnly {
 			if node, err = s.member(); err != nil {
 				return nil, err
 			}
 		}
-		open = s.opt.elsewhere(url, node)
+		open = s.opt.openRemote(url, node)
 	}
 	return open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
@@ -347,9 +348,9 @@ func (s *Service) openOnce(ctx context.Context) (store.Store, error) {
 
 // serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
-	to, err := s.entryBy(&s.config.Load().Settings)
+	perms, err := s.socketPerms(&s.config.Load().Settings)
 	if err != nil {
-		return s.unstarted("socket_group", err)
+		return s.startError("socket_group", err)
 	}
 	runners, err := s.home.Lock()
 	if err != nil {
@@ -373,8 +374,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	if s.opt.Manager != nil {
 		// The manager gives up on a service that is slow to start, and adopting jobs can be slow.
-		if err := s.bind(ctx, to); err != nil {
-			return endOf(ctx, err)
+		if err := s.bind(ctx, perms); err != nil {
+			return unlessCancelled(ctx, err)
 		}
 		defer s.socket.Close() // disconnects the clients that are waiting
 		s.opt.Manager.Listens()
@@ -402,14 +403,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-adopted:
 		parts.Go(func() { s.takeOverLostNodes(run) })
 	case err := <-failed:
-		return s.unadopted(err)
+		return s.adoptionError(err)
 	case <-ctx.Done():
 		// Adoption may be waiting for space on a full disk. The next service adopts the running jobs.
 		return nil
 	}
 	if s.socket == nil {
-		if err := s.bind(ctx, to); err != nil {
-			return endOf(ctx, err)
+		if err := s.bind(ctx, perms); err != nil {
+			return unlessCancelled(ctx, err)
 		}
 	}
 	server := s.server()
@@ -425,9 +426,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return upkeep.Run(run, s.store, s.settingsChanged, s.retention, s.purge, s.recurring(), s.opt.Looked, s.log)
 	})
 	parts.Go(func() { s.separateOwners(run) })
-	parts.Go(func() { s.keepStill(run) })
+	parts.Go(func() { s.pauseFrozenQueues(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, outputsSince(s.opt.Places.State), s.log) })
-	parts.Go(func() { s.tellSystem(run) })
+	parts.Go(func() { s.notifySystemd(run) })
 	parts.Go(func() { s.takeSubmissions(run, server) })
 	parts.Go(func() { s.serveCluster(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {
@@ -452,21 +453,21 @@ func (s *Service) server() *control.Server {
 	return server
 }
 
-// unadopted explains an error that stopped the adoption of the jobs of an earlier service. A runner that has
-// obeyed a service with a newer state of this queue rejects every service whose database is older.
-func (s *Service) unadopted(err error) error {
+// adoptionError explains an error that stopped the adoption of the jobs of an earlier service. A runner that
+// has obeyed a service with a newer state of this queue rejects every service whose database is older.
+func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunnersHint())}
 }
 
-// endRunners returns the end of a message that says how to end all runners.
-func (s *Service) endRunners() string {
+// endRunnersHint returns the end of a message that says how to end all runners.
+func (s *Service) endRunnersHint() string {
 	who, where := "", ""
 	if s.home.Foreign() {
 		who = ", as root"
-		if s.home.Dir != rootsOf(s.opt.Places) {
+		if s.home.Dir != rootRunnersDir(s.opt.Places) {
 			where = " --runner-dir " + s.home.Dir
 		}
 	}
@@ -476,32 +477,32 @@ func (s *Service) endRunners() string {
 // purge deletes output files. It deletes the service's own files and asks root's runners to delete those that
 // only root can delete. It reports whether all files were deleted.
 func (s *Service) purge(ctx context.Context, refs []string) bool {
-	runner.Purge(runnersOf(s.opt.Places), refs)
+	runner.Purge(runnersDir(s.opt.Places), refs)
 	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
 }
 
 // bind creates or inherits the control socket. It waits while the disk is full.
-func (s *Service) bind(ctx context.Context, to control.SocketPerms) error {
-	return s.whenRoom(ctx, func() (err error) {
-		s.socket, err = s.listen(to)
+func (s *Service) bind(ctx context.Context, perms control.SocketPerms) error {
+	return s.retryWhileFull(ctx, func() (err error) {
+		s.socket, err = s.listen(perms)
 		return err
 	})
 }
 
 // listen returns the control socket that the system passed to the service, or creates one.
-func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
-	given, handed, err := s.systemsSockets()
+func (s *Service) listen(perms control.SocketPerms) (*control.Socket, error) {
+	given, handed, err := s.inheritedSockets()
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the sockets that the system passed: %w", err)
 	}
-	s.handed = handed
+	s.webListeners = handed
 	if given == nil {
-		given = s.bound
+		given = s.boundSocket
 	}
-	if s.inherits = given != nil; s.inherits {
+	if s.socketInherited = given != nil; s.socketInherited {
 		return given, nil
 	}
-	return control.Listen(s.opt.Places.Socket, to)
+	return control.Listen(s.opt.Places.Socket, perms)
 }
 
 func (s *Service) poolConfig() worker.Config {
@@ -548,9 +549,9 @@ func (s *Service) makeLog(w io.Writer) {
 	case logs.ToJournal(s.opt.Log):
 		auto = logs.NewJournal(w, options)
 	}
-	var log slog.Handler = &formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }}
+	var log slog.Handler = &logFormats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }}
 	if s.opt.Manager != nil {
-		log = both{log, s.opt.Manager.Log}
+		log = teeHandler{log, s.opt.Manager.Log}
 	}
 	s.log = slog.New(log)
 }

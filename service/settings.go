@@ -80,8 +80,8 @@ func (s *Service) merge() error {
 	return nil
 }
 
-// holdStart fixes the settings that take effect only at a start, until the service ends.
-func (s *Service) holdStart() {
+// recordStartConfig fixes the settings that take effect only at a start, until the service ends.
+func (s *Service) recordStartConfig() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.atStart = s.config.Load()
@@ -90,7 +90,7 @@ func (s *Service) holdStart() {
 func (s *Service) setStored(stored []store.Setting) error {
 	err := s.mergeStored(stored)
 	if err == nil {
-		s.lookUp()
+		s.resolveAccess()
 	}
 	return err
 }
@@ -116,31 +116,31 @@ func (s *Service) mergeStored(stored []store.Setting) error {
 	return s.merge()
 }
 
-// boundUsers passes the limit of running jobs per user to the store.
-func (s *Service) boundUsers(ctx context.Context) error {
+// applyUserLimit passes the limit of running jobs per user to the store.
+func (s *Service) applyUserLimit(ctx context.Context) error {
 	return s.store.SetMaxRunningUser(ctx, s.config.Load().MaxRunningUser)
 }
 
-// bindNode passes to the store which jobs this node may claim.
-func (s *Service) bindNode(ctx context.Context) error {
+// applyNode passes to the store which jobs this node may claim.
+func (s *Service) applyNode(ctx context.Context) error {
 	return s.store.SetNode(ctx, s.nodeRecord())
 }
 
 // apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
 // and why, or "".
-func (s *Service) apply(ctx context.Context) (later string) {
+func (s *Service) apply(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
-	if err := s.bindStore(ctx); err != nil {
-		later = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
+	if err := s.applyToStore(ctx); err != nil {
+		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
 		s.log.Error("changes of job order, user limits, resources or hooks take effect only when a setting is changed again or the service restarts", "error", err)
 	}
-	return cmp.Or(later, s.applyHere())
+	return cmp.Or(pending, s.applyHere())
 }
 
 // applyHere puts the settings into effect everywhere except in the store. It returns a message like apply.
-func (s *Service) applyHere() (later string) {
-	s.readmit()
-	later = cmp.Or(s.setWeb(), s.setTraces())
+func (s *Service) applyHere() (pending string) {
+	s.updateSocketAccess()
+	pending = cmp.Or(s.setWeb(), s.setTraces())
 	select {
 	case s.settingsChanged <- struct{}{}:
 	default: // upkeep has not handled the last wake-up yet, and will see this change too
@@ -151,15 +151,15 @@ func (s *Service) applyHere() (later string) {
 		case s.workersChanged <- struct{}{}:
 		default: // the next renewal of the node lease sends this number too
 		}
-		return later
+		return pending
 	}
 	s.pool.Refresh()
-	return later
+	return pending
 }
 
-// bindStore passes the settings to the store.
-func (s *Service) bindStore(ctx context.Context) error {
-	return errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
+// applyToStore passes the settings to the store.
+func (s *Service) applyToStore(ctx context.Context) error {
+	return errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.applyUserLimit(ctx), s.applyNode(ctx), s.applyHooks(ctx))
 }
 
 // withSettingsLock calls f while it holds the token s.settingsToken, so that no other caller changes
@@ -176,20 +176,20 @@ func (s *Service) withSettingsLock(ctx context.Context, f func() error) error {
 
 // reload reads the settings file again. If the file is invalid, the old settings stay in effect. It returns a
 // message that says which changes are not in effect yet, or "".
-func (s *Service) reload(ctx context.Context) (later string, err error) {
+func (s *Service) reload(ctx context.Context) (pending string, err error) {
 	err = s.withSettingsLock(ctx, func() (err error) {
-		later, err = s.readAgain(ctx)
+		pending, err = s.rereadSettings(ctx)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
 	s.reopenLog()
-	s.lookUp() // outside withSettingsLock: a slow directory must not delay other changes of settings
+	s.resolveAccess() // outside withSettingsLock: a slow directory must not delay other changes of settings
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
-	return later, nil
+	return pending, nil
 }
 
 // reopenLog opens a new log file if the old one was moved, and makes the runners do the same.
@@ -203,7 +203,7 @@ func (s *Service) reopenLog() {
 	s.home.ReopenLogs()
 }
 
-func (s *Service) readAgain(ctx context.Context) (later string, err error) {
+func (s *Service) rereadSettings(ctx context.Context) (pending string, err error) {
 	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
 		return "", err
@@ -216,7 +216,7 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 	layers := slices.Clone(s.layers)
 	s.mu.Unlock()
 	layers[layerFile] = file
-	if err := s.startsBy(layers); err != nil {
+	if err := s.checkStart(layers); err != nil {
 		return "", err
 	}
 	s.mu.Lock()
@@ -232,7 +232,7 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 		return "", err
 	}
 	s.users.Clear()
-	later = s.apply(ctx)
+	pending = s.apply(ctx)
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
 		s.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
@@ -242,16 +242,16 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
-		later = strings.TrimPrefix(later+"; these take effect after a restart of the service: "+strings.Join(waits, ", "), "; ")
+		pending = strings.TrimPrefix(pending+"; these take effect after a restart of the service: "+strings.Join(waits, ", "), "; ")
 	}
-	return later, nil
+	return pending, nil
 }
 
 // ConfigList implements control.API.
 func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
 	var list control.ConfigList
 	for i := range config.Keys() {
-		list.Settings = append(list.Settings, s.valueTo(ctx, &config.Keys()[i]))
+		list.Settings = append(list.Settings, s.valueFor(ctx, &config.Keys()[i]))
 	}
 	return list, nil
 }
@@ -274,11 +274,11 @@ func (s *Service) ConfigGet(ctx context.Context, p control.ConfigKey) (control.C
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return s.valueTo(ctx, k), nil
+	return s.valueFor(ctx, k), nil
 }
 
-// valueTo returns the value of a setting as the caller may see it. No caller sees passwords.
-func (s *Service) valueTo(ctx context.Context, k *config.Key) control.ConfigValue {
+// valueFor returns the value of a setting as the caller may see it. No caller sees passwords.
+func (s *Service) valueFor(ctx context.Context, k *config.Key) control.ConfigValue {
 	return s.value(k, func(text string) string {
 		switch {
 		case !k.Secret || text == k.Default:
@@ -352,7 +352,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	}
 	err = s.applyOnAllNodes(ctx, func() error {
 		if text != "" {
-			if err := s.settable(k, text); err != nil {
+			if err := s.checkStorable(k, text); err != nil {
 				return err
 			}
 		}
@@ -364,7 +364,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	}
 	access := strings.HasPrefix(k.Name, "access.")
 	if access {
-		s.lookUp() // outside applyOnAllNodes: a slow directory must not delay other changes of settings
+		s.resolveAccess() // outside applyOnAllNodes: a slow directory must not delay other changes of settings
 	}
 	strongest := s.config.Load().Strongest(k.Name)
 	switch unknown := s.unknownNames(); {
@@ -398,9 +398,9 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	v := s.valueTo(ctx, k)
-	if later := s.apply(ctx); later != "" {
-		v.Note = "stored, but " + later
+	v := s.valueFor(ctx, k)
+	if pending := s.apply(ctx); pending != "" {
+		v.Note = "stored, but " + pending
 	}
 	return v, nil
 }

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// showTail is the maximum number of bytes of each stream of the last attempt's output that show returns.
-	showTail = 4 << 10
+	// showTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
+	// returns.
+	showTailBytes = 4 << 10
 	// maxHistory is the maximum number of attempts that show returns.
 	maxHistory = 100
 	// maxReads is the maximum number of times that show reads the output again because the job's state has
@@ -93,8 +94,8 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 		w.tailsRead = false
 	}
 	w.job = outline(&j)
-	isOwner := w.s.owns(&w.peer, &j)
-	sees := min(w.maxVisibility, w.s.sees(&w.peer, &j))
+	isOwner := w.s.isOwner(&w.peer, &j)
+	sees := min(w.maxVisibility, w.s.visibilityFor(&w.peer, &j))
 	if sees == control.Whole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
@@ -138,7 +139,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 
 // tails holds the ends of an attempt's streams.
 type tails struct {
-	text [2][]byte // at most showTail bytes of each stream
+	text [2][]byte // at most showTailBytes bytes of each stream
 	// Length of each stream in bytes, including bytes that were not kept; exact if the whole output or the
 	// end of a file was read.
 	printed [2]int64
@@ -162,9 +163,9 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 				continue
 			}
 			tail := p.AppendTo(tails[s])
-			if len(tail) > showTail {
+			if len(tail) > showTailBytes {
 				// So that the rest of a large chunk can be freed.
-				tail = bytes.Clone(output.End(tail, showTail))
+				tail = bytes.Clone(output.End(tail, showTailBytes))
 			}
 			tails[s] = tail
 		}
@@ -244,6 +245,6 @@ func (s *Service) tails(ctx context.Context, j *queue.Job) (t tails, err error) 
 	if n == 0 {
 		return t, nil
 	}
-	err = s.readTail(ctx, j, n, showTail, t.add)
+	err = s.readTail(ctx, j, n, showTailBytes, t.add)
 	return t, err
 }

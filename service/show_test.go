@@ -108,7 +108,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
 	ctx := by(t, owner, control.Submit)
 	d, err := s.Show(ctx, control.Show{ID: "a"})
-	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTail-1 {
+	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
 	}
 	var got []byte

@@ -21,7 +21,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-s.store.Broken():
 			return s.store.Err()
 		case <-hup:
-			if _, err := s.reloading(context.WithoutCancel(ctx)); err != nil {
+			if _, err := s.reloadWithNotice(context.WithoutCancel(ctx)); err != nil {
 				s.log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
@@ -29,23 +29,23 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
 			// Jobs have no console that could be closed.
-			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
+			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingQueryTimeout))
 		}
 		systemd.Notify("STOPPING=1")
-		s.longer()
+		s.reportStopping()
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drain(ctx, failed)
-			s.tidy()
+			s.drainAndStop(ctx, failed)
+			s.removePrograms()
 		}
 		return nil
 	}
 }
 
-// drain lets running jobs finish and ends the runners. It returns early if the database fails. While the
-// store can still write, drain asks the system for more time. The system may end a service that hangs. If the
-// user's session ends before or during the drain, jobs are stopped and returned to the queue immediately.
-func (s *Service) drain(stopping context.Context, failed <-chan error) {
+// drainAndStop lets running jobs finish and ends the runners. It returns early if the database fails. While
+// the store can still write, drain asks the system for more time. The system may end a service that hangs. If
+// the user's session ends before or during the drain, jobs are stopped and returned to the queue immediately.
+func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
 		within, ending = 0, nil
@@ -61,25 +61,25 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		close(done)
 	}()
 	// If the disk is full, the runners keep the results for the next service.
-	over := time.After(within + grace + stopSpare)
-	sign := time.After(0)
+	deadline := time.After(within + grace + stopMargin)
+	nextProgress := time.After(0)
 	stored := make(chan error, 1)
 	for {
 		select {
 		case <-done:
 		case <-failed:
 		case <-s.store.Broken():
-		case <-over:
+		case <-deadline:
 			s.log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
 		case <-ending:
 			ending = nil
 			if session.Ends(stopping) {
 				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
 				go s.pool.Hurry(ctx, session.Grace) // ends when the pool has stopped, or with ctx
-				over = time.After(session.Grace + stopSpare)
+				deadline = time.After(session.Grace + stopMargin)
 			}
 			continue
-		case <-sign:
+		case <-nextProgress:
 			go func() { // ends at the latest when the store is closed
 				_, err := s.store.NextEpoch(context.Background())
 				stored <- err
@@ -87,40 +87,41 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 			continue
 		case err := <-stored:
 			if err == nil {
-				s.longer()
+				s.reportStopping()
 				systemd.Longer()
-				systemd.Notify("STATUS=stopping: " + s.standing())
+				systemd.Notify("STATUS=stopping: " + s.statusLine())
 			}
-			sign = time.After(stopSign)
+			nextProgress = time.After(stopProgressInterval)
 			continue
 		}
 		return
 	}
 }
 
-// longer notifies the manager that the service is stopping and makes progress.
-func (s *Service) longer() {
+// reportStopping notifies the manager that the service is stopping and makes progress.
+func (s *Service) reportStopping() {
 	if s.opt.Manager != nil {
 		s.opt.Manager.Longer()
 	}
 }
 
-// tidy removes the copied programs of the runners. It waits for the runners to end, which takes a moment.
-func (s *Service) tidy() {
-	for end := time.Now().Add(runnersGone); !runner.RemovePrograms(s.home.Dir) && time.Now().Before(end); {
+// removePrograms removes the copied programs of the runners. It waits for the runners to end, which takes a
+// moment.
+func (s *Service) removePrograms() {
+	for end := time.Now().Add(removeProgramsTimeout); !runner.RemovePrograms(s.home.Dir) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// runnersGone bounds the wait of tidy.
-const runnersGone = time.Second
+// removeProgramsTimeout bounds the wait of removePrograms.
+const removeProgramsTimeout = time.Second
 
-// stopSpare is the time that a stop may take in addition to the time for its jobs.
-const stopSpare = 40 * time.Second
+// stopMargin is the time that a stop may take in addition to the time for its jobs.
+const stopMargin = 40 * time.Second
 
-// stoppingWithin bounds the query whether systemd is stopping the unit. A service that keeps its jobs must
-// end within 2 s.
-const stoppingWithin = time.Second
+// stoppingQueryTimeout bounds the query whether systemd is stopping the unit. A service that keeps its jobs
+// must end within 2 s.
+const stoppingQueryTimeout = time.Second
 
-// stopSign is the interval between two signs of progress during a stop.
-const stopSign = 5 * time.Second
+// stopProgressInterval is the interval between two signs of progress during a stop.
+const stopProgressInterval = 5 * time.Second

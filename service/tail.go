@@ -19,12 +19,12 @@ const (
 	liveTail = output.InMemory / 2
 )
 
-// toTail moves the cursor to the beginning of the last lines of the attempt's current output. If the attempt
-// may not have started and its runner does not answer, a follower gets the whole output. Another runner may
-// execute the attempt then.
-func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
-	if f.s.runs(ctx, j, f.n) {
-		err := f.toLiveTail(ctx, j, lines)
+// seekTail moves the cursor to the beginning of the last lines of the attempt's current output. If the
+// attempt may not have started and its runner does not answer, a follower gets the whole output. Another
+// runner may execute the attempt then.
+func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error {
+	if f.s.isRunning(ctx, j, f.n) {
+		err := f.seekLiveTail(ctx, j, lines)
 		if f.p.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 			f.cursor, err = output.Cursor{}, nil
 		}
@@ -56,9 +56,9 @@ func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	}
 }
 
-// toLiveTail is toTail for a running attempt. The first search reads its bytes in one request, because an
+// seekLiveTail is seekTail for a running attempt. The first search reads its bytes in one request, because an
 // attempt that prints fast may have overwritten them by the next request.
-func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) error {
+func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTail, -liveTail}
 	var last []output.Chunk
 	var length output.Cursor
@@ -98,7 +98,7 @@ func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) erro
 		return err
 	}
 	for tail := firstTail; ; tail *= tailGrowth {
-		begin := before(f.end, tail)
+		begin := cursorBefore(f.end, tail)
 		if int64(tail) >= j.OutputLimit { // no more output is kept
 			begin = output.Cursor{}
 		}

@@ -32,14 +32,14 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 		return control.Attached{}, err
 	}
 	joined := control.Attached{Attempt: running.Runs + 1}
-	if s.terminals.join(joining{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
+	if s.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
 		if err := s.audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt), &running); err != nil {
 			return control.Attached{}, err
 		}
 	}
-	gone := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected", joined.Attempt, j.ID)
+	errEnded := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected", joined.Attempt, j.ID)
 	if p.Rows != 0 && !s.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
-		return joined, gone
+		return joined, errEnded
 	}
 	data := append([]byte(p.Text), p.Base64...)
 	if len(data) == 0 && !p.Controls {
@@ -47,7 +47,7 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 	}
 	typed, ok, err := s.pool.Type(ctx, running.Seq, joined.Attempt, data)
 	if err == nil && !ok {
-		err = gone
+		err = errEnded
 	}
 	joined.Taken = int(typed.Taken)
 	if p.Controls {
@@ -56,8 +56,8 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 	return joined, err
 }
 
-// startedWithin is how long Attach waits to learn whether an attempt that was sent to a runner has started.
-const startedWithin = 100 * time.Millisecond
+// startedTimeout is how long Attach waits to learn whether an attempt that was sent to a runner has started.
+const startedTimeout = 100 * time.Millisecond
 
 // startedAttempt returns the job whose requested attempt is running. If p.Wait is set, it waits for the
 // attempt to start.
@@ -79,7 +79,7 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 		}
 		timeoutCtx, cancel := ctx, func() {}
 		if !p.Wait {
-			timeoutCtx, cancel = context.WithTimeout(ctx, startedWithin)
+			timeoutCtx, cancel = context.WithTimeout(ctx, startedTimeout)
 		}
 		running, ok := s.pool.Started(timeoutCtx, j.Seq)
 		cancel()
@@ -116,11 +116,11 @@ func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
 // that a process types into a terminal. Its methods are safe for concurrent use.
 type terminals struct {
 	mu   sync.Mutex
-	seen map[joining]bool // guarded by mu
+	seen map[terminalClient]bool // guarded by mu
 }
 
-// joining is a user's process that is attached to the terminal of an attempt.
-type joining struct {
+// terminalClient is a user's process that is attached to the terminal of an attempt.
+type terminalClient struct {
 	seq      int64
 	attempt  int
 	uid, pid int
@@ -131,14 +131,14 @@ type joining struct {
 const maxJoined = 4096
 
 // join records an attached process and reports whether it is new.
-func (t *terminals) join(j joining) bool {
+func (t *terminals) join(j terminalClient) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen[j] {
 		return false
 	}
 	if t.seen == nil || len(t.seen) >= maxJoined {
-		t.seen = map[joining]bool{}
+		t.seen = map[terminalClient]bool{}
 	}
 	t.seen[j] = true
 	return true

@@ -131,7 +131,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, err // the patch would be invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	asks, err := s.editing(&peer, p.Set)
+	asks, err := s.editScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
@@ -142,7 +142,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		err := s.mayEdit(&peer, &asks, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
-			err = j.Edit(s.withNulls(p.Set, j.Queue), d)
+			err = j.Edit(s.replaceNulls(p.Set, j.Queue), d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
 			err = s.checkDemands(j, nodes)
@@ -165,10 +165,10 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
 	if err == nil && len(v.Done) > 0 {
-		var said remarks
-		s.remark(&said, []queue.Job{any})
+		var said receiptNotes
+		s.addNotes(&said, []queue.Job{any})
 		v.Notes = said.notes
-		v.Unenforced, err = s.unenforced(ctx, []queue.Job{any}, false)
+		v.Unenforced, err = s.unenforcedLimits(ctx, []queue.Job{any}, false)
 	}
 	return v, err
 }

@@ -107,7 +107,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					continue
 				}
 				bytes += store.TextSize(&j)
-				if err := w.each(control.Ended{Job: w.s.viewTo(&w.peer, &j)}); err != nil {
+				if err := w.each(control.Ended{Job: w.s.viewFor(&w.peer, &j)}); err != nil {
 					return err
 				}
 				w.ended[i] = true

@@ -15,17 +15,17 @@ import (
 // webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
 
-// anybody is the uid of a client that uses the page without a session. scraper is the uid of a client that
-// reads only the metrics. No account has these uids.
+// anonymousUID is the uid of a client that uses the page without a session. scraperUID is the uid of a client
+// that reads only the metrics. No account has these uids.
 const (
-	anybody = math.MinInt32 // every JSON parser can represent this number exactly
-	scraper = math.MinInt32 + 1
+	anonymousUID = math.MinInt32 // every JSON parser can represent this number exactly
+	scraperUID   = math.MinInt32 + 1
 )
 
 // makeWeb creates the web page, whose requests the control server answers, and opens it if the settings say
 // so. If it cannot be opened, the queue works without it.
 func (s *Service) makeWeb(server *control.Server) {
-	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Scraper: control.Peer{UID: scraper, GID: anybody}, Handed: s.handed, Log: s.log})
+	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anonymousUID, GID: anonymousUID}, Scraper: control.Peer{UID: scraperUID, GID: anonymousUID}, Handed: s.webListeners, Log: s.log})
 	s.setWeb()
 }
 
@@ -34,7 +34,7 @@ func (s *Service) setWeb() (trouble string) {
 	if s.web == nil {
 		return ""
 	}
-	if err := s.web.Set(pageBy(&s.config.Load().Settings)); err != nil {
+	if err := s.web.Set(dashboardConfig(&s.config.Load().Settings)); err != nil {
 		s.log.Error("the web page does not use the new settings", "error", err)
 		if s.web.Listening() != "" {
 			return "the web page keeps its previous settings: " + err.Error()
@@ -44,15 +44,15 @@ func (s *Service) setWeb() (trouble string) {
 	return ""
 }
 
-// pageBy returns the configuration of the web page that the settings define.
-func pageBy(c *config.Settings) dashboard.Config {
+// dashboardConfig returns the configuration of the web page that the settings define.
+func dashboardConfig(c *config.Settings) dashboard.Config {
 	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
 }
 
 // WebStart implements control.API.
 func (s *Service) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
 	err = s.withSettingsLock(ctx, func() error {
-		if len(s.handed) > 0 && p.Listen == "" && s.web.Listening() != "" {
+		if len(s.webListeners) > 0 && p.Listen == "" && s.web.Listening() != "" {
 			return nil
 		}
 		return s.runWeb(ctx, "web.start", cmp.Or(p.Listen, s.config.Load().WebListen, control.DefaultWeb))
@@ -69,8 +69,8 @@ func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.Web
 // runWeb serves the web page at an address until the service ends, and overrides every other origin of the
 // setting. The caller holds s.settingsToken.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
-	if len(s.handed) > 0 {
-		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.handed[0].Addr())
+	if len(s.webListeners) > 0 {
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.webListeners[0].Addr())
 	}
 	k, text, err := config.Find(webListen, listen)
 	if err == nil {
@@ -82,9 +82,9 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if err := s.audit(ctx, verb, text, nil); err != nil {
 		return err
 	}
-	before, was := s.swapRunning(k.Name, text, true)
-	if err := s.web.Set(pageBy(&s.config.Load().Settings)); err != nil {
-		s.swapRunning(k.Name, before, was)
+	before, existed := s.swapRunning(k.Name, text, true)
+	if err := s.web.Set(dashboardConfig(&s.config.Load().Settings)); err != nil {
+		s.swapRunning(k.Name, before, existed)
 		return err
 	}
 	return nil
@@ -92,19 +92,19 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 
 // swapRunning sets a setting in the running layer, or removes it if is is false. It returns the previous
 // state. The caller has checked the value.
-func (s *Service) swapRunning(name, text string, is bool) (before string, was bool) {
+func (s *Service) swapRunning(name, text string, set bool) (before string, existed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := s.layers[layerRunning].Values
-	before, was = values[name]
+	before, existed = values[name]
 	delete(values, name)
-	if is {
+	if set {
 		values[name] = text
 	}
 	if err := s.merge(); err != nil {
 		panic("service: settings that passed the check cannot be used: " + err.Error())
 	}
-	return before, was
+	return before, existed
 }
 
 // WebOpen implements control.API.

@@ -58,7 +58,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		s.whyInput(&j, add)
 		return w, s.whyParents(ctx, &j, add)
 	}
-	if s.looks { // without a service, there are no other nodes to query and no start order
+	if s.readOnly { // without a service, there are no other nodes to query and no start order
 		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
 		return w, nil
 	}
@@ -213,7 +213,7 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Simulated, error) {
 		next, err := s.store.Simulate(ctx, p.Next)
-		out := control.Simulated{Jobs: s.viewsTo(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
+		out := control.Simulated{Jobs: s.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			// Describe the current state, not the simulated start.
 			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil
@@ -240,13 +240,13 @@ func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, e
 	v.Nodes = append(v.Nodes, control.TreeNode{ID: root.ID, Seq: root.Seq, State: root.State.String()})
 	type edge struct{ parent, child int64 }
 	known := map[edge]bool{}
-	for _, up := range []bool{true, false} {
+	for _, toParents := range []bool{true, false} {
 		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
-			at := list[0]
+			seq := list[0]
 			var links []store.Link
 			err := s.shares.Do(ctx, control.Many, func() error {
-				parents, children, err := s.store.Links(ctx, at, maxLinks)
-				if links = children; up {
+				parents, children, err := s.store.Links(ctx, seq, maxLinks)
+				if links = children; toParents {
 					links = parents
 				}
 				return err
@@ -255,9 +255,9 @@ func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, e
 				return v, err
 			}
 			for _, l := range links {
-				e := edge{at, l.Seq}
-				if up {
-					e = edge{l.Seq, at}
+				e := edge{seq, l.Seq}
+				if toParents {
+					e = edge{l.Seq, seq}
 				}
 				if !seen[l.Seq] {
 					if len(v.Nodes) == maxNodes {
@@ -275,7 +275,7 @@ func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, e
 				}
 				if v.More = v.More || len(v.Edges) == maxEdges; len(v.Edges) < maxEdges {
 					known[e] = true
-					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, How: l.How.String(), Met: metWords[l.Met]})
+					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, How: l.How.String(), Met: dependencyTexts[l.Met]})
 				}
 			}
 			v.More = v.More || len(links) == maxLinks
@@ -284,4 +284,4 @@ func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, e
 	return v, nil
 }
 
-var metWords = map[store.Met]string{store.Open: "open", store.Well: "met", store.Failed: "failed"}
+var dependencyTexts = map[store.Met]string{store.Open: "open", store.Well: "met", store.Failed: "failed"}

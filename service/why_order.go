@@ -23,8 +23,8 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 			return err
 		}
 		ahead := screen.Ready
-		if at := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); at >= 0 {
-			w.Ahead, ahead = &at, ahead[:at]
+		if i := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); i >= 0 {
+			w.Ahead, ahead = &i, ahead[:i]
 		} else {
 			w.AheadAtLeast = len(ahead)
 		}
@@ -38,17 +38,17 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := s.store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
-	of := map[int]int{}        // index in groups, by uid
+	index := map[int]int{}     // index in groups, by uid
 	turns := map[string]bool{} // users with a job that ranks behind j
 	for i := range list {
 		other := &list[i]
-		at, known := of[other.UID]
+		i, known := index[other.UID]
 		if !known {
-			at = len(groups)
-			of[other.UID] = at
+			i = len(groups)
+			index[other.UID] = i
 			groups = append(groups, control.AheadOfUser{User: s.userName(other.UID), Priority: other.Priority})
 		}
-		g := &groups[at]
+		g := &groups[i]
 		g.Jobs++
 		g.Priority = max(g.Priority, other.Priority)
 		turns[g.User] = turns[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0

@@ -70,7 +70,7 @@ func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.
 		if w.Job != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
 		}
-		if !mayKnow(p, w.Private) {
+		if !mayRead(p, w.Private) {
 			view.Job, view.PID, view.StartedAt = nil, nil, 0
 		}
 		if w.Leaving {
@@ -131,7 +131,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	}
 	s.addUse(ctx, &st)
 	if s.cluster != nil {
-		st.Node, st.Store = s.node, s.place.String()
+		st.Node, st.Store = s.node, s.location.String()
 	}
 	if all := s.paused.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
@@ -150,8 +150,8 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	busy := s.pool.Busy()
 	total := max(busy, s.pool.Workers())
 	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
-	if s.looks {
-		return lookedAt(st), nil
+	if s.readOnly {
+		return offlineStatus(st), nil
 	}
 	return st, nil
 }

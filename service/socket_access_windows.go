@@ -13,13 +13,13 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// systemsSockets returns nothing, since Windows opens no sockets for services.
-func (*Service) systemsSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
+// inheritedSockets returns nothing, since Windows opens no sockets for services.
+func (*Service) inheritedSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
-// entryBy returns the permissions of the control pipe: every account with a right in [access] may connect.
-// lookUp has already resolved the account numbers.
-func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
-	who := s.who.Load()
+// socketPerms returns the permissions of the control pipe: every account with a right in [access] may
+// connect. resolveAccess has already resolved the account numbers.
+func (s *Service) socketPerms(*config.Settings) (control.SocketPerms, error) {
+	who := s.access.Load()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
@@ -34,14 +34,14 @@ func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
 	return control.SocketPerms{SDDL: pipe.Descriptor(clients...)}, nil
 }
 
-// checkEntry returns nil: no pipe settings keep the service from starting.
-func (s *Service) checkEntry(*config.Settings) error { return nil }
+// checkSocketPerms returns nil: no pipe settings keep the service from starting.
+func (s *Service) checkSocketPerms(*config.Settings) error { return nil }
 
-// readmit applies changed [access] settings to the pipe.
-func (s *Service) readmit() {
-	to, err := s.entryBy(&s.config.Load().Settings)
+// updateSocketAccess applies changed [access] settings to the pipe.
+func (s *Service) updateSocketAccess() {
+	perms, err := s.socketPerms(&s.config.Load().Settings)
 	if err == nil {
-		err = s.socket.Admit(to)
+		err = s.socket.Admit(perms)
 	}
 	if err != nil {
 		s.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service", "error", err)

@@ -99,14 +99,14 @@ func (w *whole) startWithin(tries int) {
 	ready := make(chan struct{})
 	o := Options{
 		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.ends, Version: "test",
-		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, open: w.open,
+		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, openLocal: w.open,
 		Crowded: func() { w.crowds.Add(1) },
 	}
 	go func() { w.ended <- Run(ctx, o, nil) }() // ends with stop
 	select {
 	case <-ready:
 	case err := <-w.ended:
-		// See endRunners: a forked child may also still hold the socket.
+		// See endRunnersHint: a forked child may also still hold the socket.
 		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "a service answers there already")) {
 			time.Sleep(20 * time.Millisecond)
 			w.startWithin(tries - 1)
@@ -131,7 +131,7 @@ func (w *whole) end() {
 	}
 }
 
-// endRunners ends the runners that the service has left. It retries, because a child process that another
+// endRunnersHint ends the runners that the service has left. It retries, because a child process that another
 // test has forked holds the lock of the directory until its exec.
 func (w *whole) endRunners() {
 	w.Helper()

@@ -22,7 +22,7 @@ func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	for _, c := range []struct {
 		path string
 		mode fs.FileMode
-	}{{p.Socket, socket}, {runnersOf(p), 0o700}, {filepath.Dir(runner.OutputPath(runnersOf(p), "1")), 0o700}} {
+	}{{p.Socket, socket}, {runnersDir(p), 0o700}, {filepath.Dir(runner.OutputPath(runnersDir(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
 			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, queue.Word(c.path))})

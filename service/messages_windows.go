@@ -6,5 +6,5 @@ const (
 	makeAccounts = "net localgroup NAME /add, net user NAME /add"
 	endHung      = "if the runner hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
 	findHung     = "find the runner's pid with: tasklist /V"
-	asSubmitters = "on Windows, a service can run jobs only as its own account; leave the user out"
+	runAsAdvice  = "on Windows, a service can run jobs only as its own account; leave the user out"
 )

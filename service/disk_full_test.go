@@ -28,7 +28,7 @@ func TestWhenRoom(t *testing.T) {
 	}{
 		"at once":     {[]error{nil}, time.Hour, nil, 1, 0},
 		"soon":        {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
-		"never":       {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded, int(time.Minute / roomAgain), 1},
+		"never":       {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded, int(time.Minute / diskFullRetryDelay), 1},
 		"at first":    {[]error{other}, time.Hour, other, 1, 0},
 		"for another": {[]error{full, other}, time.Hour, other, 3, 1},
 		"freed":       {[]error{full, other, nil}, time.Hour, nil, 3, 1},
@@ -40,7 +40,7 @@ func TestWhenRoom(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), c.within)
 				defer cancel()
 				tries := 0
-				err := s.whenRoom(ctx, func() error {
+				err := s.retryWhileFull(ctx, func() error {
 					tries++
 					return c.answers[min(tries, len(c.answers))-1]
 				})

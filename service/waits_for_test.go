@@ -47,7 +47,7 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 		if got := s.waitsFor(t); got["one"] != want {
 			t.Errorf("with %d workers it waits for %q, want %q", workers, got["one"], want)
 		}
-		if took := time.Since(began); took > waitsForWithin+5*time.Second {
+		if took := time.Since(began); took > waitsForTimeout+5*time.Second {
 			t.Errorf("with %d workers the list took %v", workers, took)
 		}
 	}

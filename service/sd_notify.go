@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// standing returns a summary of the queue in one line.
-func (s *Service) standing() string {
+// statusLine returns a summary of the queue in one line.
+func (s *Service) statusLine() string {
 	c := s.store.Counts()
 	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.pool.Busy(), c.Waiting(), c.States[queue.Dead], s.pool.Workers())
 	if s.pool.Draining() {
@@ -29,14 +29,14 @@ func (s *Service) standing() string {
 // statusEvery is the minimum interval between two status lines for systemctl status.
 const statusEvery = time.Second
 
-// tellSystem notifies systemd that the service is ready, and sends a new status line whenever the queue
+// notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
 // changes. It does not wake an idle service.
-func (s *Service) tellSystem(ctx context.Context) {
-	told := ""
+func (s *Service) notifySystemd(ctx context.Context) {
+	sent := ""
 	for first := true; ; first = false {
 		_, changed := s.store.LastEvent()
-		if now := s.standing(); now != told {
-			told = now
+		if now := s.statusLine(); now != sent {
+			sent = now
 			lines := []string{"STATUS=" + now}
 			if first {
 				lines = append(lines, "READY=1")
@@ -56,13 +56,13 @@ func (s *Service) tellSystem(ctx context.Context) {
 	}
 }
 
-// reloading reads the settings again and notifies systemd before and after.
-func (s *Service) reloading(ctx context.Context) (later string, err error) {
+// reloadWithNotice reads the settings again and notifies systemd before and after.
+func (s *Service) reloadWithNotice(ctx context.Context) (pending string, err error) {
 	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
-	later, err = s.reload(ctx)
+	pending, err = s.reload(ctx)
 	s.owners.requestCheck()
-	systemd.Notify("READY=1", "STATUS="+s.standing())
-	return later, err
+	systemd.Notify("READY=1", "STATUS="+s.statusLine())
+	return pending, err
 }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
@@ -71,7 +71,7 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := s.alive(ctx); err == nil {
+		if err := s.selfCheck(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
 			s.log.Error("the service could not check itself, so it did not notify the systemd watchdog", "error", err)
@@ -84,15 +84,15 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	}
 }
 
-// alive commits a change and sends a request to the service's own socket. A full disk or a rejected
+// selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
 // connection is not a failure: ending the service would help no client, and would prevent it from answering.
 // See docs/decisions/0080.
-func (s *Service) alive(ctx context.Context) error {
+func (s *Service) selfCheck(ctx context.Context) error {
 	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) { // any change would do: nobody has met a runner with it
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := control.Dial(ctx, s.opt.Places.Socket)
-	if s.inherits && errors.Is(err, fs.ErrNotExist) {
+	if s.socketInherited && errors.Is(err, fs.ErrNotExist) {
 		// Without the socket no client can connect; a restarted service would inherit the same socket.
 		return nil
 	}

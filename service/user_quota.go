@@ -32,9 +32,9 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
-// roomyBytes returns how many bytes a user may hold without being near the limit: less than 90 % of it and at
-// least 1, or 0 for unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
-func (s *Service) roomyBytes() int64 {
+// quotaThreshold returns how many bytes a user may hold without being near the limit: less than 90 % of it
+// and at least 1, or 0 for unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
+func (s *Service) quotaThreshold() int64 {
 	most := s.maxBytesUser()
 	if most == 0 {
 		return 0
@@ -88,7 +88,7 @@ func (s *Service) nearQuota() []store.UserBytes {
 	if s.maxBytesUser() == 0 {
 		return nil
 	}
-	return s.store.UsersOver(s.roomyBytes())
+	return s.store.UsersOver(s.quotaThreshold())
 }
 
 // addUse adds to a status how many bytes the caller's jobs use and, for an admin, which other users are near

@@ -56,7 +56,7 @@ func letIn(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 	if err := s.merge(); err != nil {
 		t.Fatal(err)
 	}
-	s.lookUp()
+	s.resolveAccess()
 	return s, &log
 }
 
@@ -66,14 +66,14 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 	s, log := letIn(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
-	to, err := s.entryBy(nil)
+	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := pipe.OwnerOnly()
-	rest, ok := strings.CutPrefix(to.SDDL, own)
+	rest, ok := strings.CutPrefix(perms.SDDL, own)
 	if !ok || !strings.HasPrefix(own, "D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;S-1-5-") {
-		t.Errorf("got %s", to.SDDL)
+		t.Errorf("got %s", perms.SDDL)
 	}
 	if want := "(A;;0x12019b;;;S-1-5-32-546)(A;;0x12019b;;;S-1-5-21-1-2-3-1104)(A;;0x12019b;;;S-1-5-32-545)(A;;0x12019b;;;S-1-5-21-1-2-3-513)"; rest != want {
 		t.Errorf("clients are %s, want %s", rest, want)
@@ -86,8 +86,8 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("a number of nobody is not told: %s", log.String())
 	}
-	if s, _ := letIn(t, nil); len(s.who.Load().Users)+len(s.who.Load().Groups) != 0 {
-		t.Errorf("a user's own service lets others in: %+v", s.who.Load())
+	if s, _ := letIn(t, nil); len(s.access.Load().Users)+len(s.access.Load().Groups) != 0 {
+		t.Errorf("a user's own service lets others in: %+v", s.access.Load())
 	}
 }
 
@@ -115,11 +115,11 @@ func TestRightsByAccount(t *testing.T) {
 // A change of [access] applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s, log := letIn(t, nil)
-	to, err := s.entryBy(nil)
+	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.socket, err = s.listen(to); err != nil {
+	if s.socket, err = s.listen(perms); err != nil {
 		t.Fatal(err)
 	}
 	defer s.socket.Close()
@@ -127,8 +127,8 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	if err := s.merge(); err != nil {
 		t.Fatal(err)
 	}
-	s.lookUp()
-	s.readmit()
+	s.resolveAccess()
+	s.updateSocketAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := control.Dial(ctx, s.opt.Places.Socket)

@@ -271,7 +271,7 @@ func TestRoomyBytesOfASmallLimit(t *testing.T) {
 		set := *s.config.Load()
 		set.MaxBytesUser = c[0]
 		s.config.Store(&set)
-		if got := s.roomyBytes(); got != c[1] {
+		if got := s.quotaThreshold(); got != c[1] {
 			t.Errorf("of %d bytes %d leave enough room, want %d", c[0], got, c[1])
 		}
 	}

@@ -18,9 +18,9 @@ import (
 // and cannot read the service's files.
 const serviceGroup = "queuectl-service"
 
-// beRoot does the work of root if systemd does not do it. It opens the control socket and starts the
+// bootstrapRoot does the work of root if systemd does not do it. It opens the control socket and starts the
 // launcher, which starts root's runners. Then it switches this process to the service's account for good.
-func (s *Service) beRoot() error {
+func (s *Service) bootstrapRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *Service) beRoot() error {
 		return fmt.Errorf("cannot create the state directory: %w", err)
 	}
 	if filepath.Dir(s.opt.Places.Socket) != state {
-		if s.bound, err = bindForGroup(s.opt.Places.Socket); err != nil {
+		if s.boundSocket, err = bindForGroup(s.opt.Places.Socket); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (s *Service) beRoot() error {
 		return err
 	}
 	r.Socket = s.launcher.Socket
-	return become(uid, gid)
+	return dropPrivileges(uid, gid)
 }
 
 // serviceIDs returns the uid of the service's account and the gid of the service's private group. The
@@ -77,8 +77,8 @@ func bindForGroup(path string) (*control.Socket, error) {
 	return control.Inherited(l), nil
 }
 
-// become switches this process irrevocably to an account.
-func become(uid, gid int) error {
+// dropPrivileges switches this process irrevocably to an account.
+func dropPrivileges(uid, gid int) error {
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid), syscall.Setreuid(uid, uid)); err != nil {
 		return fmt.Errorf("cannot switch to the service's account: %w", err)
 	}

@@ -52,13 +52,13 @@ func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...qu
 		}
 		for _, name := range []string{"a", "b"} {
 			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", Zone: "UTC", Spec: string(spec), Draft: j}
-			is, _, _ := s.store.Schedule(ctx, one.Name)
-			is, err = s.store.PutSchedule(ctx, store.SchedulePut{Schedule: one, Replaces: is.Gen})
+			sched, _, _ := s.store.Schedule(ctx, one.Name)
+			sched, err = s.store.PutSchedule(ctx, store.SchedulePut{Schedule: one, Replaces: sched.Gen})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range runsShown {
-				f := store.Firing{Name: is.Name, Gen: is.Gen, Runs: []queue.Millis{1}, MaxPending: 1, IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
+				f := store.Firing{Name: sched.Name, Gen: sched.Gen, Runs: []queue.Millis{1}, MaxPending: 1, IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
 				if _, err := s.store.Fire(ctx, f); err != nil {
 					t.Fatal(err)
 				}
@@ -164,7 +164,7 @@ func TestAnswersFit(t *testing.T) {
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = tailText([]byte(worst(showTail))), tailText([]byte(strings.Repeat("a\xff", showTail/2)))
+				d.Output, d.Stderr = tailText([]byte(worst(showTailBytes))), tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
 				d.Hide(control.Whole)
 				all = append(all, d)
 			}
@@ -258,7 +258,7 @@ func TestAnswersFit(t *testing.T) {
 		"logs": func() (all []any) {
 			f := &follower{s: s, p: control.Logs{ID: control.Name(id)}, each: func(p control.Piece) error { all = append(all, p); return nil }}
 			for _, text := range []string{worst(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
-				if err := f.tell(output.Chunk{Data: []byte(text)}); err != nil {
+				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -16,10 +16,10 @@ import (
 // with the most helpful reason first. The command why shows all reasons. list, show, status, top and the web
 // page show the first one, as the job's waits_for.
 
-// waitsForWithin bounds how long a list waits for the writer, which alone knows how much room the gates have.
-// If the writer takes longer, because of a disk, a server or another program, the jobs are listed without
-// these reasons.
-const waitsForWithin = 200 * time.Millisecond
+// waitsForTimeout bounds how long a list waits for the writer, which alone knows how much room the gates
+// have. If the writer takes longer, because of a disk, a server or another program, the jobs are listed
+// without these reasons.
+const waitsForTimeout = 200 * time.Millisecond
 
 // setWaitsFor fills in what each of these jobs waits for.
 func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
@@ -80,7 +80,7 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 		return nil, nil
 	}
 	first := map[sameGates]int64{}
-	asked := make([]int64, len(jobs)) // for each job, the job that represents its group
+	representative := make([]int64, len(jobs)) // for each job, the job that represents its group
 	var seqs []int64
 	for i, j := range jobs {
 		key := sameGates{queue: j.Queue, uid: j.UID, demands: queue.DemandsText(j.Demands)}
@@ -95,9 +95,9 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 			first[key] = seq
 			seqs = append(seqs, seq)
 		}
-		asked[i] = seq
+		representative[i] = seq
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitsForWithin)
+	ctx, cancel := context.WithTimeout(ctx, waitsForTimeout)
 	defer cancel()
 	found, err := s.store.Obstacles(ctx, seqs)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 	}
 	all := map[int64][]store.Obstacle{}
 	for i, j := range jobs {
-		all[j.Seq] = found[asked[i]]
+		all[j.Seq] = found[representative[i]]
 	}
 	return all, nil
 }
@@ -153,7 +153,7 @@ func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
 
 // stopReasons returns what keeps this node from starting any job.
 func (s *Service) stopReasons() (list []control.Reason) {
-	if s.looks {
+	if s.readOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Next: "queuectl service start"}}
 	}
 	switch all := s.paused.Load(); {

@@ -1,0 +1,55 @@
+//go:build unix
+
+package service
+
+import (
+	"net"
+	"os"
+	"slices"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// inheritedSockets returns the sockets that systemd has opened for the service: the control socket, or nil,
+// and those of the web page.
+func (s *Service) inheritedSockets() (*control.Socket, []net.Listener, error) {
+	passed, err := systemd.Listening()
+	for _, unusable := range passed.Useless { // the queue works without them
+		s.log.Warn("cannot use a socket that the system passed to the service", "error", unusable)
+	}
+	if passed.Control == nil || err != nil {
+		return nil, passed.Web, err
+	}
+	return control.Inherited(passed.Control), passed.Web, nil
+}
+
+// socketPerms returns the socket permissions that the settings define.
+func (s *Service) socketPerms(set *config.Settings) (control.SocketPerms, error) {
+	mode, group := set.Socket()
+	perms := control.SocketPerms{Mode: mode, GID: -1}
+	if group == "" {
+		return perms, nil
+	}
+	gid, ok := s.directory.GroupID(group)
+	if !ok {
+		return perms, queue.Invalid("socket_group", "there is no group %q on this machine", group)
+	}
+	perms.GID = gid
+	return perms, nil
+}
+
+// checkSocketPerms returns an error for socket settings with which the service would not start.
+func (s *Service) checkSocketPerms(set *config.Settings) error {
+	perms, err := s.socketPerms(set)
+	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 && perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
+		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this group access to the socket; add the account to the group", set.SocketGroup)
+	}
+	return err
+}
+
+// updateSocketAccess does nothing on Unix. The socket's mode and group are set at the start, and [access] is
+// checked at each request.
+func (s *Service) updateSocketAccess() {}
