@@ -85,12 +85,12 @@ func (v *verb) states() (names control.Texts) {
 
 // verbsFor returns the actions that apply to a job in its current state.
 func verbsFor(j control.Job) (list []verb) {
-	for _, is := range verbs {
+	for _, vb := range verbs {
 		switch {
-		case !slices.Contains(is.states(), j.State), is.Name == "pause" && j.PausedAt != 0, is.Name == "resume" && j.PausedAt == 0:
+		case !slices.Contains(vb.states(), j.State), vb.Name == "pause" && j.PausedAt != 0, vb.Name == "resume" && j.PausedAt == 0:
 			continue
 		}
-		list = append(list, is)
+		list = append(list, vb)
 	}
 	return list
 }
@@ -108,16 +108,16 @@ func verbNamed(name string) (*verb, error) {
 
 // actOnJob applies an action to the job in the path.
 func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	is, err := verbNamed(r.PostFormValue("verb"))
+	vb, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
 	id := jobOf(r.URL)
-	got, err := is.do(v.client, ctx, control.Selection{ID: id})
+	got, err := vb.do(v.client, ctx, control.Selection{ID: id})
 	if err == nil && len(got.Refused) > 0 {
 		err = refusal(&got.Refused[0])
 	}
-	if is.Name == "rm" {
+	if vb.Name == "rm" {
 		return "/jobs", err
 	}
 	return pathOf(string(id)), err
@@ -168,10 +168,10 @@ func attemptPath(id string, n int) string {
 }
 
 // count returns the number of jobs to which an action would apply.
-func (v *visitor) count(ctx context.Context, is *verb, sel control.Selection) (n int, err error) {
+func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (n int, err error) {
 	sel.DryRun = true
 	for {
-		got, err := is.do(v.client, ctx, sel)
+		got, err := vb.do(v.client, ctx, sel)
 		if err != nil {
 			return 0, err
 		}
@@ -187,19 +187,19 @@ func (v *visitor) count(ctx context.Context, is *verb, sel control.Selection) (n
 // preview shows what an action on many jobs would do. It changes nothing.
 func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	q := r.URL.Query()
-	is, err := verbNamed(q.Get("verb"))
+	vb, err := verbNamed(q.Get("verb"))
 	if err != nil {
 		return err
 	}
-	sel, f, err := selectionOf(q, is)
+	sel, f, err := selectionOf(q, vb)
 	if err != nil {
 		return err
 	}
-	p, err := v.begin(r.Context(), strings.TrimSuffix(is.Label, "…"), "jobs", "queuectl "+is.Name+" … --dry-run")
+	p, err := v.newPage(r.Context(), strings.TrimSuffix(vb.Label, "…"), "jobs", "queuectl "+vb.Name+" … --dry-run")
 	if err != nil {
 		return err
 	}
-	n, err := v.count(r.Context(), is, sel)
+	n, err := v.count(r.Context(), vb, sel)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	}
 	again := q.Has("n")
 	q.Del("n")
-	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Not": int64(max(0, len(sel.IDs)-n)), "Takes": strings.Join(is.states(), ", "), "Again": again, "Jobs": sample, "Fields": q, "Back": f.path()}
+	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Not": int64(max(0, len(sel.IDs)-n)), "Takes": strings.Join(vb.states(), ", "), "Again": again, "Jobs": sample, "Fields": q, "Back": f.path()}
 	s.render(w, http.StatusOK, "bulk", p)
 	return nil
 }
@@ -230,11 +230,11 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 // actOnMany applies an action to the jobs that a preview has counted. If the filter matches more jobs by now,
 // it shows the preview again.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	is, err := verbNamed(r.PostFormValue("verb"))
+	vb, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
-	sel, f, err := selectionOf(r.PostForm, is)
+	sel, f, err := selectionOf(r.PostForm, vb)
 	if err != nil {
 		return "", err
 	}
@@ -243,20 +243,20 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		if err != nil {
 			return "", queue.Invalid("n", "%q is not the number of jobs from the preview; open the preview again", queue.Clip(shown))
 		}
-		now, err := v.count(ctx, is, sel)
+		now, err := v.count(ctx, vb, sel)
 		if err != nil {
 			return "", err
 		}
 		if now > n {
 			q := f.Values()
-			q.Set("verb", is.Name)
+			q.Set("verb", vb.Name)
 			q.Set("n", shown)
 			return "/bulk?" + q.Encode(), nil
 		}
 	}
 	var all outcome
 	for more := true; more; {
-		got, err := is.do(v.client, ctx, sel)
+		got, err := vb.do(v.client, ctx, sel)
 		if err != nil {
 			return "", err
 		}
@@ -264,20 +264,20 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		sel.Cursor = deref(got.Next)
 		more = sel.Cursor != ""
 	}
-	if err := all.refusal(is.Name); err != nil {
+	if err := all.refusal(vb.Name); err != nil {
 		return "", err
 	}
-	if len(sel.IDs) == 1 && is.Name != "rm" {
+	if len(sel.IDs) == 1 && vb.Name != "rm" {
 		return pathOf(sel.IDs[0]), nil
 	}
 	q := f.Values()
-	q.Set("did", is.Name)
+	q.Set("did", vb.Name)
 	q.Set("n", strconv.Itoa(all.done))
 	return "/jobs?" + q.Encode(), nil
 }
 
 // errGone says that no dead job has the requested cause any more.
-var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", deadMost)
+var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDead)
 
 // deadOf returns the dead jobs of a cause that the visitor may change, and the number of the other dead jobs
 // of that cause.
@@ -300,15 +300,15 @@ func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Jo
 
 // previewDead shows what the action retry or rm would do with dead jobs. It changes nothing.
 func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	is, err := deadVerb(r)
+	vb, err := deadVerb(r)
 	if err != nil {
 		return err
 	}
 	cli := "queuectl rm … --dry-run"
-	if is.Name == "retry" {
+	if vb.Name == "retry" {
 		cli = "queuectl dlq retry … --dry-run"
 	}
-	p, err := v.begin(r.Context(), strings.TrimSuffix(is.Label, "…"), "dead", cli)
+	p, err := v.newPage(r.Context(), strings.TrimSuffix(vb.Label, "…"), "dead", cli)
 	if err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	p.Main = map[string]any{"Verb": is.Name, "Label": p.Title, "Cause": c, "N": int64(len(jobs)), "Not": int64(others), "Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
+	p.Main = map[string]any{"Verb": vb.Name, "Label": p.Title, "Cause": c, "N": int64(len(jobs)), "Not": int64(others), "Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
 	s.render(w, http.StatusOK, "dead_action", p)
 	return nil
 }
@@ -343,12 +343,12 @@ func deadVerb(r *http.Request) (*verb, error) {
 // actOnDead applies an action to one or all dead jobs with the same cause. If jobs would be removed and the
 // list has changed since the preview, it shows the preview again.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	is, err := deadVerb(r)
+	vb, err := deadVerb(r)
 	if err != nil {
 		return "", err
 	}
 	p := page{Token: v.token}
-	if err := v.knownTo(ctx, &p); err != nil {
+	if err := v.setRight(ctx, &p); err != nil {
 		return "", err
 	}
 	c := causeFrom(r.PostFormValue)
@@ -361,10 +361,10 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		ids = append(ids, j.ID)
 	}
 	do := func(ids control.Names) (control.BulkResult, error) {
-		return is.do(v.client, ctx, control.Selection{IDs: ids})
+		return vb.do(v.client, ctx, control.Selection{IDs: ids})
 	}
 	one := false
-	if is.Name == "retry" {
+	if vb.Name == "retry" {
 		ask := control.DLQRetry{}
 		if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
 			d, err := queue.ParseDuration(text)
@@ -391,13 +391,13 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		}
 		all.add(&got)
 	}
-	if err := all.refusal(is.Name); err != nil {
+	if err := all.refusal(vb.Name); err != nil {
 		return "", err
 	}
 	if one && len(ids) == 1 {
 		return pathOf(ids[0]), nil
 	}
-	return "/dead?" + url.Values{"did": {is.Name}, "n": {strconv.Itoa(all.done)}}.Encode(), nil
+	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.done)}}.Encode(), nil
 }
 
 // scale sets the number of workers.

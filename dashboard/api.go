@@ -102,15 +102,15 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// If there are no events, the stream sends a comment every heartbeat. It sends the first comment after the
-// delay heard, so that the browser knows that the connection works.
+// If there are no events, the stream sends a comment every heartbeat. It sends the first comment after
+// firstCommentDelay, so that the browser knows that the connection works.
 const (
-	heartbeat = 15 * time.Second
-	heard     = 100 * time.Millisecond
+	heartbeat         = 15 * time.Second
+	firstCommentDelay = 100 * time.Millisecond
 )
 
 // events streams events as server-sent events (HTML standard), starting after ?since or the last event that
-// the browser received. It closes the connection of a reader that accepts no data for takenWithin.
+// the browser received. It closes the connection of a reader that accepts no data for sendTimeout.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
@@ -130,7 +130,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		p.Since = &n
 	}
 	begun := false
-	stream := &eventStream{w: w, out: http.NewResponseController(w), to: callerOf(r.Context())}
+	stream := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
 	say := func(text string) error {
 		begun = true
 		return stream.write([]byte(text))
@@ -153,22 +153,22 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	}
 	asks := s.clientOf(v) // a second client, since the first one is busy with the events
 	defer asks.Close()
-	look := time.NewTicker(tickEach)
-	defer look.Stop()
-	quiet := time.NewTimer(heard)
-	defer quiet.Stop()
+	poll := time.NewTicker(tickInterval)
+	defer poll.Stop()
+	idle := time.NewTimer(firstCommentDelay)
+	defer idle.Stop()
 	for err == nil {
 		select {
-		case <-look.C:
-			if !s.stays(r, &visitor{session: v.session, client: asks}, who.Right) {
+		case <-poll.C:
+			if !s.mayStay(r, &visitor{session: v.session, client: asks}, who.Right) {
 				return nil
 			}
 		case e := <-pieces:
 			raw, _ := json.Marshal(e) // events can always be encoded
 			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Event, raw))
-		case <-quiet.C:
+		case <-idle.C:
 			err = say(": quiet\n\n")
-			quiet.Reset(heartbeat)
+			idle.Reset(heartbeat)
 		case err = <-ended:
 			if !begun && err != nil {
 				return err

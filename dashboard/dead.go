@@ -20,10 +20,10 @@ import (
 
 // Limits of the grouping. They are needed because the users who enqueue jobs choose the texts.
 const (
-	deadMost   = 5000 // maximum number of dead jobs that are read, newest first
-	groupsMost = 50   // maximum number of groups that are shown
-	errorMost  = 200  // maximum length of an error in bytes
-	causeMost  = 256  // maximum length of a command in the name of a cause, in bytes
+	maxDead      = 5000 // maximum number of dead jobs that are read, newest first
+	maxGroups    = 50   // maximum number of groups that are shown
+	maxErrorText = 200  // maximum length of an error in bytes
+	maxCauseText = 256  // maximum length of a command in the name of a cause, in bytes
 
 	shownCommand = 4 << 10 // maximum length of a command in a row, in bytes
 )
@@ -38,15 +38,15 @@ var causeFields = []string{"error", "command", "program"}
 type cause struct{ Error, Command, Program string }
 
 func causeOf(j *control.Job) cause {
-	c := cause{Error: queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), errorMost)}
+	c := cause{Error: queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), maxErrorText)}
 	if slices.Contains(j.Hidden, "command") {
 		c.Command, c.Program = notShown, notShown
 		return c
 	}
-	c.Command = queue.ClipJSON(j.Command, causeMost)
+	c.Command = queue.ClipJSON(j.Command, maxCauseText)
 	words := strings.Fields(c.Command)
 	if len(j.Argv) > 0 {
-		words = []string{queue.ClipJSON(j.Argv[0], causeMost)}
+		words = []string{queue.ClipJSON(j.Argv[0], maxCauseText)}
 	}
 	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment assignments before the program
 		words = words[1:]
@@ -123,7 +123,7 @@ func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, m
 			}
 			list = append(list, d)
 		}
-		if page.Next == nil || len(list) >= deadMost {
+		if page.Next == nil || len(list) >= maxDead {
 			return list, page.Next != nil, nil
 		}
 		ask.Cursor = *page.Next
@@ -133,7 +133,7 @@ func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, m
 // groupDead groups dead jobs by cause, the largest group first.
 func groupDead(jobs []deadJob) []*deadGroup {
 	groups := groupBy(jobs, func(c cause) cause { return cause{Error: c.Error, Command: c.Command} })
-	if len(groups) > groupsMost {
+	if len(groups) > maxGroups {
 		groups = groupBy(jobs, func(c cause) cause { return cause{Error: c.Error, Program: c.Program} })
 	}
 	slices.SortStableFunc(groups, func(a, b *deadGroup) int { return len(b.Jobs) - len(a.Jobs) })
@@ -159,7 +159,7 @@ func groupBy(jobs []deadJob, key func(cause) cause) (groups []*deadGroup) {
 
 // dead makes the page of dead letters, or of the dead jobs with one cause.
 func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.begin(ctx, "Dead letters", "dead", "queuectl dlq list")
+	p, err := v.newPage(ctx, "Dead letters", "dead", "queuectl dlq list")
 	if err != nil {
 		return p, err
 	}
@@ -167,7 +167,7 @@ func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	opened := causeFrom(q.Get)
 	jobs, more, err := v.deadJobs(ctx, opened)
 	groups := groupDead(jobs)
-	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), groupsMost)], "More": more, "Most": int64(deadMost), "Cause": opened}
+	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), maxGroups)], "More": more, "Most": int64(maxDead), "Cause": opened}
 	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
 		main["Did"], main["Done"] = q.Get("did"), n
 	}

@@ -27,16 +27,16 @@ func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 // A batch of one program over many files forms one group, and its cause covers all its jobs.
 func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	var jobs []control.Job
-	for i := range groupsMost + 1 {
+	for i := range maxGroups + 1 {
 		jobs = append(jobs, control.Job{Command: fmt.Sprintf("LANG=C ffmpeg -i %d.mp4", i)})
 	}
 	dead := deadOf(append(jobs, control.Job{Command: "make"})...)
 	groups := groupDead(dead)
-	if len(groups) != 2 || groups[0].What() != "ffmpeg …" || len(groups[0].Jobs) != groupsMost+1 {
+	if len(groups) != 2 || groups[0].What() != "ffmpeg …" || len(groups[0].Jobs) != maxGroups+1 {
 		t.Fatalf("got %d groups, the first %q of %d jobs", len(groups), groups[0].What(), len(groups[0].Jobs))
 	}
 	for i, j := range dead {
-		if groups[0].covers(j.cause) != (i <= groupsMost) {
+		if groups[0].covers(j.cause) != (i <= maxGroups) {
 			t.Errorf("job %d, %q: covered by %q: %t", i, j.cause.Command, groups[0].What(), groups[0].covers(j.cause))
 		}
 	}

@@ -21,42 +21,42 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Timing and limits of live pages. While a page has readers, it is rendered at most every renderEach if there
-// are new events, and otherwise every lookEach. Each reader gets a tick every tickEach. New output is sent
-// every outputEach, about outputMost bytes at a time. See docs/decisions/0084.
+// Timing and limits of live pages. While a page has readers, it is rendered at most every renderInterval if
+// there are new events, and otherwise every pollInterval. Each reader gets a tick every tickInterval. New
+// output is sent every outputInterval, about maxOutputBytes bytes at a time. See docs/decisions/0084.
 const (
-	renderEach  = time.Second
-	lookEach    = 5 * time.Second
-	tickEach    = 5 * time.Second
-	outputEach  = 250 * time.Millisecond
-	outputMost  = 64 << 10
-	userReaders = 600 // maximum number of streams of one user, over all pages
-	userFeeds   = 64  // maximum number of pages that are kept up to date for one user
+	renderInterval = time.Second
+	pollInterval   = 5 * time.Second
+	tickInterval   = 5 * time.Second
+	outputInterval = 250 * time.Millisecond
+	maxOutputBytes = 64 << 10
+	maxUserReaders = 600 // maximum number of streams of one user, over all pages
+	maxUserFeeds   = 64  // maximum number of pages that are kept up to date for one user
 )
 
 // feeds keeps the pages up to date that have readers. Each page of a user is rendered once, regardless of the
 // number of its readers. Its methods are safe for concurrent use.
 type feeds struct {
 	mu      sync.Mutex
-	by      map[string]*feed
+	byKey   map[string]*feed
 	readers map[int]int // number of readers, by uid
 }
 
 // feed is one page as one user sees it.
 type feed struct {
-	uid   int
-	whole *frame // all parts as last rendered; guarded by feeds.mu
+	uid       int
+	lastFrame *frame // all parts as last rendered; guarded by feeds.mu
 	// The same without clocks, which the browser advances itself; guarded by feeds.mu, like the fields below.
-	plain   map[string]string
-	readers map[*reader]bool
-	over    bool // the readers must disconnect
-	cancel  context.CancelFunc
+	lastParts map[string]string
+	readers   map[*reader]bool
+	ended     bool // the readers must disconnect
+	cancel    context.CancelFunc
 }
 
 // reader is one browser's stream. Newer parts replace those that the browser has not received yet.
 type reader struct {
-	news *frame // parts that were not sent yet; guarded by feeds.mu
-	bell chan struct{}
+	unsent *frame // parts that were not sent yet; guarded by feeds.mu
+	wake   chan struct{}
 }
 
 // frame holds parts of a page. Readers that need the same parts share the encoded bytes.
@@ -72,8 +72,8 @@ func (f *frame) event() []byte {
 	return f.bytes
 }
 
-// with returns a copy of the frame in which newer parts replace older ones.
-func (f *frame) with(newer *frame) *frame {
+// merge returns a copy of the frame in which newer parts replace older ones.
+func (f *frame) merge(newer *frame) *frame {
 	if f == nil {
 		return newer
 	}
@@ -82,53 +82,53 @@ func (f *frame) with(newer *frame) *frame {
 	return &frame{parts: parts}
 }
 
-// join adds a reader to a page. The first reader starts the page's watch.
+// join adds a reader to a page. The first reader starts the page's render loop.
 func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.readers[uid] >= userReaders {
-		return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d windows of the page open, the limit for one user; close one", userReaders)
+	if f.readers[uid] >= maxUserReaders {
+		return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
 	}
-	is := f.by[key]
-	if is == nil {
-		own := 0
-		for _, other := range f.by {
+	page := f.byKey[key]
+	if page == nil {
+		count := 0
+		for _, other := range f.byKey {
 			if other.uid == uid {
-				own++
+				count++
 			}
 		}
-		if own >= userFeeds {
-			return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d different pages open, the limit for live updates; close one", own)
+		if count >= maxUserFeeds {
+			return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d different pages open, the limit for live updates; close one", count)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		is = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
-		if f.by == nil {
-			f.by, f.readers = map[string]*feed{}, map[int]int{}
+		page = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
+		if f.byKey == nil {
+			f.byKey, f.readers = map[string]*feed{}, map[int]int{}
 		}
-		f.by[key] = is
-		go watch(ctx, is) // ends after the last reader leaves
+		f.byKey[key] = page
+		go watch(ctx, page) // ends after the last reader leaves
 	}
-	r := &reader{bell: make(chan struct{}, 1), news: is.whole}
-	if r.news != nil {
-		r.bell <- struct{}{}
+	r := &reader{wake: make(chan struct{}, 1), unsent: page.lastFrame}
+	if r.unsent != nil {
+		r.wake <- struct{}{}
 	}
-	is.readers[r] = true
+	page.readers[r] = true
 	f.readers[uid]++
-	return r, is, nil
+	return r, page, nil
 }
 
-// leave removes a reader. The last reader ends the page's watch.
-func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
+// leave removes a reader. The last reader ends the page's render loop.
+func (f *feeds) leave(uid int, key string, page *feed, r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(is.readers, r)
+	delete(page.readers, r)
 	if f.readers[uid]--; f.readers[uid] == 0 {
 		delete(f.readers, uid)
 	}
-	if len(is.readers) == 0 {
-		is.cancel()
-		if f.by[key] == is {
-			delete(f.by, key)
+	if len(page.readers) == 0 {
+		page.cancel()
+		if f.byKey[key] == page {
+			delete(f.byKey, key)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
 var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
 // publish sends the changed parts of a page to its readers.
-func (f *feeds) publish(is *feed, parts map[string]string) {
+func (f *feeds) publish(page *feed, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
 		plain[name] = clocks.ReplaceAllString(html, "")
@@ -146,46 +146,46 @@ func (f *feeds) publish(is *feed, parts map[string]string) {
 	defer f.mu.Unlock()
 	changed := &frame{parts: map[string]string{}}
 	for name, html := range parts {
-		if is.plain[name] != plain[name] {
+		if page.lastParts[name] != plain[name] {
 			changed.parts[name] = html
 		}
 	}
-	is.whole, is.plain = &frame{parts: parts}, plain
+	page.lastFrame, page.lastParts = &frame{parts: parts}, plain
 	if len(changed.parts) == 0 {
 		return
 	}
-	for r := range is.readers {
-		r.news = r.news.with(changed)
-		r.ring()
+	for r := range page.readers {
+		r.unsent = r.unsent.merge(changed)
+		r.signal()
 	}
 }
 
-// end disconnects all readers of a page. A reader that joins later starts a new watch.
-func (f *feeds) end(key string, is *feed) {
+// end disconnects all readers of a page. A reader that joins later starts a new render loop.
+func (f *feeds) end(key string, page *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is.over = true
-	if f.by[key] == is {
-		delete(f.by, key)
+	page.ended = true
+	if f.byKey[key] == page {
+		delete(f.byKey, key)
 	}
-	for r := range is.readers {
-		r.ring()
+	for r := range page.readers {
+		r.signal()
 	}
 }
 
-func (r *reader) ring() {
+func (r *reader) signal() {
 	select {
-	case r.bell <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default: // already signalled
 	}
 }
 
 // take returns the parts that a reader has not received yet, and whether the reader must disconnect.
-func (f *feeds) take(is *feed, r *reader) (news *frame, over bool) {
+func (f *feeds) take(page *feed, r *reader) (unsent *frame, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	news, r.news = r.news, nil
-	return news, is.over
+	unsent, r.unsent = r.unsent, nil
+	return unsent, page.ended
 }
 
 // viewOf returns the page of a path, or nil if the path has no page.
@@ -199,8 +199,8 @@ func viewOf(path string) *view {
 	return views[path]
 }
 
-// passing lists the page parameters that only describe the last action.
-var passing = []string{"did", "n"}
+// outcomeParams lists the page parameters that only describe the last action.
+var outcomeParams = []string{"did", "n"}
 
 // live keeps a page up to date with server-sent events. It sends changed fragments by their ids, the lines
 // that the page's job prints, and a tick if nothing else is sent.
@@ -211,62 +211,62 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	if err != nil {
 		return queue.Invalid("page", "must be the path of a page, like /jobs")
 	}
-	is := viewOf(u.Path)
-	if is == nil {
+	view := viewOf(u.Path)
+	if view == nil {
 		return errNoPage(u.Path)
 	}
-	if err := is.check(u); err != nil {
+	if err := view.check(u); err != nil {
 		return err
 	}
 	q := url.Values{}
-	for _, name := range is.query {
-		if value := u.Query().Get(name); value != "" && !slices.Contains(passing, name) {
+	for _, name := range view.query {
+		if value := u.Query().Get(name); value != "" && !slices.Contains(outcomeParams, name) {
 			// Pages that differ only in these share a feed.
 			q.Set(name, value)
 		}
 	}
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
-	was, err := is.make(r.Context(), v, u)
+	current, err := view.make(r.Context(), v, u)
 	if err != nil {
 		return err // the same error as from the page itself
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
-	reads, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) {
-		if !s.watch(ctx, *v, was.Right, is, u, f) {
+	reader, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) {
+		if !s.renderLoop(ctx, *v, current.Right, view, u, f) {
 			s.feeds.end(key, f)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	defer s.feeds.leave(v.peer.UID, key, page, reads)
+	defer s.feeds.leave(v.peer.UID, key, page, reader)
 	// The client reconnects when needed; open connections use memory and make the service raise GOMAXPROCS.
 	v.client.Close()
-	out := &eventStream{w: w, out: http.NewResponseController(w), to: callerOf(r.Context())}
+	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
 	lines := make(chan []line)
-	if is == views["/jobs/{id...}"] {
-		go s.follow(r.Context(), *v, jobOf(u), lines)
+	if view == views["/jobs/{id...}"] {
+		go s.sendOutput(r.Context(), *v, jobOf(u), lines)
 	}
-	tick := time.NewTicker(tickEach)
+	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
-	for err = out.say("tick", nil); err == nil; {
+	for err = out.send("tick", nil); err == nil; {
 		select {
-		case <-reads.bell:
-			news, over := s.feeds.take(page, reads)
-			if over {
+		case <-reader.wake:
+			unsent, ended := s.feeds.take(page, reader)
+			if ended {
 				return nil
 			}
-			if news != nil {
-				err = out.write(news.event())
+			if unsent != nil {
+				err = out.write(unsent.event())
 			}
 		case list := <-lines:
-			err = out.say("output", list)
+			err = out.send("output", list)
 		case <-tick.C:
-			if !s.entered(r, v) || !was.stands(r.Context(), v) {
+			if !s.isSignedIn(r, v) || !current.stillExists(r.Context(), v) {
 				return nil
 			}
 			v.client.Close()
-			err = out.say("tick", nil)
+			err = out.send("tick", nil)
 		case <-r.Context().Done():
 			return nil
 		}
@@ -274,31 +274,31 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	return nil // the reader has disconnected
 }
 
-// stays reports whether the reader of a stream may continue: the session is valid, and the right is
+// mayStay reports whether the reader of a stream may continue: the session is valid, and the right is
 // unchanged. If not, the browser reconnects, and its rights are checked again.
-func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
-	if !s.entered(r, v) {
+func (s *Server) mayStay(r *http.Request, v *visitor, right control.Right) bool {
+	if !s.isSignedIn(r, v) {
 		return false
 	}
 	who, err := v.client.Whoami(r.Context(), control.Nothing{})
 	return err == nil && who.Right == right
 }
 
-// entered reports whether the session of a stream's reader is still valid.
-func (s *Server) entered(r *http.Request, v *visitor) bool {
-	now, found := s.visitorOf(r)
+// isSignedIn reports whether the session of a stream's reader is still valid.
+func (s *Server) isSignedIn(r *http.Request, v *visitor) bool {
+	now, found := s.findVisitor(r)
 	return found && now.token == v.token
 }
 
 // eventStream writes server-sent events.
 type eventStream struct {
-	w   http.ResponseWriter
-	out *http.ResponseController
-	to  *caller
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	conn       *pageConn
 }
 
-// say sends an event. Sending fails if the reader accepts no data for takenWithin.
-func (e *eventStream) say(name string, v any) error { return e.write(eventOf(name, v)) }
+// send sends an event. Sending fails if the reader accepts no data for sendTimeout.
+func (e *eventStream) send(name string, v any) error { return e.write(eventOf(name, v)) }
 
 // eventOf encodes a server-sent event.
 func eventOf(name string, v any) []byte {
@@ -316,37 +316,37 @@ func eventOf(name string, v any) []byte {
 // write sends encoded events.
 func (e *eventStream) write(text []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
-	if err := errors.Join(e.out.SetWriteDeadline(time.Now().Add(takenWithin)), e.out.SetReadDeadline(time.Time{})); err != nil {
+	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)), e.controller.SetReadDeadline(time.Time{})); err != nil {
 		return err
 	}
-	return e.to.gathering(func() error {
+	return e.conn.batchWrites(func() error {
 		if _, err := e.w.Write(text); err != nil {
 			return err
 		}
-		return e.out.Flush()
+		return e.controller.Flush()
 	})
 }
 
-// watch renders the parts of a page again and again while the page has readers. It returns false when the
-// readers' right has changed. It skips an update if the queue cannot be read.
-func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *view, u *url.URL, f *feed) bool {
+// renderLoop renders the parts of a page again and again while the page has readers. It returns false when
+// the readers' right has changed. It skips an update if the queue cannot be read.
+func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL, f *feed) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
-	ticker := time.NewTicker(cmp.Or(is.each, renderEach))
+	ticker := time.NewTicker(cmp.Or(vw.each, renderInterval))
 	defer ticker.Stop()
 	var last int64
 	var made time.Time
-	asked := time.Now() // time of the last check of the readers' right
+	rendered := time.Now() // time of the last check of the readers' right
 	for {
-		if time.Since(asked) >= tickEach {
-			asked = time.Now()
+		if time.Since(rendered) >= tickInterval {
+			rendered = time.Now()
 			if who, err := v.client.Whoami(ctx, control.Nothing{}); err == nil && who.Right != right || errors.Is(err, queue.ErrDenied) {
 				return false
 			}
 		}
 		st, err := v.client.Status(ctx, control.Nothing{})
-		if err == nil && (st.LastEvent != last || time.Since(made) >= lookEach) {
-			if parts := s.partsOf(ctx, &v, is, u); parts != nil {
+		if err == nil && (st.LastEvent != last || time.Since(made) >= pollInterval) {
+			if parts := s.partsOf(ctx, &v, vw, u); parts != nil {
 				last, made = st.LastEvent, time.Now()
 				s.feeds.publish(f, parts)
 			}
@@ -361,28 +361,28 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 }
 
 // partsOf renders the parts of a page. It returns nil if that fails.
-func (s *Server) partsOf(ctx context.Context, v *visitor, is *view, u *url.URL) (parts map[string]string) {
+func (s *Server) partsOf(ctx context.Context, v *visitor, vw *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.opt.Log.Error("panic while updating a live page", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
 			parts = nil
 		}
 	}()
-	p, err := is.make(ctx, v, u)
+	p, err := vw.make(ctx, v, u)
 	if err != nil {
 		return nil
 	}
 	p.Now = time.Now()
 	parts = map[string]string{}
-	for _, name := range append([]string{"deadcount"}, is.parts...) {
-		parts[name] = string(execute(is.name, name, p))
+	for _, name := range append([]string{"deadcount"}, vw.parts...) {
+		parts[name] = string(execute(vw.name, name, p))
 	}
 	return parts
 }
 
-// follow sends the lines that a job prints, starting with its last lines. The first batch replaces the lines
-// that the page shows.
-func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines chan<- []line) {
+// sendOutput sends the lines that a job prints, starting with its last lines. The first batch replaces the
+// lines that the page shows.
+func (s *Server) sendOutput(ctx context.Context, v visitor, id control.Name, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
 	pieces, n := make(chan line, 32), shownLines
@@ -407,9 +407,9 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 			return
 		}
 		list, bytes := []line{l}, l.size()
-		late := time.After(outputEach)
+		flush := time.After(outputInterval)
 	gather:
-		for bytes < outputMost {
+		for bytes < maxOutputBytes {
 			select {
 			case l, more := <-pieces:
 				if !more {
@@ -417,7 +417,7 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 				}
 				list = add(list, l)
 				bytes += l.size()
-			case <-late:
+			case <-flush:
 				break gather
 			}
 		}

@@ -12,11 +12,11 @@ import (
 func TestReadersHearTheNewest(t *testing.T) {
 	var f feeds
 	watched := make(chan *feed, 1)
-	fast, is, err := f.join(7, "page", func(_ context.Context, is *feed) { watched <- is })
+	fast, page, err := f.join(7, "page", func(_ context.Context, page *feed) { watched <- page })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if <-watched != is {
+	if <-watched != page {
 		t.Fatal("another page is watched")
 	}
 	slow, _, err := f.join(7, "page", func(context.Context, *feed) { t.Error("the page is watched twice") })
@@ -26,7 +26,7 @@ func TestReadersHearTheNewest(t *testing.T) {
 	hears := func(who string, r *reader, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		if news, over := f.take(is, r); over {
+		if news, over := f.take(page, r); over {
 			t.Errorf("%s is to leave", who)
 		} else if news != nil {
 			got = news.parts
@@ -35,23 +35,23 @@ func TestReadersHearTheNewest(t *testing.T) {
 			t.Errorf("%s hears %v, want %v", who, got, want)
 		}
 	}
-	f.publish(is, map[string]string{"a": "1", "b": "1"})
+	f.publish(page, map[string]string{"a": "1", "b": "1"})
 	hears("fast", fast, map[string]string{"a": "1", "b": "1"})
-	f.publish(is, map[string]string{"a": "2", "b": "1"})
+	f.publish(page, map[string]string{"a": "2", "b": "1"})
 	hears("fast", fast, map[string]string{"a": "2"})
-	f.publish(is, map[string]string{"a": "3", "b": "1"})
+	f.publish(page, map[string]string{"a": "3", "b": "1"})
 	hears("fast", fast, map[string]string{"a": "3"})
 	hears("slow", slow, map[string]string{"a": "3", "b": "1"})
-	f.publish(is, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
-	f.publish(is, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
+	f.publish(page, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
+	f.publish(page, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	hears("fast", fast, map[string]string{})
 	late, _, _ := f.join(7, "page", nil)
 	hears("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	for _, r := range []*reader{fast, slow, late} {
-		f.leave(7, "page", is, r)
+		f.leave(7, "page", page, r)
 	}
-	if len(f.readers) != 0 || len(f.by) != 0 {
-		t.Errorf("%v readers of %d pages are left", f.readers, len(f.by))
+	if len(f.readers) != 0 || len(f.byKey) != 0 {
+		t.Errorf("%v readers of %d pages are left", f.readers, len(f.byKey))
 	}
 }
 
@@ -63,7 +63,7 @@ func TestPageThatIsOverIsLeft(t *testing.T) {
 	old, over, _ := f.join(7, "page", idle)
 	f.publish(over, map[string]string{"a": "1"})
 	f.end("page", over)
-	<-old.bell
+	<-old.wake
 	if _, left := f.take(over, old); !left {
 		t.Error("its reader stays")
 	}
@@ -73,12 +73,12 @@ func TestPageThatIsOverIsLeft(t *testing.T) {
 	}
 	f.end("page", over) // a late call for the old feed
 	f.leave(7, "page", over, old)
-	if f.by["page"] != anew {
+	if f.byKey["page"] != anew {
 		t.Error("the page that was made anew is forgotten")
 	}
 	f.leave(7, "page", anew, r)
-	if len(f.readers) != 0 || len(f.by) != 0 {
-		t.Errorf("%v readers of %d pages are left", f.readers, len(f.by))
+	if len(f.readers) != 0 || len(f.byKey) != 0 {
+		t.Errorf("%v readers of %d pages are left", f.readers, len(f.byKey))
 	}
 }
 
@@ -86,7 +86,7 @@ func TestPageThatIsOverIsLeft(t *testing.T) {
 func TestFeedsAreBounded(t *testing.T) {
 	var f feeds
 	idle := func(context.Context, *feed) {}
-	for i := range userFeeds {
+	for i := range maxUserFeeds {
 		if _, _, err := f.join(7, fmt.Sprint(i), idle); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestFeedsAreBounded(t *testing.T) {
 // Each user has a limited number of readers. Reaching the limit does not affect other users.
 func TestReadersAreBounded(t *testing.T) {
 	var f feeds
-	for range userReaders {
+	for range maxUserReaders {
 		if _, _, err := f.join(7, "page", func(context.Context, *feed) {}); err != nil {
 			t.Fatal(err)
 		}

@@ -59,8 +59,8 @@ func add(list []line, l line) []line {
 func textLines(text string, like line) (list []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
-		if len(text) > lineMost {
-			end := lineMost - output.Unfinished([]byte(text[:lineMost]))
+		if len(text) > maxLineBytes {
+			end := maxLineBytes - output.Unfinished([]byte(text[:maxLineBytes]))
 			text, rest = text[:end], len(text)-end
 		}
 		l := like
@@ -73,5 +73,5 @@ func textLines(text string, like line) (list []line) {
 	return list
 }
 
-// lineMost is the maximum number of bytes of one line that a page shows.
-const lineMost = 4 << 10
+// maxLineBytes is the maximum number of bytes of one line that a page shows.
+const maxLineBytes = 4 << 10

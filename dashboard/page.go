@@ -53,15 +53,15 @@ type page struct {
 	Main   any
 }
 
-// stands reports whether the job that a page shows still exists. Other pages always do.
-func (p page) stands(ctx context.Context, v *visitor) bool {
+// stillExists reports whether the job that a page shows still exists. Other pages always do.
+func (p page) stillExists(ctx context.Context, v *visitor) bool {
 	main, _ := p.Main.(map[string]any)
-	was, is := main["Job"].(control.JobDetail)
-	if !is {
+	detail, ok := main["Job"].(control.JobDetail)
+	if !ok {
 		return true
 	}
-	now, err := v.client.Show(ctx, control.Show{ID: control.Name(was.ID), WithoutEnv: true})
-	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == was.Seq)
+	now, err := v.client.Show(ctx, control.Show{ID: control.Name(detail.ID), WithoutEnv: true})
+	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == detail.Seq)
 }
 
 // Operates reports whether the visitor may change the jobs of other users.
@@ -82,37 +82,37 @@ type view struct {
 	make  func(ctx context.Context, v *visitor, u *url.URL) (page, error)
 	parts []string      // parts that are kept up to date, defined in its template
 	query []string      // names of the accepted query parameters
-	each  time.Duration // minimum interval between two updates; 0 means renderEach
+	each  time.Duration // minimum interval between two updates; 0 means renderInterval
 }
 
 // check returns an error for unknown query parameters, which would otherwise be ignored silently.
-func (is *view) check(u *url.URL) error {
+func (vw *view) check(u *url.URL) error {
 	for name := range u.Query() {
-		if slices.Contains(is.query, name) {
+		if slices.Contains(vw.query, name) {
 			continue
 		}
-		if len(is.query) == 0 {
+		if len(vw.query) == 0 {
 			return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes none")
 		}
-		return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes: %s", strings.Join(is.query, ", "))
+		return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes: %s", strings.Join(vw.query, ", "))
 	}
 	return nil
 }
 
 // show returns a handler that replies with a page.
-func (s *Server) show(is *view) func(http.ResponseWriter, *http.Request, *visitor) error {
+func (s *Server) show(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		if err := is.check(r.URL); err != nil {
+		if err := vw.check(r.URL); err != nil {
 			return err
 		}
-		p, err := is.make(r.Context(), v, r.URL)
+		p, err := vw.make(r.Context(), v, r.URL)
 		if err != nil {
 			return err
 		}
 		if !r.URL.Query().Has("attempt") { // the output of an earlier attempt no longer changes
 			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
-		s.render(w, http.StatusOK, is.name, p)
+		s.render(w, http.StatusOK, vw.name, p)
 		return nil
 	}
 }
@@ -139,10 +139,10 @@ func execute(name, part string, p page) []byte {
 func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err error) {
 	said, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
-	if v, found := s.visitorOf(r); found && status != http.StatusServiceUnavailable {
+	if v, found := s.findVisitor(r); found && status != http.StatusServiceUnavailable {
 		v.client = s.clientOf(&v)
 		defer v.client.Close()
-		if p, err = v.begin(r.Context(), "", "", ""); err != nil {
+		if p, err = v.newPage(r.Context(), "", "", ""); err != nil {
 			p = page{}
 		}
 	}
@@ -150,10 +150,10 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err
 	s.render(w, status, "message", p)
 }
 
-// begin returns a page with the data that all pages for a visitor have.
-func (v *visitor) begin(ctx context.Context, title, at, cli string) (page, error) {
+// newPage returns a page with the data that all pages for a visitor have.
+func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, error) {
 	p := page{Title: title, At: at, CLI: cli, Token: v.token}
-	if err := v.knownTo(ctx, &p); err != nil {
+	if err := v.setRight(ctx, &p); err != nil {
 		return p, err
 	}
 	st, err := v.client.Status(ctx, control.Nothing{})
@@ -161,8 +161,8 @@ func (v *visitor) begin(ctx context.Context, title, at, cli string) (page, error
 	return p, err
 }
 
-// knownTo sets the visitor's right and name on a page.
-func (v *visitor) knownTo(ctx context.Context, p *page) error {
+// setRight sets the visitor's right and name on a page.
+func (v *visitor) setRight(ctx context.Context, p *page) error {
 	who, err := v.client.Whoami(ctx, control.Nothing{})
 	if p.Right = who.Right; p.Token != "" {
 		p.User = who.User

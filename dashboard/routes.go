@@ -14,8 +14,8 @@ import (
 // routes registers the handlers of all paths. Requests that change something are POSTs with the token of a
 // form.
 func (s *Server) routes(mux *http.ServeMux) {
-	for path, is := range views {
-		mux.HandleFunc("GET "+path, s.forVisitor(s.show(is)))
+	for path, vw := range views {
+		mux.HandleFunc("GET "+path, s.forVisitor(s.show(vw)))
 	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
 		"GET /live":             s.live,
@@ -26,7 +26,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/events":       s.events,
 		"GET /api/openapi.json": s.openAPI,
 		"GET /api/{method}":     s.method,
-		"POST /leave":           s.leave,
+		"POST /leave":           s.signOut,
 		"POST /bulk":            s.form(actOnMany),
 		"POST /dead/{verb}":     s.form(actOnDead, "error", "command", "program", "shown", "timeout", "n"),
 		"POST /jobs/{id...}":    s.form(actOnJob, "verb"),
@@ -38,8 +38,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 	} {
 		mux.HandleFunc(path, s.forVisitor(answer))
 	}
-	mux.HandleFunc("GET /open", s.offer)
-	mux.HandleFunc("POST /open", s.enter)
+	mux.HandleFunc("GET /open", s.showSignIn)
+	mux.HandleFunc("POST /open", s.signIn)
 	assets, _ := fs.Sub(assetFiles, "assets") // the directory is embedded
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
@@ -80,8 +80,8 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 // forVisitor returns a handler for requests of admitted visitors.
 func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v, found := s.visitorOf(r)
-		if r.URL.Path == "/metrics" && (!found || v.nobody) { // the metrics have their own setting
+		v, found := s.findVisitor(r)
+		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // the metrics have their own setting
 			c := s.config.Load()
 			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.Metrics && !c.Proxy && s.local(r)
 		}
@@ -97,30 +97,30 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 	}
 }
 
-// offer shows the page of a sign-in link with a button that uses the link. Programs that only open links,
-// such as previews, do not use it up.
-func (s *Server) offer(w http.ResponseWriter, r *http.Request) {
+// showSignIn shows the page of a sign-in link with a button that uses the link. Programs that only open
+// links, such as previews, do not use it up.
+func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "open", page{Title: "Open", Main: r.URL.Query().Get("link")})
 }
 
-// enter starts a session for a browser that submits a sign-in link.
-func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
-	secret, err := s.sessions.enter(r.PostFormValue("link"), hostOf(r))
+// signIn starts a session for a browser that submits a sign-in link.
+func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
+	secret, err := s.sessions.signIn(r.PostFormValue("link"), hostOf(r))
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	s.keep(w, r, secret)
+	s.setCookie(w, r, secret)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// leave ends a session.
-func (s *Server) leave(w http.ResponseWriter, r *http.Request, v *visitor) error {
+// signOut ends a session.
+func (s *Server) signOut(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	if !v.has(r.PostFormValue("token")) {
 		return errToken
 	}
-	s.sessions.leave(r, s.cookie(r))
-	s.keep(w, r, "")
+	s.sessions.signOut(r, s.cookie(r))
+	s.setCookie(w, r, "")
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 	return nil
 }

@@ -104,7 +104,7 @@ var selectionNames = []string{"id", "verb", "token", "n"}
 
 // selectionOf returns the jobs that a form selects: the marked ones, or else all that match the filter and to
 // which the action applies.
-func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err error) {
+func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err error) {
 	for name := range q {
 		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) {
 			// A misspelled filter would select other jobs than intended.
@@ -120,19 +120,19 @@ func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err err
 		}
 		return control.Selection{IDs: ids}, f, nil
 	}
-	p = control.Selection{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels(), State: is.states()}
+	p = control.Selection{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels(), State: vb.states()}
 	if f.State == "" {
 		return p, f, nil
 	}
 	states, err := queue.ParseStates(f.State)
 	p.State = nil
 	for _, s := range states {
-		if slices.Contains(is.takes, s) {
+		if slices.Contains(vb.takes, s) {
 			p.State = append(p.State, s.String())
 		}
 	}
 	if err == nil && p.State == nil {
-		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", is.Name, queue.Clip(f.State), strings.Join(is.states(), ", "))
+		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name, queue.Clip(f.State), strings.Join(vb.states(), ", "))
 	}
 	return p, f, err
 }

@@ -31,14 +31,14 @@ import (
 
 // Limits of requests.
 const (
-	maxHeader    = 16 << 10 // maximum size of the headers in bytes
-	maxBody      = 64 << 10 // maximum size of a visitor's request body in bytes
-	maxBodyNone  = 4 << 10  // maximum size of a request body without a visitor, in bytes
-	headerWithin = 5 * time.Second
-	bodyWithin   = 10 * time.Second
-	takenWithin  = 30 * time.Second // time limit for sending a response or one piece of a stream
-	idleFor      = 10 * time.Second
-	closeWithin  = 500 * time.Millisecond
+	maxHeader     = 16 << 10 // maximum size of the headers in bytes
+	maxBody       = 64 << 10 // maximum size of a visitor's request body in bytes
+	maxBodyNone   = 4 << 10  // maximum size of a request body without a visitor, in bytes
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second
+	sendTimeout   = 30 * time.Second // time limit for sending a response or one piece of a stream
+	idleTimeout   = 10 * time.Second
+	closeTimeout  = 500 * time.Millisecond
 )
 
 // Options are the parts of the service that a server needs.
@@ -54,19 +54,19 @@ type Options struct {
 
 // Server serves the page. It is off until Set is called. Its methods are safe for concurrent use.
 type Server struct {
-	opt      Options
-	config   atomic.Pointer[Config]
-	pair     atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
-	reading  atomic.Bool                     // a certificate is being read, which may take long
-	sessions sessions
-	feeds    feeds
-	door     door
-	cross    *http.CrossOriginProtection
+	opt         Options
+	config      atomic.Pointer[Config]
+	cert        atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
+	loadingCert atomic.Bool                     // a certificate is being read, which may take long
+	sessions    sessions
+	feeds       feeds
+	connLimit   connLimit
+	crossOrigin *http.CrossOriginProtection
 
-	mu   sync.Mutex
-	http *http.Server // nil while the page is off; guarded by mu, like the fields below
-	at   string       // address in the format of Config.Listen
-	port int          // TCP port; 0 for a Unix socket
+	mu      sync.Mutex
+	http    *http.Server // nil while the page is off; guarded by mu, like the fields below
+	address string       // address in the format of Config.Listen
+	port    int          // TCP port; 0 for a Unix socket
 
 	endStreams context.CancelFunc // ends all streams and the guard of the socket's file
 	cancel     context.CancelFunc // cancels all requests
@@ -87,8 +87,8 @@ func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 
 // New returns a server that is not listening yet.
 func New(o Options) *Server {
-	s := &Server{opt: o, cross: http.NewCrossOriginProtection()}
-	s.door.left = make(chan struct{}, 1)
+	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection()}
+	s.connLimit.slotFreed = make(chan struct{}, 1)
 	s.config.Store(&Config{})
 	return s
 }
@@ -105,14 +105,14 @@ func (s *Server) Set(c Config) error {
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
 	}
-	var places []string
+	var addresses []string
 	for _, l := range s.opt.Handed {
-		places = append(places, whereIs(l))
+		addresses = append(addresses, addressOf(l))
 	}
-	if places == nil {
-		places = []string{c.Listen}
+	if addresses == nil {
+		addresses = []string{c.Listen}
 	}
-	for _, c.Listen = range slices.Backward(places) {
+	for _, c.Listen = range slices.Backward(addresses) {
 		// Checked last, so that c.Listen ends up as the first address.
 		if err := c.Check(); err != nil {
 			return err
@@ -121,16 +121,16 @@ func (s *Server) Set(c Config) error {
 	var pair *tls.Certificate
 	if c.Listen != "" && c.TLSCert != "" {
 		var err error
-		if pair, err = s.pairOf(c.TLSCert, c.TLSKey); err != nil {
+		if pair, err = s.loadCert(c.TLSCert, c.TLSKey); err != nil {
 			return queue.Invalid("web.tls_cert", "the certificate cannot be used: %v", err)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.config.Load()
-	if s.http != nil && (was.Listen == c.Listen || c.Listen == s.at) && (was.TLSCert != "") == (pair != nil) {
+	previous := s.config.Load()
+	if s.http != nil && (previous.Listen == c.Listen || c.Listen == s.address) && (previous.TLSCert != "") == (pair != nil) {
 		s.config.Store(&c)
-		s.pair.Store(pair)
+		s.cert.Store(pair)
 		return nil
 	}
 	if c.Listen == "" {
@@ -138,15 +138,15 @@ func (s *Server) Set(c Config) error {
 		s.config.Store(&c)
 		return nil
 	}
-	before := *was
-	before.Listen = s.at
-	if s.http != nil && (c.Listen == s.at || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
+	before := *previous
+	before.Listen = s.address
+	if s.http != nil && (c.Listen == s.address || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
 		s.close() // its address is needed for the new listener
 	}
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
-		if again := s.open(before, s.pair.Load()); again != nil {
-			s.opt.Log.Error("the web page is off, because it cannot listen on its previous address again", "error", again)
+		if retryErr := s.open(before, s.cert.Load()); retryErr != nil {
+			s.opt.Log.Error("the web page is off, because it cannot listen on its previous address again", "error", retryErr)
 		}
 	}
 	return err
@@ -170,16 +170,16 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 		return queue.Errorf(queue.CodeWrongState, "the web page cannot listen on %s: %v", c.Listen, err)
 	}
 	s.close()
-	s.at, s.port = c.Listen, 0
+	s.address, s.port = c.Listen, 0
 	if tcp, ok := list[0].Addr().(*net.TCPAddr); ok {
-		s.at, s.port = tcp.String(), tcp.Port
+		s.address, s.port = tcp.String(), tcp.Port
 	}
 	s.config.Store(&c)
-	s.pair.Store(pair)
+	s.cert.Store(pair)
 	for i, l := range list {
-		list[i] = &guarded{l, &s.door}
+		list[i] = &limitedListener{l, &s.connLimit}
 		if pair != nil {
-			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }})
+			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})
 		}
 	}
 	s.cancel, s.endStreams = cancel, endStreams
@@ -187,8 +187,8 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	return nil
 }
 
-// whereIs returns the address of a listener in the format of Config.Listen.
-func whereIs(l net.Listener) string {
+// addressOf returns the address of a listener in the format of Config.Listen.
+func addressOf(l net.Listener) string {
 	if a := l.Addr(); a.Network() == "unix" {
 		return "unix:" + a.String()
 	}
@@ -222,11 +222,11 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 
 // duplicate returns another listener on the same socket.
 func duplicate(l net.Listener) (net.Listener, error) {
-	of, ok := l.(interface{ File() (*os.File, error) })
+	filer, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, fmt.Errorf("the web page cannot use a socket of the type %s; use a TCP or Unix stream socket, such as 127.0.0.1:7070", l.Addr().Network())
 	}
-	f, err := of.File()
+	f, err := filer.File()
 	if err != nil {
 		return nil, err
 	}
@@ -247,22 +247,22 @@ func (s *Server) close() {
 		return
 	}
 	s.endStreams()
-	within, done := context.WithTimeout(context.Background(), closeWithin)
+	within, done := context.WithTimeout(context.Background(), closeTimeout)
 	defer done()
 	if s.http.Shutdown(within) != nil { // lets requests in progress finish
 		s.http.Close()
 	}
 	s.cancel()
-	s.http, s.at, s.port = nil, "", 0
+	s.http, s.address, s.port = nil, "", 0
 }
 
 // serve starts serving on the listeners. The caller holds mu.
 func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
-		ReadHeaderTimeout: headerWithin, ReadTimeout: bodyWithin, WriteTimeout: takenWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: sendTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withCaller,
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
 	s.http = server
 	for _, l := range list {
@@ -278,14 +278,14 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 func (s *Server) Listening() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.at
+	return s.address
 }
 
 // Link returns a URL that starts one session of a peer, and when it expires, after one minute. An error is a
 // *queue.Error.
 func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	s.mu.Lock()
-	at, port := s.at, s.port
+	at, port := s.address, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
 	scheme, host := "http", newName() // a new name for each link, under which no other cookies are sent
@@ -307,7 +307,7 @@ func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	if !c.Proxy && port != 0 {
 		authority = net.JoinHostPort(host, fmt.Sprint(port))
 	}
-	ends = time.Now().Add(linkLasts)
+	ends = time.Now().Add(linkLifetime)
 	return scheme + "://" + authority + "/open?link=" + s.sessions.link(p, host), ends, nil
 }
 
@@ -323,9 +323,9 @@ func (s *Server) cookie(r *http.Request) string {
 	return "queuectl"
 }
 
-// keep stores the secret of a session in the browser's cookie. An empty secret deletes the cookie.
-func (s *Server) keep(w http.ResponseWriter, r *http.Request, secret string) {
-	age := int(sessionLasts / time.Second)
+// setCookie stores the secret of a session in the browser's cookie. An empty secret deletes the cookie.
+func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string) {
+	age := int(sessionLifetime / time.Second)
 	if secret == "" {
 		age = -1
 	}
@@ -335,18 +335,18 @@ func (s *Server) keep(w http.ResponseWriter, r *http.Request, secret string) {
 // visitor is the sender of a request.
 type visitor struct {
 	session
-	nobody bool // without a session, admitted because the page allows anonymous access
-	client *control.Client
+	anonymous bool // without a session, admitted because the page allows anonymous access
+	client    *control.Client
 }
 
-// visitorOf returns the sender of a request. found is false if the request is not admitted.
-func (s *Server) visitorOf(r *http.Request) (v visitor, found bool) {
-	if is, open := s.sessions.of(r, s.cookie(r)); open {
-		return visitor{session: is}, true
+// findVisitor returns the sender of a request. found is false if the request is not admitted.
+func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
+	if sess, open := s.sessions.find(r, s.cookie(r)); open {
+		return visitor{session: sess}, true
 	}
 	c := s.config.Load()
 	if c.Anonymous && !c.Proxy && s.local(r) {
-		return visitor{session: session{peer: s.opt.Anonymous}, nobody: true}, true
+		return visitor{session: session{peer: s.opt.Anonymous}, anonymous: true}, true
 	}
 	return v, false
 }
@@ -411,18 +411,18 @@ func (s *Server) handler() http.Handler {
 			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts", queue.Clip(hostOf(r))))
 			return
 		}
-		v, known := s.visitorOf(r)
+		v, known := s.findVisitor(r)
 		if v.token == "" {
 			w.Header().Set("Connection", "close") // requests without a session keep no connection open
 		}
-		if err := s.cross.Check(r); err != nil {
+		if err := s.crossOrigin.Check(r); err != nil {
 			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
 			return
 		}
 		most := int64(maxBodyNone)
 		if known {
 			most = maxBody
-			if err := s.door.know(callerOf(r.Context()), v.peer.UID); err != nil {
+			if err := s.connLimit.identify(connOf(r.Context()), v.peer.UID); err != nil {
 				w.Header().Set("Connection", "close")
 				s.fail(w, r, err)
 				return

@@ -15,12 +15,12 @@ import (
 
 // Limits of links and sessions. See docs/decisions/0083.
 const (
-	linkLasts    = time.Minute
-	sessionLasts = 12 * time.Hour
-	userLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
-	userSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
-	wrongEach    = time.Second // period for which wrongMost invalid links get a normal reply
-	wrongMost    = 5
+	linkLifetime    = time.Minute
+	sessionLifetime = 12 * time.Hour
+	maxUserLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
+	maxUserSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
+	failureWindow   = time.Second // period for which maxFailures invalid links get a normal reply
+	maxFailures     = 5
 )
 
 // session is the identity of a browser that was admitted.
@@ -34,11 +34,11 @@ type session struct {
 // sessions holds the links and sessions of one service run. It stores secrets as hashes. Its methods are safe
 // for concurrent use.
 type sessions struct {
-	mu    sync.Mutex
-	links map[[sha256.Size]byte]session // unused links, by the hash of their secret
-	open  map[[sha256.Size]byte]session
-	wrong int // number of invalid secrets since the time since
-	since time.Time
+	mu            sync.Mutex
+	links         map[[sha256.Size]byte]session // unused links, by the hash of their secret
+	open          map[[sha256.Size]byte]session
+	failures      int // number of invalid secrets since the time since
+	failuresSince time.Time
 }
 
 // link returns a secret that admits a browser once, as a peer on a host.
@@ -47,56 +47,56 @@ func (s *sessions) link(p control.Peer, host string) (secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.links = put(s.links, secret, session{peer: p, host: host, ends: time.Now().Add(linkLasts)}, userLinks)
+	s.links = put(s.links, secret, session{peer: p, host: host, ends: time.Now().Add(linkLifetime)}, maxUserLinks)
 	return secret
 }
 
-// enter exchanges a link for a session on the same host and returns the session's secret. An error is a
+// signIn exchanges a link for a session on the same host and returns the session's secret. An error is a
 // *queue.Error.
-func (s *sessions) enter(secret, host string) (string, error) {
+func (s *sessions) signIn(secret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := sha256.Sum256([]byte(secret))
-	is, known := s.links[at]
-	if !known || is.host != host || !time.Now().Before(is.ends) {
-		return "", s.refuse()
+	key := sha256.Sum256([]byte(secret))
+	sess, known := s.links[key]
+	if !known || sess.host != host || !time.Now().Before(sess.ends) {
+		return "", s.countFailure()
 	}
-	delete(s.links, at)
-	is.ends, is.token = time.Now().Add(sessionLasts), newSecret()
+	delete(s.links, key)
+	sess.ends, sess.token = time.Now().Add(sessionLifetime), newSecret()
 	secret = newSecret()
-	s.open = put(s.open, secret, is, userSessions)
+	s.open = put(s.open, secret, sess, maxUserSessions)
 	return secret, nil
 }
 
 // errLink is the error of a link that does not exist, was used or has expired.
 var errLink = queue.Errorf(queue.CodeDenied, "the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
-// refuse counts an invalid secret and returns the error. The caller holds mu.
-func (s *sessions) refuse() error {
-	if now := time.Now(); now.Sub(s.since) > wrongEach {
-		s.wrong, s.since = 0, now
+// countFailure counts an invalid secret and returns the error. The caller holds mu.
+func (s *sessions) countFailure() error {
+	if now := time.Now(); now.Sub(s.failuresSince) > failureWindow {
+		s.failures, s.failuresSince = 0, now
 	}
-	if s.wrong++; s.wrong > wrongMost {
+	if s.failures++; s.failures > maxFailures {
 		return queue.Errorf(queue.CodeUnavailable, "too many sign-in links were invalid; try again in a second")
 	}
 	return errLink
 }
 
-// of returns the session of a request, and whether there is one.
-func (s *sessions) of(r *http.Request, cookie string) (is session, found bool) {
+// find returns the session of a request, and whether there is one.
+func (s *sessions) find(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
-		is, found = s.open[sha256.Sum256([]byte(c.Value))]
+		sess, found = s.open[sha256.Sum256([]byte(c.Value))]
 		s.mu.Unlock()
-		if found && is.host == hostOf(r) && time.Now().Before(is.ends) {
-			return is, true
+		if found && sess.host == hostOf(r) && time.Now().Before(sess.ends) {
+			return sess, true
 		}
 	}
 	return session{}, false
 }
 
-// leave ends the session of a request.
-func (s *sessions) leave(r *http.Request, cookie string) {
+// signOut ends the session of a request.
+func (s *sessions) signOut(r *http.Request, cookie string) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
 		delete(s.open, sha256.Sum256([]byte(c.Value)))
@@ -111,27 +111,27 @@ func (s *session) has(token string) bool {
 
 // put adds a link or session. It removes those that have expired and, if the user has too many, the user's
 // oldest.
-func put(to map[[sha256.Size]byte]session, secret string, one session, most int) map[[sha256.Size]byte]session {
-	if to == nil {
-		to = map[[sha256.Size]byte]session{}
+func put(sessions map[[sha256.Size]byte]session, secret string, one session, most int) map[[sha256.Size]byte]session {
+	if sessions == nil {
+		sessions = map[[sha256.Size]byte]session{}
 	}
 	var oldest [sha256.Size]byte
 	n := 0
-	for at, is := range to {
+	for key, sess := range sessions {
 		switch {
-		case !time.Now().Before(is.ends):
-			delete(to, at)
-		case is.peer.UID == one.peer.UID:
-			if n++; n == 1 || is.ends.Before(to[oldest].ends) {
-				oldest = at
+		case !time.Now().Before(sess.ends):
+			delete(sessions, key)
+		case sess.peer.UID == one.peer.UID:
+			if n++; n == 1 || sess.ends.Before(sessions[oldest].ends) {
+				oldest = key
 			}
 		}
 	}
 	if n >= most {
-		delete(to, oldest)
+		delete(sessions, oldest)
 	}
-	to[sha256.Sum256([]byte(secret))] = one
-	return to
+	sessions[sha256.Sum256([]byte(secret))] = one
+	return sessions
 }
 
 // newSecret returns 256 random bits as text.

@@ -28,26 +28,26 @@ func TestLinksAndSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
 		late, soon := s.link(control.Peer{UID: 7}, "a.localhost"), ""
-		time.Sleep(linkLasts)
-		if _, err := s.enter(late, "a.localhost"); !errors.Is(err, queue.ErrDenied) {
+		time.Sleep(linkLifetime)
+		if _, err := s.signIn(late, "a.localhost"); !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("after a minute a link is answered by %v", err)
 		}
 		soon = s.link(control.Peer{UID: 7, PID: 12, Right: control.Admin}, "a.localhost")
-		time.Sleep(linkLasts - time.Millisecond)
-		secret, err := s.enter(soon, "a.localhost")
+		time.Sleep(linkLifetime - time.Millisecond)
+		secret, err := s.signIn(soon, "a.localhost")
 		if err != nil {
 			t.Fatal(err)
 		}
-		is, found := s.of(visits(secret), "queuectl")
-		if !found || is.peer.UID != 7 || is.peer.Right != control.None || is.peer.PID != 0 || !is.has(is.token) || is.has("") {
-			t.Errorf("the session is %+v, %v", is, found)
+		sess, found := s.find(visits(secret), "queuectl")
+		if !found || sess.peer.UID != 7 || sess.peer.Right != control.None || sess.peer.PID != 0 || !sess.has(sess.token) || sess.has("") {
+			t.Errorf("the session is %+v, %v", sess, found)
 		}
-		time.Sleep(sessionLasts - time.Millisecond)
-		if _, found := s.of(visits(secret), "queuectl"); !found {
+		time.Sleep(sessionLifetime - time.Millisecond)
+		if _, found := s.find(visits(secret), "queuectl"); !found {
 			t.Error("it has ended before its time")
 		}
 		time.Sleep(time.Millisecond)
-		if _, found := s.of(visits(secret), "queuectl"); found {
+		if _, found := s.find(visits(secret), "queuectl"); found {
 			t.Error("it has not ended")
 		}
 	})
@@ -60,21 +60,21 @@ func TestWrongLinksAreBounded(t *testing.T) {
 		right := s.link(control.Peer{UID: 7}, "a.localhost")
 		denied, late := 0, 0
 		for range 100 {
-			switch _, err := s.enter(newSecret(), "a.localhost"); {
+			switch _, err := s.signIn(newSecret(), "a.localhost"); {
 			case errors.Is(err, queue.ErrDenied):
 				denied++
 			case errors.Is(err, queue.ErrUnavailable):
 				late++
 			}
 		}
-		if denied != wrongMost || late != 100-wrongMost {
+		if denied != maxFailures || late != 100-maxFailures {
 			t.Errorf("%d were denied, %d told to wait", denied, late)
 		}
-		if _, err := s.enter(right, "a.localhost"); err != nil {
+		if _, err := s.signIn(right, "a.localhost"); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(wrongEach + time.Millisecond)
-		if _, err := s.enter(newSecret(), "a.localhost"); !errors.Is(err, queue.ErrDenied) {
+		time.Sleep(failureWindow + time.Millisecond)
+		if _, err := s.signIn(newSecret(), "a.localhost"); !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("a second later: %v", err)
 		}
 	})
@@ -86,25 +86,25 @@ func TestUsersLinksAreBounded(t *testing.T) {
 		var s sessions
 		others := s.link(control.Peer{UID: 8}, "a.localhost")
 		var mine []string
-		for range userLinks + 1 {
+		for range maxUserLinks + 1 {
 			mine = append(mine, s.link(control.Peer{UID: 7}, "a.localhost"))
 			time.Sleep(time.Millisecond)
 		}
 		for i, secret := range append(mine, others) {
-			if _, err := s.enter(secret, "a.localhost"); (err != nil) != (i == 0) {
+			if _, err := s.signIn(secret, "a.localhost"); (err != nil) != (i == 0) {
 				t.Errorf("link %d: %v", i, err)
 			}
 		}
-		if n := len(s.open); n != userLinks+1 {
+		if n := len(s.open); n != maxUserLinks+1 {
 			t.Errorf("%d sessions", n)
 		}
-		for range 2 * userSessions {
+		for range 2 * maxUserSessions {
 			time.Sleep(time.Millisecond)
-			if _, err := s.enter(s.link(control.Peer{UID: 7}, "a.localhost"), "a.localhost"); err != nil {
+			if _, err := s.signIn(s.link(control.Peer{UID: 7}, "a.localhost"), "a.localhost"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := len(s.open); n != userSessions+1 {
+		if n := len(s.open); n != maxUserSessions+1 {
 			t.Errorf("%d sessions", n)
 		}
 	})
@@ -136,7 +136,8 @@ func TestRunsOfALine(t *testing.T) {
 	}
 }
 
-// Output from a terminal is shown as text: each line as it was in the end, with colours, in whatever pieces it comes.
+// Output from a terminal is shown as text: each line as it was in the end, with colours, in whatever pieces
+// it comes.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	var o outputLines
 	var list []line
@@ -167,15 +168,15 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 // Output that a page has is bounded by lines and by bytes, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
 	long := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
-	if len(long) != 1 || long[0].size() > lineMost+500 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
+	if len(long) != 1 || long[0].size() > maxLineBytes+500 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
 		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
 	}
 	for _, heavy := range []string{strings.Repeat("\"\x00", 1<<12), strings.Repeat("\x1b[31mx\x1b[32my", 1<<12)} {
-		if l := new(outputLines).next(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 || l.size() > 4*lineMost {
+		if l := new(outputLines).next(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 || l.size() > 4*maxLineBytes {
 			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.Runs), l.size())
 		}
 	}
-	if cut := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", lineMost)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
+	if cut := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", maxLineBytes)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
 		t.Error("a long line is cut inside a character")
 	}
 	if gap := new(outputLines).next(&control.Piece{Stream: "stdout", Damage: &control.Damage{Bytes: 7}}); len(gap) != 1 || gap[0].Dropped != "[7 bytes of stdout are damaged]" {
@@ -228,7 +229,7 @@ func TestWideTreesAreBounded(t *testing.T) {
 		tree.Nodes = append(tree.Nodes, control.TreeNode{Seq: int64(i + 2)})
 		tree.Edges = append(tree.Edges, control.TreeEdge{Parent: 1, Child: int64(i + 2)})
 	}
-	if got := drawn(tree); len(got.Above)+len(got.Below) != maxBranches || !got.More {
+	if got := layoutTree(tree); len(got.Above)+len(got.Below) != maxBranches || !got.More {
 		t.Errorf("%d branches, more: %v", len(got.Above)+len(got.Below), got.More)
 	}
 }

@@ -263,24 +263,24 @@ func runsOf(text string) (runs [][2]string) {
 			run = strings.Builder{}
 		}
 	}
-	become := func(next string) {
+	startRun := func(next string) {
 		if next != colour && len(runs) < maxRuns-1 {
 			end()
 			colour = next
 		}
 	}
-	for _, at := range sequences.FindAllStringIndex(text, -1) {
-		run.WriteString(text[last:at[0]])
-		last = at[1]
-		if is := colours.FindStringSubmatch(text[at[0]:at[1]]); is != nil {
-			for code := range strings.SplitSeq(is[1], ";") {
+	for _, match := range sequences.FindAllStringIndex(text, -1) {
+		run.WriteString(text[last:match[0]])
+		last = match[1]
+		if codes := colours.FindStringSubmatch(text[match[0]:match[1]]); codes != nil {
+			for code := range strings.SplitSeq(codes[1], ";") {
 				switch n, _ := strconv.Atoi(code); {
 				case n >= 30 && n <= 37:
-					become(strconv.Itoa(n - 30))
+					startRun(strconv.Itoa(n - 30))
 				case n >= 90 && n <= 97:
-					become(strconv.Itoa(n - 90))
+					startRun(strconv.Itoa(n - 90))
 				case n == 0, n == 39:
-					become("")
+					startRun("")
 				}
 			}
 		}

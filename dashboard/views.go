@@ -26,18 +26,18 @@ var views = map[string]*view{
 	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
 	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
 	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
-	"/dead":         {"dead", dead, []string{"list"}, append(slices.Clone(causeFields), "did", "n"), costlyEach},
-	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyEach},
-	"/stats":        {"stats", figures, []string{"figures"}, []string{"since"}, costlyEach},
+	"/dead":         {"dead", dead, []string{"list"}, append(slices.Clone(causeFields), "did", "n"), costlyInterval},
+	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyInterval},
+	"/stats":        {"stats", figures, []string{"figures"}, []string{"since"}, costlyInterval},
 	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
 }
 
-// costlyEach is the update interval of pages that need expensive queries.
-const costlyEach = 5 * time.Second
+// costlyInterval is the update interval of pages that need expensive queries.
+const costlyInterval = 5 * time.Second
 
 // overview makes the first page, which summarizes the queue.
 func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
-	p, err := v.begin(ctx, "", "overview", "queuectl status")
+	p, err := v.newPage(ctx, "", "overview", "queuectl status")
 	if err != nil {
 		return p, err
 	}
@@ -79,7 +79,7 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p, err := v.begin(ctx, "Jobs", "jobs", f.command())
+	p, err := v.newPage(ctx, "Jobs", "jobs", f.command())
 	if err != nil {
 		return p, err
 	}
@@ -90,9 +90,9 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		return p, err
 	}
 	main := map[string]any{"Jobs": list.Jobs, "Filter": f, "Tabs": f.tabs(p.Status)}
-	if is, err := verbNamed(q.Get("did")); err == nil {
+	if vb, err := verbNamed(q.Get("did")); err == nil {
 		if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil {
-			main["Did"], main["N"] = is.Name, n
+			main["Did"], main["N"] = vb.Name, n
 		}
 	}
 	if list.Next != nil {
@@ -115,7 +115,7 @@ func jobOf(u *url.URL) control.Name {
 // job makes the page of one job.
 func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	id := jobOf(u)
-	p, err := v.begin(ctx, string(id), "jobs", "queuectl show "+string(id))
+	p, err := v.newPage(ctx, string(id), "jobs", "queuectl show "+string(id))
 	if err != nil {
 		return p, err
 	}
@@ -136,7 +136,7 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		return p, err
 	}
 	if len(tree.Edges) > 0 {
-		main["Deps"] = drawn(&tree)
+		main["Deps"] = layoutTree(&tree)
 	}
 	main["Output"] = !slices.Contains(d.Hidden, "command")
 	if main["Output"] == true && len(d.History) > 0 {
@@ -168,43 +168,43 @@ type tree struct {
 	More         bool // not all branches are drawn
 }
 
-// drawn converts a tree to nested lists with at most maxBranches branches. It does not expand a job a second
-// time.
-func drawn(t *control.TreeView) *tree {
-	is, left := &tree{}, maxBranches
+// layoutTree converts a tree to nested lists with at most maxBranches branches. It does not expand a job a
+// second time.
+func layoutTree(t *control.TreeView) *tree {
+	result, remaining := &tree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
 	for _, n := range t.Nodes {
 		nodes[n.Seq] = n
 	}
 	seen := map[int64]bool{}
-	var follow func(seq int64, up bool, depth int) []branch
-	follow = func(seq int64, up bool, depth int) (list []branch) {
+	var follow func(seq int64, toParents bool, depth int) []branch
+	follow = func(seq int64, toParents bool, depth int) (list []branch) {
 		seen[seq] = true
 		for _, e := range t.Edges {
 			at, other := e.Parent, e.Child
-			if up {
+			if toParents {
 				at, other = other, at
 			}
 			if at != seq {
 				continue
 			}
-			if left == 0 {
-				is.More = true
+			if remaining == 0 {
+				result.More = true
 				break
 			}
-			left--
+			remaining--
 			b := branch{TreeNode: nodes[other], How: e.How}
 			if !seen[other] && depth < maxDepth {
-				b.Below = follow(other, up, depth+1)
+				b.Below = follow(other, toParents, depth+1)
 			}
 			list = append(list, b)
 		}
 		return list
 	}
 	root := t.Nodes[0].Seq
-	is.Above = follow(root, true, 0)
-	is.Below = follow(root, false, 0)
-	return is
+	result.Above = follow(root, true, 0)
+	result.Below = follow(root, false, 0)
+	return result
 }
 
 // Maximum depth of a drawn tree, and maximum number of its branches.
@@ -244,7 +244,7 @@ const (
 
 // schedules makes the page of recurring jobs.
 func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.begin(ctx, "Schedules", "schedules", "queuectl schedule list")
+	p, err := v.newPage(ctx, "Schedules", "schedules", "queuectl schedule list")
 	if err != nil {
 		return p, err
 	}
@@ -287,23 +287,23 @@ func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d
 
 // figures makes the page of statistics by queue.
 func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	is := ranges[1]
+	chosen := ranges[1]
 	if text := u.Query().Get("since"); text != "" {
 		at := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
 		if at < 0 {
 			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: queuectl stats --since %s", queue.Clip(text), queue.Word(queue.Clip(text)))
 		}
-		is = ranges[at]
+		chosen = ranges[at]
 	}
-	p, err := v.begin(ctx, "Statistics", "stats", "queuectl stats --since "+is.Name)
+	p, err := v.newPage(ctx, "Statistics", "stats", "queuectl stats --since "+chosen.Name)
 	if err != nil {
 		return p, err
 	}
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: since(is.span), By: is.by})
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: since(chosen.span), By: chosen.by})
 	if err != nil {
 		return p, err
 	}
-	p.Main = map[string]any{"Range": is.Name, "Ranges": ranges, "By": is.by, "Queues": got.Queues, "Plot": plotted(&got, is.step)}
+	p.Main = map[string]any{"Range": chosen.Name, "Ranges": ranges, "By": chosen.by, "Queues": got.Queues, "Plot": plotted(&got, chosen.step)}
 	return p, nil
 }
 
@@ -349,7 +349,7 @@ func plotted(s *control.Stats, step time.Duration) (g plot) {
 
 // workers makes the page of workers.
 func workers(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
-	p, err := v.begin(ctx, "Workers", "workers", "queuectl worker list")
+	p, err := v.newPage(ctx, "Workers", "workers", "queuectl worker list")
 	if err != nil {
 		return p, err
 	}

@@ -12,14 +12,14 @@ import (
 // Limits for reading certificate files. They may be on a file system that does not respond, while a change of
 // settings waits for them.
 const (
-	pairWithin = 5 * time.Second
-	pairMost   = 1 << 20 // maximum size of each file in bytes
+	certTimeout  = 5 * time.Second
+	maxCertBytes = 1 << 20 // maximum size of each file in bytes
 )
 
-// pairOf reads a certificate and its key. If the files do not respond, the read continues in the background,
-// and further reads fail until it ends.
-func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
-	if !s.reading.CompareAndSwap(false, true) {
+// loadCert reads a certificate and its key. If the files do not respond, the read continues in the
+// background, and further reads fail until it ends.
+func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
+	if !s.loadingCert.CompareAndSwap(false, true) {
 		return nil, fmt.Errorf("the certificate files are still being read after an earlier change; try again later")
 	}
 	type result struct {
@@ -38,13 +38,13 @@ func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 		if r.err == nil {
 			r.pair, r.err = tls.X509KeyPair(texts[0], texts[1])
 		}
-		s.reading.Store(false)
+		s.loadingCert.Store(false)
 		read <- r
 	}()
 	select {
 	case r := <-read:
 		return &r.pair, r.err
-	case <-time.After(pairWithin):
+	case <-time.After(certTimeout):
 		return nil, fmt.Errorf("reading the certificate %s or its key %s took too long", cert, key)
 	}
 }
@@ -63,9 +63,9 @@ func readRegular(path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, pairMost+1))
-	if err == nil && len(text) > pairMost {
-		err = fmt.Errorf("%s is longer than %d bytes", path, pairMost)
+	text, err := io.ReadAll(io.LimitReader(f, maxCertBytes+1))
+	if err == nil && len(text) > maxCertBytes {
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxCertBytes)
 	}
 	return text, err
 }

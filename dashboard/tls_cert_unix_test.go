@@ -18,12 +18,12 @@ func TestCertificateThatDoesNotAnswer(t *testing.T) {
 	}
 	s := &Server{}
 	for range 2 {
-		if _, err := s.pairOf(fifo, fifo); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		if _, err := s.loadCert(fifo, fifo); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("a FIFO: %v", err)
 		}
 	}
-	s.reading.Store(true) // an earlier one has not answered
-	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "are still being read after an earlier change") {
+	s.loadingCert.Store(true) // an earlier one has not answered
+	if _, err := s.loadCert(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "are still being read after an earlier change") {
 		t.Errorf("beside one that hangs: %v", err)
 	}
 }

@@ -11,30 +11,31 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A full list of connections keeps no client out. The oldest stranger is closed for the next connection. The
-// oldest connection of the visitor with the most connections is closed for another visitor's connection.
-func TestFullDoorAdmitsNewConnections(t *testing.T) {
-	synctest.Test(t, testFullDoorAdmitsNewConnections)
+// A full list of connections keeps no client out. The oldest unidentified one is closed for the next
+// connection. The oldest connection of the visitor with the most connections is closed for another visitor's
+// connection.
+func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
+	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
 }
 
-func testFullDoorAdmitsNewConnections(t *testing.T) {
-	var d door
-	come := func() (*caller, net.Conn) {
+func testFullConnLimitAdmitsNewConnections(t *testing.T) {
+	var d connLimit
+	come := func() (*pageConn, net.Conn) {
 		here, there := net.Pipe()
 		t.Cleanup(func() { there.Close() })
-		c := &caller{Conn: here, door: &d}
-		d.come(c)
+		c := &pageConn{Conn: here, limit: &d}
+		d.admit(c)
 		return c, there
 	}
-	over := func(c *caller) bool {
+	over := func(c *pageConn) bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return c.in == nil
+		return c.list == nil
 	}
-	enter := func(uid int) *caller {
+	enter := func(uid int) *pageConn {
 		t.Helper()
 		c, _ := come()
-		if err := d.know(callerOf(withCaller(context.Background(), c)), uid); err != nil {
+		if err := d.identify(connOf(withConn(context.Background(), c)), uid); err != nil {
 			t.Fatalf("user %d is refused: %v", uid, err)
 		}
 		return c
@@ -42,70 +43,70 @@ func testFullDoorAdmitsNewConnections(t *testing.T) {
 	visitor := enter(7)
 	first, other := come()
 	second, _ := come()
-	for range maxStrangers - 1 {
+	for range maxUnidentified - 1 {
 		come()
 	}
 	if _, err := other.Read(make([]byte, 1)); err == nil || !over(first) || over(second) || over(visitor) {
-		t.Errorf("the oldest stranger stays: %v; the next one or the visitor went: %t, %t", err, over(second), over(visitor))
+		t.Errorf("the oldest unidentified connection stays: %v; the next one or the visitor went: %t, %t", err, over(second), over(visitor))
 	}
 	greedy := enter(8)
-	for range userConns - 1 {
+	for range maxUserConns - 1 {
 		enter(8)
 	}
 	c, _ := come()
-	if err := d.know(callerOf(withCaller(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
+	if err := d.identify(connOf(withConn(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("one connection more is answered by %v", err)
 	}
-	for range maxKnown - userConns - 1 {
+	for range maxIdentified - maxUserConns - 1 {
 		enter(9)
 	}
-	if over(greedy) || d.total != maxKnown {
-		t.Fatalf("%d of %d visitors are there", d.total, maxKnown)
+	if over(greedy) || d.total != maxIdentified {
+		t.Fatalf("%d of %d visitors are there", d.total, maxIdentified)
 	}
 	enter(7)
-	if !over(greedy) || over(visitor) || d.total != maxKnown {
+	if !over(greedy) || over(visitor) || d.total != maxIdentified {
 		t.Errorf("not the oldest of user 8 gave way: %t, %t, %d", over(greedy), over(visitor), d.total)
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.total != maxKnown-1 || d.known[7].Len() != 1 {
+	if d.total != maxIdentified-1 || d.byUser[7].Len() != 1 {
 		t.Errorf("after one left %d are counted", d.total)
 	}
 }
 
-// A flood of strangers closes no connection before its first request can be read; new connections wait
+// A flood of connections closes no connection before its first request can be read; new connections wait
 // instead.
 func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := door{left: make(chan struct{}, 1)}
-		come := func() *caller {
+		d := connLimit{slotFreed: make(chan struct{}, 1)}
+		come := func() *pageConn {
 			here, there := net.Pipe()
 			t.Cleanup(func() { there.Close() })
-			c := &caller{Conn: here, door: &d}
-			d.come(c)
+			c := &pageConn{Conn: here, limit: &d}
+			d.admit(c)
 			return c
 		}
 		begun := time.Now()
 		visitor := come()
-		for range maxStrangers - 1 {
+		for range maxUnidentified - 1 {
 			come()
 		}
-		flooded := make(chan *caller)
+		flooded := make(chan *pageConn)
 		go func() { flooded <- come() }()
-		time.Sleep(strangerGrace - time.Millisecond)
+		time.Sleep(unidentifiedGrace - time.Millisecond)
 		synctest.Wait()
-		if visitor.in == nil {
+		if visitor.list == nil {
 			t.Fatal("the connection was closed within its grace")
 		}
-		if err := d.know(visitor, 7); err != nil { // its request has been read
+		if err := d.identify(visitor, 7); err != nil { // its request has been read
 			t.Fatal(err)
 		}
-		if <-flooded; time.Since(begun) >= strangerGrace {
+		if <-flooded; time.Since(begun) >= unidentifiedGrace {
 			t.Errorf("the next connection waited %v after one had left", time.Since(begun))
 		}
 		come()
-		if time.Since(begun) != strangerGrace || visitor.in == nil {
-			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), strangerGrace, visitor.in == nil)
+		if time.Since(begun) != unidentifiedGrace || visitor.list == nil {
+			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), unidentifiedGrace, visitor.list == nil)
 		}
 	})
 }
@@ -125,8 +126,8 @@ func (c *counting) Write(p []byte) (int, error) {
 // browsers.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &counting{}
-	c := &caller{Conn: conn, door: &door{}}
-	err := c.gathering(func() error {
+	c := &pageConn{Conn: conn, limit: &connLimit{}}
+	err := c.batchWrites(func() error {
 		for _, part := range []string{"2328\r\n", "event: fragments", "\r\n"} {
 			if _, err := c.Write([]byte(part)); err != nil {
 				return err

@@ -1,0 +1,212 @@
+package dashboard
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits of connections. See docs/decisions/0084.
+const (
+	maxUnidentified = 256 // maximum number of connections without a known visitor
+	// unidentifiedGrace is the minimum time for which a new connection is kept. It lets the server read a
+	// visitor's request before a flood of other connections can evict it. In the meantime, further
+	// connections wait in the kernel's queue.
+	unidentifiedGrace = 100 * time.Millisecond
+	maxIdentified     = 1024 // maximum number of connections with a known visitor
+	maxUserConns      = maxUserReaders + 40
+)
+
+// connLimit limits the connections of the page, so that no client can keep others out. If there are too many
+// connections without a known visitor, the oldest one is closed. If there are too many with one, the oldest
+// connection of the visitor who has most is closed. Its methods are safe for concurrent use.
+type connLimit struct {
+	mu           sync.Mutex
+	unidentified list.List          // *pageConn without a known visitor, oldest first; guarded by mu
+	byUser       map[int]*list.List // *pageConn by uid of the visitor, oldest first; guarded by mu
+	total        int                // number of connections in byUser; guarded by mu
+	slotFreed    chan struct{}      // wake-up: an unidentified connection has left; has one slot
+}
+
+// pageConn is a connection to the page.
+type pageConn struct {
+	net.Conn
+	limit *connLimit
+	// The list that contains the connection; nil once it is closed; guarded by limit.mu, like the next three
+	// fields.
+	list     *list.List
+	element  *list.Element
+	accepted time.Time
+	uid      int
+
+	writeMu  sync.Mutex
+	buffered *bytes.Buffer // bytes collected to be sent in one write; nil outside batchWrites; guarded by writeMu
+}
+
+// Write implements net.Conn.
+func (c *pageConn) Write(p []byte) (int, error) {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if c.buffered != nil {
+		return c.buffered.Write(p)
+	}
+	return c.Conn.Write(p)
+}
+
+// batchWrites calls write and sends everything that it writes in one system call. Otherwise, each part would
+// wake the reader.
+func (c *pageConn) batchWrites(write func() error) error {
+	all := writeBuffers.Get().(*bytes.Buffer)
+	defer writeBuffers.Put(all)
+	all.Reset()
+	c.writeMu.Lock()
+	c.buffered = all
+	c.writeMu.Unlock()
+	err := write()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	c.buffered = nil
+	if all.Len() > 0 {
+		_, failed := c.Conn.Write(all.Bytes())
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// writeBuffers is a pool of the buffers used by batchWrites.
+var writeBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// limitedListener is a listener that passes its connections to a connLimit.
+type limitedListener struct {
+	net.Listener
+	limit *connLimit
+}
+
+// Accept implements net.Listener.
+func (g *limitedListener) Accept() (net.Conn, error) {
+	c, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	admitted := &pageConn{Conn: c, limit: g.limit}
+	g.limit.admit(admitted)
+	return admitted, nil
+}
+
+// admit admits a new connection. While unidentified is full of connections that are younger than
+// unidentifiedGrace, it waits.
+func (d *connLimit) admit(c *pageConn) {
+	var victim *pageConn
+	d.mu.Lock()
+	for d.unidentified.Len() >= maxUnidentified {
+		oldest := d.unidentified.Front().Value.(*pageConn)
+		wait := unidentifiedGrace - time.Since(oldest.accepted)
+		if wait <= 0 {
+			victim = oldest
+			d.remove(victim)
+			break
+		}
+		d.mu.Unlock()
+		select {
+		case <-time.After(wait):
+		case <-d.slotFreed:
+		}
+		d.mu.Lock()
+	}
+	c.accepted = time.Now()
+	c.list, c.element = &d.unidentified, d.unidentified.PushBack(c)
+	d.mu.Unlock()
+	if victim != nil {
+		victim.Conn.Close()
+	}
+}
+
+// remove removes a connection from its list. The caller holds mu.
+func (d *connLimit) remove(c *pageConn) {
+	if c.list == nil {
+		return
+	}
+	c.list.Remove(c.element)
+	if c.list == &d.unidentified {
+		select {
+		case d.slotFreed <- struct{}{}:
+		default: // the accepting goroutine is not waiting, or has a wake-up already
+		}
+	} else {
+		d.total--
+		if c.list.Len() == 0 {
+			delete(d.byUser, c.uid)
+		}
+	}
+	c.list, c.element = nil, nil
+}
+
+// Close implements net.Conn.
+func (c *pageConn) Close() error {
+	c.limit.mu.Lock()
+	c.limit.remove(c)
+	c.limit.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// identify records the visitor of a connection. It returns an error if the visitor has too many connections.
+func (d *connLimit) identify(c *pageConn, uid int) error {
+	d.mu.Lock()
+	var victim *pageConn
+	defer func() {
+		d.mu.Unlock()
+		if victim != nil {
+			victim.Conn.Close()
+		}
+	}()
+	if c.list == nil || c.list != &d.unidentified {
+		return nil // closed, or recorded before: a proxy's connection carries several visitors
+	}
+	if userConns := d.byUser[uid]; userConns != nil && userConns.Len() >= maxUserConns {
+		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one user; close some windows", maxUserConns)
+	}
+	if d.total >= maxIdentified {
+		most := (*list.List)(nil)
+		for _, l := range d.byUser {
+			if most == nil || l.Len() > most.Len() {
+				most = l
+			}
+		}
+		victim = most.Front().Value.(*pageConn)
+		d.remove(victim)
+	}
+	d.remove(c)
+	if d.byUser == nil {
+		d.byUser = map[int]*list.List{}
+	}
+	if d.byUser[uid] == nil {
+		d.byUser[uid] = list.New()
+	}
+	c.uid, c.list = uid, d.byUser[uid]
+	c.element = c.list.PushBack(c)
+	d.total++
+	return nil
+}
+
+// connKey is the context key of a request's connection.
+type connKey struct{}
+
+// withConn adds a connection to the context of its requests.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secured.NetConn()
+	}
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// connOf returns the connection from a request's context.
+func connOf(ctx context.Context) *pageConn {
+	c, _ := ctx.Value(connKey{}).(*pageConn) // all connections of the server have this type
+	return c
+}
