@@ -11,31 +11,31 @@ import (
 
 // question is a question in the last line of the screen.
 type question struct {
-	kind   asking
+	kind   questionKind
 	act    act
 	answer string
 }
 
-// asking is the kind of a question.
-type asking int
+// questionKind is the kind of a question.
+type questionKind int
 
 // The kinds of questions: a confirmation, a number, or a text to find.
 const (
-	sure asking = iota
-	number
-	find
+	askConfirmation questionKind = iota
+	askNumber
+	askSearch
 )
 
-// longestAnswer is the maximum length of an answer in bytes.
-const longestAnswer = 64
+// maxAnswerBytes is the maximum length of an answer in bytes.
+const maxAnswerBytes = 64
 
-// typed appends text to an answer.
-func (q *question) typed(text string) {
+// insert appends text to an answer.
+func (q *question) insert(text string) {
 	text = cli.Shown(text)
-	if q.kind == find && text == "" {
+	if q.kind == askSearch && text == "" {
 		text = " "
 	}
-	if q.kind != sure && len(q.answer)+len(text) <= longestAnswer {
+	if q.kind != askConfirmation && len(q.answer)+len(text) <= maxAnswerBytes {
 		q.answer += text
 	}
 }
@@ -43,19 +43,19 @@ func (q *question) typed(text string) {
 // text returns the question as it is displayed.
 func (q *question) text() string {
 	switch q.kind {
-	case find:
+	case askSearch:
 		return "/" + q.answer + cli.Sign(cursor)
-	case number:
-		return "priority of " + q.act.about() + ": " + q.answer + cli.Sign(cursor)
+	case askNumber:
+		return "priority of " + q.act.describe() + ": " + q.answer + cli.Sign(cursor)
 	}
-	return q.act.verb.name + " " + q.act.about() + "? (y/n)"
+	return q.act.verb.name + " " + q.act.describe() + "? (y/n)"
 }
 
 // cursor marks the position where text is typed.
 const cursor = "▏"
 
-// press handles a key.
-func (m *model) press(k key) []effect {
+// handleKey handles a key.
+func (m *model) handleKey(k key) []effect {
 	switch k.name {
 	case "ctrl+c":
 		return []effect{quit{}}
@@ -70,63 +70,63 @@ func (m *model) press(k key) []effect {
 		}
 		return nil
 	}
-	if m.asks != nil {
-		return m.answered(k)
+	if m.question != nil {
+		return m.handleAnswerKey(k)
 	}
-	m.said = ""
+	m.notice = ""
 	if m.page != nil {
-		return m.turn(k)
+		return m.handlePageKey(k)
 	}
-	return m.chose(k)
+	return m.handleListKey(k)
 }
 
-// answered handles a key while a question is open.
-func (m *model) answered(k key) []effect {
-	q := m.asks
+// handleAnswerKey handles a key while a question is open.
+func (m *model) handleAnswerKey(k key) []effect {
+	q := m.question
 	switch {
-	case k.name == "esc" || q.kind == sure && k.name == "n":
-		m.asks = nil
-		if q.kind == find {
-			m.find = ""
+	case k.name == "esc" || q.kind == askConfirmation && k.name == "n":
+		m.question = nil
+		if q.kind == askSearch {
+			m.search = ""
 		}
-	case q.kind == sure && k.name == "y":
-		m.asks = nil
-		return m.carryOut(q.act)
-	case q.kind == sure: // other keys do not answer a confirmation
+	case q.kind == askConfirmation && k.name == "y":
+		m.question = nil
+		return m.startAct(q.act)
+	case q.kind == askConfirmation: // other keys do not answer a confirmation
 	case k.name == "enter":
-		m.asks = nil
-		if q.kind == find {
-			return m.look()
+		m.question = nil
+		if q.kind == askSearch {
+			return m.requestFetch()
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(q.answer), 10, 64)
 		if err != nil {
-			m.said = fmt.Sprintf("%q is not a priority; type a whole number", q.answer)
+			m.notice = fmt.Sprintf("%q is not a priority; type a whole number", q.answer)
 			return nil
 		}
 		q.act.number = n
-		return m.carryOut(q.act)
+		return m.startAct(q.act)
 	case k.name == "backspace":
 		if runes := []rune(q.answer); len(runes) > 0 {
 			q.answer = string(runes[:len(runes)-1])
 		}
 	default:
-		q.typed(k.text)
+		q.insert(k.text)
 	}
-	m.seek()
+	m.applySearch()
 	return nil
 }
 
-// seek filters the rows while the text to find is being typed.
-func (m *model) seek() {
-	if m.asks != nil && m.asks.kind == find {
-		m.find = m.asks.answer
+// applySearch filters the rows while the text to find is being typed.
+func (m *model) applySearch() {
+	if m.question != nil && m.question.kind == askSearch {
+		m.search = m.question.answer
 	}
 }
 
-// chose handles a key in the lists.
-func (m *model) chose(k key) []effect {
-	p := &m.places[m.list]
-	_, page := m.room()
+// handleListKey handles a key in the lists.
+func (m *model) handleListKey(k key) []effect {
+	p := &m.selections[m.list]
+	_, page := m.listLayout()
 	switch k.name {
 	case "j", "down":
 		m.move(1)
@@ -141,11 +141,11 @@ func (m *model) chose(k key) []effect {
 	case "G", "end":
 		m.move(len(m.table().rows))
 	case "tab":
-		return m.turnTo((m.list + 1) % lists)
+		return m.switchList((m.list + 1) % listCount)
 	case "shift+tab":
-		return m.turnTo((m.list + lists - 1) % lists)
+		return m.switchList((m.list + listCount - 1) % listCount)
 	case "1", "2", "3", "4", "5":
-		return m.turnTo(listID(k.name[0] - '1'))
+		return m.switchList(listID(k.name[0] - '1'))
 	case "x", "space":
 		if p.id != "" {
 			if m.marked[p.id] = !m.marked[p.id]; !m.marked[p.id] {
@@ -154,25 +154,25 @@ func (m *model) chose(k key) []effect {
 			m.move(1)
 		}
 	case "/":
-		m.asks = &question{kind: find, answer: m.find}
+		m.question = &question{kind: askSearch, answer: m.search}
 	case "esc":
-		m.find = ""
+		m.search = ""
 		clear(m.marked)
 	case "?":
 		m.page = m.help()
 	case "q":
 		return []effect{quit{}}
 	default:
-		return m.does(k)
+		return m.handleActionKey(k)
 	}
 	return nil
 }
 
-// does handles a key that acts on the selected row or on the service.
-func (m *model) does(k key) []effect {
+// handleActionKey handles a key that acts on the selected row or on the service.
+func (m *model) handleActionKey(k key) []effect {
 	r := m.chosen()
-	for _, h := range m.offers() {
-		if h.key != k.name && h.also != k.name {
+	for _, h := range m.availableKeys() {
+		if h.key != k.name && h.alias != k.name {
 			continue
 		}
 		switch h.key {
@@ -180,17 +180,17 @@ func (m *model) does(k key) []effect {
 			m.page = &page{job: r.job, end: true}
 			return nil
 		case "w":
-			m.said = "why " + cli.Shown(r.id) + cli.Sign(" …")
+			m.notice = "why " + cli.Shown(r.id) + cli.Sign(" …")
 			return []effect{explain{r.id}}
 		case "e":
 			return []effect{edit{r.id}}
 		}
 	}
-	if v := m.offered(k.name); v != nil {
-		return m.begin(v)
+	if v := m.verbForKey(k.name); v != nil {
+		return m.askOrStart(v)
 	}
 	if k.text != "" {
-		m.said = cli.Shown(k.text) + " does nothing here; ? shows the keys"
+		m.notice = cli.Shown(k.text) + " does nothing here; ? shows the keys"
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (m *model) does(k key) []effect {
 // move moves the selection down by a number of rows, or up if it is negative.
 func (m *model) move(by int) {
 	rows := m.table().rows
-	p := &m.places[m.list]
+	p := &m.selections[m.list]
 	p.index = max(min(p.index+by, len(rows)-1), 0)
 	p.id = ""
 	if len(rows) > 0 {
@@ -206,39 +206,39 @@ func (m *model) move(by int) {
 	}
 }
 
-// turnTo shows another list.
-func (m *model) turnTo(l listID) []effect {
-	m.list, m.find = l, ""
+// switchList shows another list.
+func (m *model) switchList(l listID) []effect {
+	m.list, m.search = l, ""
 	clear(m.marked)
-	m.again = m.fetching // the pending reply belongs to the previous list
-	return m.look()
+	m.refetch = m.fetching // the pending reply belongs to the previous list
+	return m.requestFetch()
 }
 
-// offer is a key that is displayed with its action.
-type offer struct{ key, also, does string }
+// keyHelp is a key that is displayed with its action.
+type keyHelp struct{ key, alias, action string }
 
-// offers returns the keys that work in the current state and that the user may use, most useful first.
-func (m *model) offers() (list []offer) {
+// availableKeys returns the keys that work in the current state and that the user may use, most useful first.
+func (m *model) availableKeys() (list []keyHelp) {
 	r := m.chosen()
 	if r != nil && r.job != nil {
-		if m.reads(r.job) && outputOf(r.job, 1).id != "" {
-			list = append(list, offer{"f", "enter", "follow"})
+		if m.mayReadOutput(r.job) && outputOf(r.job, 1).id != "" {
+			list = append(list, keyHelp{"f", "enter", "follow"})
 		}
-		if m.may("why", m.owns(r.job)) && inStates(queue.VerbEdit.Takes()...)(r) {
-			list = append(list, offer{"w", "", "why"})
+		if m.isAllowed("why", m.owns(r.job)) && inStates(queue.VerbEdit.Takes()...)(r) {
+			list = append(list, keyHelp{"w", "", "why"})
 		}
 	}
 	for _, name := range []string{"r", "c", "p", "h"} {
-		if v := m.offered(name); v != nil {
-			list = append(list, offer{name, "", v.name})
+		if v := m.verbForKey(name); v != nil {
+			list = append(list, keyHelp{name, "", v.name})
 		}
 	}
-	if v := m.offered("P"); v != nil {
-		list = append(list, offer{"e", "", "edit"}, offer{"P", "", v.name})
+	if v := m.verbForKey("P"); v != nil {
+		list = append(list, keyHelp{"e", "", "edit"}, keyHelp{"P", "", v.name})
 	}
-	list = append(list, offer{"/", "", "find"})
-	if m.offered("+") != nil {
-		list = append(list, offer{"+ -", "", "workers"})
+	list = append(list, keyHelp{"/", "", "find"})
+	if m.verbForKey("+") != nil {
+		list = append(list, keyHelp{"+ -", "", "workers"})
 	}
 	return list
 }
@@ -251,7 +251,7 @@ func (m *model) help() *page {
 		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"}, {"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause or resume a running job, a queue or a schedule"},
 		{"hold", "h", "hold or release a waiting job"}, {"edit", "e", "edit a waiting job in $EDITOR"}, {"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
 	} {
-		if m.may(h.method, true) {
+		if m.isAllowed(h.method, true) {
 			rows = append(rows, [2]string{h.key, h.does})
 		}
 	}

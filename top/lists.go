@@ -21,7 +21,7 @@ const (
 	failedList
 	queueList
 	scheduleList
-	lists // number of lists
+	listCount // number of lists
 )
 
 // listing defines the names of a list and how it is built.
@@ -32,8 +32,8 @@ type listing struct {
 	empty       string
 }
 
-func listings() [lists]listing {
-	return [lists]listing{
+func listings() [listCount]listing {
+	return [listCount]listing{
 		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing running"},
 		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting, "nothing waiting"},
 		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failed, "nothing failed"},
@@ -53,7 +53,7 @@ const (
 type row struct {
 	id       string
 	job      *control.Job
-	last     string // last line of its output
+	lastLine string // last line of its output
 	queue    *control.QueueView
 	schedule *control.Schedule
 	cells    []string
@@ -71,10 +71,10 @@ type table struct {
 // unknown is the value of table.more if there are more rows, but the service does not say how many.
 const unknown = -1
 
-// counted returns the number of jobs in a list, including those that were not fetched.
-func (m *model) counted(id listID) (n int64) {
+// countOf returns the number of jobs in a list, including those that were not fetched.
+func (m *model) countOf(id listID) (n int64) {
 	for _, s := range listings()[id].states {
-		n += m.got.screen.Status.Jobs[s.String()]
+		n += m.snapshot.screen.Status.Jobs[s.String()]
 	}
 	return n
 }
@@ -83,10 +83,10 @@ func (m *model) counted(id listID) (n int64) {
 func (m *model) table() table {
 	l := listings()[m.list]
 	t := l.build(m)
-	if m.find == "" {
+	if m.search == "" {
 		return t
 	}
-	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !r.matches(m.find) })
+	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !r.matches(m.search) })
 	return t
 }
 
@@ -102,21 +102,21 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-func (m *model) words() cli.Look { return cli.Look{Screen: &m.got.screen, Now: m.now} }
+func (m *model) rowStyle() cli.Look { return cli.Look{Screen: &m.snapshot.screen, Now: m.now} }
 
 // column is a column of a list of jobs: its heading, the windows in which it appears, and its content.
 type column struct {
 	head string
 	// The window widths in which the column appears: from, up to but excluding below. If below is 0, it has
 	// no upper limit.
-	from, below int
-	says        func(*control.Job, *row) string
+	minWidth, widthBelow int
+	text                 func(*control.Job, *row) string
 }
 
 // jobs returns a list of jobs with the columns that fit.
 func (m *model) jobs(list []row, columns []column) (t table) {
 	columns = slices.DeleteFunc(columns, func(c column) bool {
-		return m.width < c.from || c.below > 0 && m.width >= c.below || c.head == "QUEUE" && !slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
+		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.head == "QUEUE" && !slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
 			c.head == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.who.User }) ||
 			(c.head == "PROGRESS" || c.head == "%") && !slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
 	})
@@ -127,7 +127,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 		r.id = r.job.ID
 		_, r.colour = cli.Marked(r.job)
 		for _, c := range columns {
-			r.cells = append(r.cells, c.says(r.job, &r))
+			r.cells = append(r.cells, c.text(r.job, &r))
 		}
 		t.rows = append(t.rows, r)
 	}
@@ -136,17 +136,18 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 
 // Columns that several lists share.
 var (
-	idColumn      = column{head: "JOB", says: func(j *control.Job, _ *row) string { text, _ := cli.Marked(j); return text }}
-	queueColumn   = column{head: "QUEUE", from: narrowWindow, says: func(j *control.Job, _ *row) string { return j.Queue }}
-	userColumn    = column{head: "USER", from: narrowWindow, says: func(j *control.Job, _ *row) string { return j.User }}
-	commandColumn = column{head: "COMMAND", says: func(j *control.Job, _ *row) string { return cli.Title(j) }}
+	idColumn      = column{head: "JOB", text: func(j *control.Job, _ *row) string { text, _ := cli.Marked(j); return text }}
+	queueColumn   = column{head: "QUEUE", minWidth: narrowWindow, text: func(j *control.Job, _ *row) string { return j.Queue }}
+	userColumn    = column{head: "USER", minWidth: narrowWindow, text: func(j *control.Job, _ *row) string { return j.User }}
+	commandColumn = column{head: "COMMAND", text: func(j *control.Job, _ *row) string { return cli.Title(j) }}
 )
 
-// withFound returns the jobs of a list, followed by the jobs that the service found for the search text.
-func (m *model) withFound(list []row) []row {
-	for i := range m.got.found {
-		j := &m.got.found[i]
-		if m.find != "" && m.got.list == m.list && !slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
+// withSearchResults returns the jobs of a list, followed by the jobs that the service found for the search
+// text.
+func (m *model) withSearchResults(list []row) []row {
+	for i := range m.snapshot.found {
+		j := &m.snapshot.found[i]
+		if m.search != "" && m.snapshot.list == m.list && !slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
 			list = append(list, row{job: j})
 		}
 	}
@@ -155,11 +156,11 @@ func (m *model) withFound(list []row) []row {
 
 func (m *model) running() table {
 	var list []row
-	for i := range m.got.screen.Running {
-		j := &m.got.screen.Running[i]
-		r := row{job: &j.Job, last: j.LastLine}
-		if r.last == "" && j.Progress != nil {
-			r.last = j.Progress.Text
+	for i := range m.snapshot.screen.Running {
+		j := &m.snapshot.screen.Running[i]
+		r := row{job: &j.Job, lastLine: j.LastLine}
+		if r.lastLine == "" && j.Progress != nil {
+			r.lastLine = j.Progress.Text
 		}
 		list = append(list, r)
 	}
@@ -169,40 +170,40 @@ func (m *model) running() table {
 		// Several nodes share the queue.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
-	t := m.jobs(m.withFound(list), []column{
+	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn,
 		worker,
 		queueColumn, userColumn,
-		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runsFor(j) }},
+		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runTime(j) }},
 		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return percent(j) }},
 		{"PROGRESS", narrowWindow, 0, func(j *control.Job, _ *row) string { return bar(j, m.barWidth()) }},
 		commandColumn,
-		{"LAST LINE", narrowWindow, 0, func(_ *control.Job, r *row) string { return r.last }},
+		{"LAST LINE", narrowWindow, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
 	})
-	t.more, t.all = m.counted(runningList)-int64(n), "queuectl ps"
+	t.more, t.all = m.countOf(runningList)-int64(n), "queuectl ps"
 	return t
 }
 
 func (m *model) waiting() table {
 	var list []row
-	for _, part := range [][]control.Job{m.got.screen.Ready, m.got.screen.Timed, m.got.screen.Kept} {
+	for _, part := range [][]control.Job{m.snapshot.screen.Ready, m.snapshot.screen.Timed, m.snapshot.screen.Kept} {
 		for i := range part {
 			list = append(list, row{job: &part[i]})
 		}
 	}
 	n := len(list)
-	t := m.jobs(m.withFound(list), []column{
+	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
-		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.words().Starts(j) }},
+		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.rowStyle().Starts(j) }},
 		{"PRIORITY", narrowWindow, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
 		commandColumn,
 	})
-	t.more, t.all = m.counted(waitingList)-int64(n), "queuectl list -s waiting"
+	t.more, t.all = m.countOf(waitingList)-int64(n), "queuectl list -s waiting"
 	return t
 }
 
 func (m *model) failed() table {
-	s := &m.got.screen
+	s := &m.snapshot.screen
 	var list []row
 	for _, part := range [][]control.Job{s.Ready, s.Timed} {
 		for i := range part {
@@ -212,11 +213,11 @@ func (m *model) failed() table {
 		}
 	}
 	for i := range s.Dead {
-		list = append(list, row{job: &s.Dead[i].Job, last: s.Dead[i].LastLine})
+		list = append(list, row{job: &s.Dead[i].Job, lastLine: s.Dead[i].LastLine})
 	}
 	n := len(list)
-	look := m.words()
-	t := m.jobs(m.withFound(list), []column{
+	look := m.rowStyle()
+	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
 		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return cli.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
@@ -225,51 +226,53 @@ func (m *model) failed() table {
 			}
 			return look.Ago(j.FinishedAt)
 		}},
-		{"COMMAND", narrowWindow, 0, commandColumn.says},
-		{"WHY", 0, 0, func(j *control.Job, r *row) string { return look.Why(&control.ScreenJob{Job: *j, LastLine: r.last}) }},
+		{"COMMAND", narrowWindow, 0, commandColumn.text},
+		{"WHY", 0, 0, func(j *control.Job, r *row) string {
+			return look.Why(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
+		}},
 	})
-	t.more, t.all = m.counted(failedList)-int64(n), "queuectl list --failed"
+	t.more, t.all = m.countOf(failedList)-int64(n), "queuectl list --failed"
 	return t
 }
 
 func (m *model) queues() table {
-	t := table{head: m.picked(cli.QueueHead(), 0, 1, 2, 9)}
-	for i := range m.got.queues {
-		q := &m.got.queues[i]
-		r := row{id: q.Queue, queue: q, cells: m.picked(cli.QueueRow(q, m.now), 0, 1, 2, 9)}
+	t := table{head: m.pickColumns(cli.QueueHead(), 0, 1, 2, 9)}
+	for i := range m.snapshot.queues {
+		q := &m.snapshot.queues[i]
+		r := row{id: q.Queue, queue: q, cells: m.pickColumns(cli.QueueRow(q, m.now), 0, 1, 2, 9)}
 		if q.Paused {
 			r.colour = amber
 		}
 		t.rows = append(t.rows, r)
 	}
-	if m.got.more {
+	if m.snapshot.more {
 		t.more, t.all = unknown, "queuectl queue list"
 	}
 	return t
 }
 
 func (m *model) schedules() table {
-	rows := make([][]string, len(m.got.schedules))
+	rows := make([][]string, len(m.snapshot.schedules))
 	for i := range rows {
-		rows[i] = cli.ScheduleRow(&m.got.schedules[i])
+		rows[i] = cli.ScheduleRow(&m.snapshot.schedules[i])
 	}
-	t := table{head: m.picked(cli.NameZones(cli.ScheduleHead(), rows), 0, 3, 4)}
-	for i := range m.got.schedules {
-		s := &m.got.schedules[i]
-		r := row{id: s.Name, schedule: s, cells: m.picked(rows[i], 0, 3, 4)}
+	t := table{head: m.pickColumns(cli.NameZones(cli.ScheduleHead(), rows), 0, 3, 4)}
+	for i := range m.snapshot.schedules {
+		s := &m.snapshot.schedules[i]
+		r := row{id: s.Name, schedule: s, cells: m.pickColumns(rows[i], 0, 3, 4)}
 		if s.Paused {
 			r.colour = amber
 		}
 		t.rows = append(t.rows, r)
 	}
-	if m.got.more {
+	if m.snapshot.more {
 		t.more, t.all = unknown, "queuectl schedule list"
 	}
 	return t
 }
 
-// picked returns all cells or, in a narrow window, those with the given indexes.
-func (m *model) picked(cells []string, narrow ...int) (list []string) {
+// pickColumns returns all cells or, in a narrow window, those with the given indexes.
+func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
 	if m.width >= narrowWindow {
 		return cells
 	}
@@ -294,9 +297,9 @@ func percent(j *control.Job) string {
 	return fmt.Sprintf("%d %%", j.Progress.Percent)
 }
 
-// runsFor returns how long a job has run or has been paused. The pane below the list shows who paused it.
-func (m *model) runsFor(j *control.Job) string {
-	text, _, _ := strings.Cut(m.words().Runs(j), " by ")
+// runTime returns how long a job has run or has been paused. The pane below the list shows who paused it.
+func (m *model) runTime(j *control.Job) string {
+	text, _, _ := strings.Cut(m.rowStyle().Runs(j), " by ")
 	return text
 }
 

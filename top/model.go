@@ -9,8 +9,8 @@ import (
 
 // Timing of the screen. See docs/decisions/0065.
 const (
-	fetchEvery   = time.Second      // interval between two fetches from the service
-	longestRetry = 30 * time.Second // maximum interval between two attempts to reach an unavailable service
+	fetchEvery       = time.Second      // interval between two fetches from the service
+	maxRetryInterval = 30 * time.Second // maximum interval between two attempts to reach an unavailable service
 )
 
 // Messages describe events. They are the only input of a model.
@@ -27,10 +27,10 @@ type (
 	}
 	// printed is further output of a followed job.
 	printed struct {
-		of    followed
-		text  []piece
-		ended bool
-		err   error
+		source outputSource
+		text   []piece
+		ended  bool
+		err    error
 	}
 	// explained is the reply to an explain: why a job does not run.
 	explained struct {
@@ -56,14 +56,14 @@ type (
 	effect any
 	// fetch reads the state of the queue from the service.
 	fetch struct {
-		rows int
-		list listID
-		find string
-		who  bool
+		rows   int
+		list   listID
+		search string
+		who    bool
 	}
 	// follow starts reading the output of a job, and stops reading the previous one. An empty id only stops
 	// reading.
-	follow struct{ followed }
+	follow struct{ outputSource }
 	// act executes a verb.
 	act struct {
 		verb   *verb
@@ -95,39 +95,40 @@ type model struct {
 	host          string
 	now           time.Time
 	who           control.Whoami
-	got           snapshot
-	heard         time.Time // time at which got was received
-	lost          *loss     // nil while the service answers
+	snapshot      snapshot
+	receivedAt    time.Time // time at which got was received
+	outage        *outage   // nil while the service answers
 	fetching      bool
-	again         bool // the state has changed since the pending fetch was sent
+	refetch       bool // the state has changed since the pending fetch was sent
 
-	list   listID
-	places [lists]place
-	marked map[string]bool // ids of rows to which the next verb applies
-	find   string
-	asks   *question
-	page   *page // covers the whole screen; nil while the lists are shown
-	said   string
-	acts   []act // the first one is being executed, the others wait
-	out    output
+	list       listID
+	selections [listCount]selection
+	marked     map[string]bool // ids of rows to which the next verb applies
+	search     string
+	question   *question
+	page       *page // covers the whole screen; nil while the lists are shown
+	notice     string
+	acts       []act // the first one is being executed, the others wait
+	output     output
 }
 
-// loss describes a service that does not answer.
-type loss struct {
-	since, next time.Time
-	wait        time.Duration
-	why         string
+// outage describes a service that does not answer.
+type outage struct {
+	since, retryAt time.Time
+	wait           time.Duration
+	reason         string
 }
 
-// place is the selection in a list. It follows the id; the index is used when the row with that id is gone.
-type place struct {
+// selection is the selection in a list. It follows the id; the index is used when the row with that id is
+// gone.
+type selection struct {
 	id            string
 	index, offset int
 }
 
 // newModel returns the screen of a service that has returned its first snapshot.
 func newModel(host string, now time.Time, s snapshot) *model {
-	m := &model{host: host, now: now, heard: now, got: s, marked: map[string]bool{}}
+	m := &model{host: host, now: now, receivedAt: now, snapshot: s, marked: map[string]bool{}}
 	if s.who != nil {
 		m.who = *s.who
 	}
@@ -142,84 +143,85 @@ func (m *model) update(msg any) []effect {
 		m.width, m.height = msg.width, msg.height
 	case tick:
 		m.now = msg.now
-		if m.lost == nil || !m.now.Before(m.lost.next) {
-			todo = m.look()
+		if m.outage == nil || !m.now.Before(m.outage.retryAt) {
+			todo = m.requestFetch()
 		}
 	case key:
-		todo = m.press(msg)
+		todo = m.handleKey(msg)
 	case pasted:
-		if m.asks != nil {
-			m.asks.typed(msg.text)
-			m.seek()
+		if m.question != nil {
+			m.question.insert(msg.text)
+			m.applySearch()
 		}
 	case fetched:
-		todo = m.took(&msg)
+		todo = m.handleFetched(&msg)
 	case printed:
-		if msg.of == m.out.of {
-			m.out.add(&msg)
+		if msg.source == m.output.source {
+			m.output.add(&msg)
 		}
 	case explained:
-		m.tellWhy(&msg)
+		m.showReasons(&msg)
 	case acted:
-		todo = m.ended(&msg)
+		todo = m.handleActed(&msg)
 	case edited:
-		m.said = "job " + cli.Shown(msg.id) + ": editor closed"
+		m.notice = "job " + cli.Shown(msg.id) + ": editor closed"
 		if msg.err != nil {
-			m.said = message(msg.err)
+			m.notice = message(msg.err)
 		}
-		m.again = true
-		todo = m.look()
+		m.refetch = true
+		todo = m.requestFetch()
 	}
-	m.settle()
-	return append(todo, m.follows()...)
+	m.keepSelection()
+	return append(todo, m.followShown()...)
 }
 
-// look requests a fetch, unless a reply is still pending.
-func (m *model) look() []effect {
+// requestFetch requests a fetch, unless a reply is still pending.
+func (m *model) requestFetch() []effect {
 	if m.fetching {
 		return nil
 	}
-	m.fetching, m.again = true, false
-	_, rows := m.room()
-	return []effect{fetch{rows: min(max(m.places[m.list].offset+2*rows, leastFetched), mostFetched), list: m.list, find: m.find, who: m.lost != nil}}
+	m.fetching, m.refetch = true, false
+	_, rows := m.listLayout()
+	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetched), maxFetched), list: m.list, search: m.search, who: m.outage != nil}}
 }
 
 // Minimum and maximum number of jobs of each part to fetch.
 const (
-	leastFetched = 20
-	mostFetched  = 100
+	minFetched = 20
+	maxFetched = 100
 )
 
-// took handles the reply to a fetch. If the service does not answer, the old state stays on the screen, and
-// the interval between fetches grows.
-func (m *model) took(msg *fetched) []effect {
+// handleFetched handles the reply to a fetch. If the service does not answer, the old state stays on the
+// screen, and the interval between fetches grows.
+func (m *model) handleFetched(msg *fetched) []effect {
 	m.fetching = false
 	if msg.err != nil {
-		if m.lost == nil {
-			m.lost = &loss{since: m.heard, wait: fetchEvery / 2}
+		if m.outage == nil {
+			m.outage = &outage{since: m.receivedAt, wait: fetchEvery / 2}
 		}
-		m.lost.why = message(msg.err)
-		m.lost.wait = min(2*m.lost.wait, longestRetry)
-		m.lost.next = m.now.Add(m.lost.wait)
+		m.outage.reason = message(msg.err)
+		m.outage.wait = min(2*m.outage.wait, maxRetryInterval)
+		m.outage.retryAt = m.now.Add(m.outage.wait)
 		return nil
 	}
-	if m.lost != nil || m.out.broken {
-		m.lost, m.out = nil, output{}
+	if m.outage != nil || m.output.broken {
+		m.outage, m.output = nil, output{}
 	}
 	if msg.who != nil {
 		m.who = *msg.who
 	}
-	m.got, m.heard = msg.snapshot, m.now
-	if m.again || msg.list != m.list {
-		return m.look()
+	m.snapshot, m.receivedAt = msg.snapshot, m.now
+	if m.refetch || msg.list != m.list {
+		return m.requestFetch()
 	}
 	return nil
 }
 
-// settle keeps the selection on its row when rows are added or removed, and scrolls so that it is visible.
-func (m *model) settle() {
+// keepSelection keeps the selection on its row when rows are added or removed, and scrolls so that it is
+// visible.
+func (m *model) keepSelection() {
 	rows := m.table().rows
-	p := &m.places[m.list]
+	p := &m.selections[m.list]
 	for i := range rows {
 		if rows[i].id == p.id {
 			p.index = i
@@ -231,7 +233,7 @@ func (m *model) settle() {
 	if len(rows) > 0 {
 		p.id = rows[p.index].id
 	}
-	_, shown := m.room()
+	_, shown := m.listLayout()
 	if p.index < p.offset {
 		p.offset = p.index
 	}
@@ -242,14 +244,14 @@ func (m *model) settle() {
 		p.offset = p.index - shown + 1
 	}
 	if m.page != nil {
-		m.page.settle(m)
+		m.page.clampScroll(m)
 	}
 }
 
 // chosen returns the selected row, or nil if the list is empty.
 func (m *model) chosen() *row {
 	rows := m.table().rows
-	if p := m.places[m.list]; p.index < len(rows) {
+	if p := m.selections[m.list]; p.index < len(rows) {
 		return &rows[p.index]
 	}
 	return nil
@@ -257,7 +259,7 @@ func (m *model) chosen() *row {
 
 // job returns the newest state of a job, or nil if the snapshot does not contain it.
 func (m *model) job(id string) *control.Job {
-	s := &m.got.screen
+	s := &m.snapshot.screen
 	for _, list := range [][]control.ScreenJob{s.Running, s.Dead} {
 		for i := range list {
 			if list[i].ID == id {
@@ -265,7 +267,7 @@ func (m *model) job(id string) *control.Job {
 			}
 		}
 	}
-	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept, s.Done, m.got.found} {
+	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept, s.Done, m.snapshot.found} {
 		for i := range list {
 			if list[i].ID == id {
 				return &list[i]
@@ -275,8 +277,9 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// may reports whether the user may call a method on own objects or, if own is false, on those of other users.
-func (m *model) may(method string, own bool) bool {
+// isAllowed reports whether the user may call a method on own objects or, if own is false, on those of other
+// users.
+func (m *model) isAllowed(method string, own bool) bool {
 	return m.who.Right.Covers(control.Needs(method, own))
 }
 
@@ -285,10 +288,10 @@ func (m *model) owns(j *control.Job) bool {
 	return j.Submitter == m.who.User || j.Submitter == "" && j.User == m.who.User
 }
 
-// tellWhy shows why a job does not run.
-func (m *model) tellWhy(msg *explained) {
-	if m.said = ""; msg.err != nil {
-		m.said = message(msg.err)
+// showReasons shows why a job does not run.
+func (m *model) showReasons(msg *explained) {
+	if m.notice = ""; msg.err != nil {
+		m.notice = message(msg.err)
 		return
 	}
 	p := &page{title: "why job " + cli.Shown(msg.id) + " does not run"}

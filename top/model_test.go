@@ -108,7 +108,7 @@ func (s *screen) types(keys string) []effect {
 func (s *screen) wants() (list []string) {
 	for _, e := range s.did {
 		if a, ok := e.(act); ok {
-			list = append(list, strings.Join(strings.Fields(a.verb.name+" "+a.verb.of+" "+strings.Join(a.ids, ",")), " "))
+			list = append(list, strings.Join(strings.Fields(a.verb.name+" "+a.verb.object+" "+strings.Join(a.ids, ",")), " "))
 		}
 	}
 	return list
@@ -165,7 +165,7 @@ func (s *screen) look(change func(*snapshot)) []effect {
 
 // prints simulates output of the followed job.
 func (s *screen) prints(text string) {
-	s.does(printed{of: s.out.of, text: []piece{{stream: "stdout", at: ago(9 * time.Second), text: text}}})
+	s.does(printed{source: s.output.source, text: []piece{{stream: "stdout", at: ago(9 * time.Second), text: text}}})
 }
 
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
@@ -285,7 +285,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("the priority: %v", got)
 	}
 	s = newScreen(t, control.Admin, 80, 24)
-	for range 2 * mostActs { // a key that is held down
+	for range 2 * maxActs { // a key that is held down
 		s.types("+")
 	}
 	s.sees("add a worker …")
@@ -296,8 +296,8 @@ func TestKeys(t *testing.T) {
 			t.Fatalf("%d acts at once", n)
 		}
 	}
-	if ended != mostActs {
-		t.Errorf("%d acts, want %d", ended, mostActs)
+	if ended != maxActs {
+		t.Errorf("%d acts, want %d", ended, maxActs)
 	}
 	s = newScreen(t, control.Admin, 80, 24)
 	s.types("4")
@@ -315,12 +315,12 @@ func TestKeys(t *testing.T) {
 }
 
 // A search also asks the service, which has more rows than the screen.
-func TestFindAsksTheService(t *testing.T) {
+func TestSearchAsksTheService(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.look(nil)
 	s.types("2")
 	s.look(nil)
-	if got := s.types("/ l a enter"); len(got) != 1 || got[0].(fetch).find != "la" {
+	if got := s.types("/ l a enter"); len(got) != 1 || got[0].(fetch).search != "la" {
 		t.Errorf("it wants %v", got)
 	}
 	s.look(func(got *snapshot) {
@@ -415,7 +415,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 		{text: "[3 bytes were not kept]\n", gap: true}, {text: "ask\x1b[2K\rsure? "},
 	} {
 		one.stream, one.tty = "stdout", true
-		s.does(printed{of: s.out.of, text: []piece{one}})
+		s.does(printed{source: s.output.source, text: []piece{one}})
 	}
 	if got := s.lines()[1:5]; !slices.Equal(got, []string{" 30%", "┌─┐ more", "[3 bytes were not kept]", "sure?"}) {
 		t.Errorf("the output is %q", got)
@@ -428,7 +428,7 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	s.types("f")
 	for _, one := range []piece{{text: "first"}, {text: "[3 bytes were not kept]\n", gap: true}, {text: "last\n"}} {
 		one.stream = "stdout"
-		s.does(printed{of: s.out.of, text: []piece{one}})
+		s.does(printed{source: s.output.source, text: []piece{one}})
 	}
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"first", "[3 bytes were not kept]", "last"}) {
 		t.Errorf("the output is %q", got)
@@ -441,20 +441,20 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	reads := func() (list []string) {
 		for _, e := range s.did {
 			if f, ok := e.(follow); ok {
-				list = append(list, fmt.Sprintf("%s %t", f.id, f.runs))
+				list = append(list, fmt.Sprintf("%s %t", f.id, f.running))
 			}
 		}
 		return list
 	}
-	of := s.out.of
-	if of.id != "build" || !of.runs {
-		t.Errorf("at first it reads %+v", of)
+	source := s.output.source
+	if source.id != "build" || !source.running {
+		t.Errorf("at first it reads %+v", source)
 	}
 	s.types("j")
 	if got := reads(); !slices.Equal(got, []string{"train true"}) {
 		t.Errorf("it reads %v", got)
 	}
-	s.does(printed{of: of, text: []piece{{stream: "stdout", text: "of another job\n"}}})
+	s.does(printed{source: source, text: []piece{{stream: "stdout", text: "of another job\n"}}})
 	s.sawNot("of another job")
 	s.types("2")
 	if got := reads(); !slices.Equal(got, []string{" false"}) {
@@ -462,7 +462,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	}
 	s.types("1 g f")
 	s.prints("a")
-	s.does(printed{of: s.out.of, text: []piece{{stream: "stderr", text: "bad\n"}, {stream: "stdout", text: "bc\nmore"}}})
+	s.does(printed{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"}, {stream: "stdout", text: "bc\nmore"}}})
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"bad", "abc", "more"}) {
 		t.Errorf("the output is %q", got)
 	}
@@ -474,13 +474,13 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
 		t.Errorf("of its next attempt it reads %v", got)
 	}
-	s.does(printed{of: s.out.of, ended: true, err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
+	s.does(printed{source: s.output.source, ended: true, err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
 	s.sawNot("went away")
 	s.look(func(got *snapshot) { got.screen.Running[0].StartedAt = ago(0) })
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
 		t.Errorf("after a restart of the service it reads %v", got)
 	}
-	s.does(printed{of: s.out.of, ended: true, err: errors.New("denied: no")})
+	s.does(printed{source: s.output.source, ended: true, err: errors.New("denied: no")})
 	s.sees("denied: no")
 }
 
@@ -509,12 +509,12 @@ func TestPageScrolls(t *testing.T) {
 	s.types("G")
 	s.prints("line 101\n")
 	s.sees("line 101")
-	s.prints(strings.Repeat("x\n", 2*wholeOutput))
-	if n := len(s.out.lines); n != wholeOutput {
+	s.prints(strings.Repeat("x\n", 2*pageOutputLines))
+	if n := len(s.output.lines); n != pageOutputLines {
 		t.Errorf("%d lines are kept", n)
 	}
-	s.prints(strings.Repeat("y", 3*longestLine))
-	if n := len(s.out.parts[0].text); n != longestLine {
+	s.prints(strings.Repeat("y", 3*maxLineBytes))
+	if n := len(s.output.parts[0].text); n != maxLineBytes {
 		t.Errorf("%d bytes of a line are kept", n)
 	}
 	for _, k := range []string{"q", "esc"} {
@@ -530,7 +530,7 @@ func TestPageScrolls(t *testing.T) {
 func TestLostService(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	at := now
-	looks := func(d time.Duration) (n int) {
+	fetchesAfter := func(d time.Duration) (n int) {
 		for end := at.Add(d); at.Before(end); {
 			at = at.Add(time.Second)
 			for _, e := range s.does(tick{at}) {
@@ -541,7 +541,7 @@ func TestLostService(t *testing.T) {
 		}
 		return n
 	}
-	if n := looks(5 * time.Second); n != 1 {
+	if n := fetchesAfter(5 * time.Second); n != 1 {
 		t.Errorf("%d looks while there was no answer", n)
 	}
 	s.prints("last words\n")
@@ -555,7 +555,7 @@ func TestLostService(t *testing.T) {
 			}
 		}
 		before := at
-		for looks(time.Second) == 0 {
+		for fetchesAfter(time.Second) == 0 {
 			if at.Sub(before) > 31*time.Second {
 				t.Fatal("it is not asked again within 30 s")
 			}
@@ -568,20 +568,20 @@ func TestLostService(t *testing.T) {
 	s.types("k")
 	s.sees("last words")
 	fail()
-	if n := looks(29 * time.Second); n != 0 {
+	if n := fetchesAfter(29 * time.Second); n != 0 {
 		t.Errorf("after many tries it is asked %d times in 29 s", n)
 	}
-	if n := looks(2 * time.Second); n != 1 {
+	if n := fetchesAfter(2 * time.Second); n != 1 {
 		t.Errorf("after 30 s it is asked %d times", n)
 	}
 	s.look(nil)
 	s.sawNot("no answer")
-	if want := (follow{followed{"build", ago(72 * time.Second), true, shortOutput}}); len(s.did) != 1 || s.did[0] != want {
+	if want := (follow{outputSource{"build", ago(72 * time.Second), true, paneOutputLines}}); len(s.did) != 1 || s.did[0] != want {
 		t.Errorf("the output is not read on: %v", s.did)
 	}
-	looks(time.Second)
+	fetchesAfter(time.Second)
 	fail()
 	who := control.Whoami{User: "mira", Right: control.Read}
-	s.does(fetched{snapshot: snapshot{screen: s.got.screen, who: &who}})
+	s.does(fetched{snapshot: snapshot{screen: s.snapshot.screen, who: &who}})
 	s.sawNot("no answer", "c cancel") // the user may have lost the right in the meantime
 }

@@ -12,17 +12,18 @@ import (
 
 // Limits of the output that is kept.
 const (
-	shortOutput = 50      // lines below the lists
-	wholeOutput = 5000    // lines on a full-screen page
-	longestLine = 4 << 10 // bytes of a line; the rest of a longer line is dropped
+	paneOutputLines = 50      // lines below the lists
+	pageOutputLines = 5000    // lines on a full-screen page
+	maxLineBytes    = 4 << 10 // bytes of a line; the rest of a longer line is dropped
 )
 
-// followed identifies the output of the attempt of a job that began at since. An empty id means no output.
-type followed struct {
-	id    string
-	since control.Time
-	runs  bool // more output may follow
-	lines int
+// outputSource identifies the output of the attempt of a job that began at since. An empty id means no
+// output.
+type outputSource struct {
+	id      string
+	since   control.Time
+	running bool // more output may follow
+	lines   int
 }
 
 // piece is a part of an output.
@@ -42,7 +43,7 @@ type line struct {
 
 // output holds the last lines of a job's output.
 type output struct {
-	of     followed
+	source outputSource
 	lines  []line
 	parts  [2]line           // unfinished lines of standard output and standard error
 	tty    termtext.Renderer // renders output from a terminal, of which only the last lines are read
@@ -76,8 +77,8 @@ func (o *output) add(p *printed) {
 			if part.text == "" {
 				part.at = one.at
 			}
-			if part.text += text; len(part.text) > longestLine {
-				part.text = part.text[:longestLine]
+			if part.text += text; len(part.text) > maxLineBytes {
+				part.text = part.text[:maxLineBytes]
 			}
 			if strings.HasSuffix(text, "\n") {
 				o.lines = append(o.lines, line{part.at, cli.ShownLine(part.text)})
@@ -85,8 +86,8 @@ func (o *output) add(p *printed) {
 			}
 		}
 	}
-	if over := len(o.lines) - o.of.lines; over > 0 {
-		o.lines = slices.Delete(o.lines, 0, over)
+	if excess := len(o.lines) - o.source.lines; excess > 0 {
+		o.lines = slices.Delete(o.lines, 0, excess)
 	}
 	if !p.ended {
 		return
@@ -94,7 +95,7 @@ func (o *output) add(p *printed) {
 	o.ended = true
 	switch {
 	case p.err == nil:
-	case isAway(p.err):
+	case isUnreachable(p.err):
 		o.broken = true
 	default:
 		o.why = message(p.err)
@@ -112,41 +113,41 @@ func (o *output) shown() []line {
 	return list
 }
 
-// follows starts reading the output that is now displayed, if it has changed.
-func (m *model) follows() []effect {
-	if m.lost != nil {
+// followShown starts reading the output that is now displayed, if it has changed.
+func (m *model) followShown() []effect {
+	if m.outage != nil {
 		return nil // keep the displayed output
 	}
 	want := m.shownOutput()
-	if want == m.out.of {
+	if want == m.output.source {
 		return nil
 	}
-	m.out = output{of: want, tty: termtext.Renderer{Midway: true}}
+	m.output = output{source: want, tty: termtext.Renderer{Midway: true}}
 	return []effect{follow{want}}
 }
 
 // shownOutput returns which output is displayed.
-func (m *model) shownOutput() followed {
+func (m *model) shownOutput() outputSource {
 	if m.page != nil {
 		if m.page.job == nil {
-			return m.out.of // continue reading it behind the page
+			return m.output.source // continue reading it behind the page
 		}
-		return outputOf(m.page.job, wholeOutput)
+		return outputOf(m.page.job, pageOutputLines)
 	}
 	r := m.chosen()
-	if _, pane := m.heights(); pane == 0 || r == nil || r.job == nil || !m.reads(r.job) {
-		return followed{}
+	if _, paneHeight := m.heights(); paneHeight == 0 || r == nil || r.job == nil || !m.mayReadOutput(r.job) {
+		return outputSource{}
 	}
-	return outputOf(r.job, shortOutput)
+	return outputOf(r.job, paneOutputLines)
 }
 
 // outputOf returns the output of a job. A job without an attempt has none.
-func outputOf(j *control.Job, lines int) followed {
+func outputOf(j *control.Job, lines int) outputSource {
 	if j.StartedAt == 0 && j.Attempts == 0 {
-		return followed{}
+		return outputSource{}
 	}
-	return followed{id: j.ID, since: j.StartedAt, runs: j.State == queue.Processing.String(), lines: lines}
+	return outputSource{id: j.ID, since: j.StartedAt, running: j.State == queue.Processing.String(), lines: lines}
 }
 
-// reads reports whether the user may read a job's output.
-func (m *model) reads(j *control.Job) bool { return m.may("logs", m.owns(j)) }
+// mayReadOutput reports whether the user may read a job's output.
+func (m *model) mayReadOutput(j *control.Job) bool { return m.isAllowed("logs", m.owns(j)) }

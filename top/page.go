@@ -22,17 +22,17 @@ func (p *page) lines(m *model) (list []string) {
 		}
 		return list
 	}
-	if m.out.why != "" {
-		return cli.Fold(m.width, m.out.why)
+	if m.output.why != "" {
+		return cli.Fold(m.width, m.output.why)
 	}
-	for _, l := range m.out.shown() {
+	for _, l := range m.output.shown() {
 		list = append(list, cli.Cut(l.text, m.width))
 	}
 	return list
 }
 
-// settle keeps the scroll position within the page and updates its job.
-func (p *page) settle(m *model) {
+// clampScroll keeps the scroll position within the page and updates its job.
+func (p *page) clampScroll(m *model) {
 	if p.job != nil {
 		if j := m.job(p.job.ID); j != nil {
 			p.job = j
@@ -48,8 +48,8 @@ func (p *page) settle(m *model) {
 // pageRows returns the number of visible lines of a page: all except the title and the keys.
 func (m *model) pageRows() int { return m.height - 2 }
 
-// turn handles a key on a page.
-func (m *model) turn(k key) []effect {
+// handlePageKey handles a key on a page.
+func (m *model) handlePageKey(k key) []effect {
 	p := m.page
 	by := 0
 	switch k.name {

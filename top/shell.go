@@ -46,11 +46,11 @@ type Client interface {
 
 // Time limits and intervals of requests.
 const (
-	lookWithin = 10 * time.Second
-	actWithin  = 5 * time.Minute // includes the time that a cancelled job has to end
+	fetchTimeout = 10 * time.Second
+	actTimeout   = 5 * time.Minute // includes the time that a cancelled job has to end
 	// Delay before another job's output is read, since a key may be held down.
-	restFor    = 100 * time.Millisecond
-	printEvery = 100 * time.Millisecond // interval at which new output is displayed
+	followDelay = 100 * time.Millisecond
+	printEvery  = 100 * time.Millisecond // interval at which new output is displayed
 )
 
 // framesPerSecond is the maximum rate of writes to the terminal.
@@ -82,8 +82,8 @@ func terminalOptions(terminal *os.File) []tea.ProgramOption {
 
 // bound limits the size of a terminal to the maximum size of a screen.
 func bound(width, height int) tea.WindowSizeMsg {
-	width = min(width, mostWidth)
-	return tea.WindowSizeMsg{Width: width, Height: min(height, mostHeight, mostCells/max(width, 1))}
+	width = min(width, maxWidth)
+	return tea.WindowSizeMsg{Width: width, Height: min(height, maxHeight, maxCells/max(width, 1))}
 }
 
 // boundSize limits the sizes that Bubble Tea reports, before its renderer allocates memory for them.
@@ -99,7 +99,7 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	defer cancel() // cancels pending requests
 	s := &shell{ctx: ctx, opt: o, api: o.Connect(), unfollow: func() {}}
 	defer s.api.Close()
-	first := s.fetch(fetch{rows: leastFetched, who: true})
+	first := s.fetch(fetch{rows: minFetched, who: true})
 	if first.err != nil {
 		return first.err
 	}
@@ -129,20 +129,20 @@ type shell struct {
 	edited   atomic.Int64 // when the last editor ended, in nanoseconds since 1970
 }
 
-// theirsFor is how long after the end of an editor a SIGINT is still attributed to a key pressed in the
-// editor.
-const theirsFor = time.Second
+// editorSignalGrace is how long after the end of an editor a SIGINT is still attributed to a key pressed in
+// the editor.
+const editorSignalGrace = time.Second
 
 // interrupted ends the program on SIGINT, except for a Ctrl-C in an editor. The terminal sends that signal to
 // all processes in the foreground, and this program may handle it only after the signal has ended the editor.
 func (s *shell) interrupted(ctx context.Context, end func()) {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, os.Interrupt)
-	defer signal.Stop(told)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
+	defer signal.Stop(signals)
 	for {
 		select {
-		case <-told:
-			if !s.editing.Load() && time.Since(time.Unix(0, s.edited.Load())) > theirsFor {
+		case <-signals:
+			if !s.editing.Load() && time.Since(time.Unix(0, s.edited.Load())) > editorSignalGrace {
 				end()
 			}
 		case <-ctx.Done():
@@ -198,7 +198,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tick:
 		commands = append(commands, s.clock(), s.measure)
 	case printed:
-		if s.reader != nil && msg.of == s.reader.of && !msg.ended {
+		if s.reader != nil && msg.source == s.reader.source && !msg.ended {
 			commands = append(commands, s.reader.next)
 		}
 	}
@@ -232,7 +232,7 @@ func (s *shell) perform(e effect) tea.Cmd {
 	case explain:
 		return func() tea.Msg { return s.explain(e) }
 	case edit:
-		return tea.Exec(inFront(func() error { return s.edit(e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
+		return tea.Exec(foregroundFunc(func() error { return s.edit(e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
 	case suspend:
 		return tea.Suspend
 	case redraw:
@@ -243,23 +243,23 @@ func (s *shell) perform(e effect) tea.Cmd {
 	panic(fmt.Sprintf("top: unknown effect %T", e))
 }
 
-// inFront is a function that has exclusive use of the terminal while it runs.
-type inFront func() error
+// foregroundFunc is a function that has exclusive use of the terminal while it runs.
+type foregroundFunc func() error
 
 // Run calls the function, which uses the terminal's streams directly.
-func (f inFront) Run() error { return f() }
+func (f foregroundFunc) Run() error { return f() }
 
-func (inFront) SetStdin(io.Reader)  {}
-func (inFront) SetStdout(io.Writer) {}
-func (inFront) SetStderr(io.Writer) {}
+func (foregroundFunc) SetStdin(io.Reader)  {}
+func (foregroundFunc) SetStdout(io.Writer) {}
+func (foregroundFunc) SetStderr(io.Writer) {}
 
-// asked sends one request with its own client.
-func asked[R any](s *shell, within time.Duration, ask func(context.Context, Client) (R, error)) (R, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, within)
+// request sends one request with its own client.
+func request[R any](s *shell, timeout time.Duration, send func(context.Context, Client) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	c := s.opt.Connect()
 	defer c.Close()
-	r, err := ask(ctx, c)
+	r, err := send(ctx, c)
 	return r, s.explained(err)
 }
 
@@ -275,12 +275,12 @@ func (s *shell) explained(err error) error {
 }
 
 func (s *shell) act(a act) acted {
-	r, err := asked(s, actWithin, func(ctx context.Context, c Client) (control.BulkResult, error) { return a.verb.do(ctx, c, &a) })
+	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) { return a.verb.do(ctx, c, &a) })
 	return acted{a, r, err}
 }
 
 func (s *shell) explain(e explain) explained {
-	why, err := asked(s, lookWithin, func(ctx context.Context, c Client) (control.Why, error) {
+	why, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (control.Why, error) {
 		return c.Why(ctx, control.WhyParams{ID: control.Name(e.id)})
 	})
 	return explained{e.id, why, err}
@@ -288,7 +288,7 @@ func (s *shell) explain(e explain) explained {
 
 // fetch reads the state of the queue. After an error, such as a timeout, it closes the client's connection.
 func (s *shell) fetch(f fetch) fetched {
-	ctx, cancel := context.WithTimeout(s.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(s.ctx, fetchTimeout)
 	defer cancel()
 	got, err := snapshotOf(ctx, s.api, f)
 	if err != nil {
@@ -318,10 +318,10 @@ func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err 
 		page, err := api.ScheduleList(ctx, control.ScheduleList{})
 		s.schedules, s.more = page.Schedules, page.Next != nil
 		return s, err
-	case f.find != "":
-		p := control.List{Limit: mostFetched, IDGlob: f.find}
-		if !strings.ContainsAny(f.find, "*?[") {
-			p.IDGlob = "*" + f.find + "*"
+	case f.search != "":
+		p := control.List{Limit: maxFetched, IDGlob: f.search}
+		if !strings.ContainsAny(f.search, "*?[") {
+			p.IDGlob = "*" + f.search + "*"
 		}
 		for _, state := range states {
 			p.State = append(p.State, state.String())
@@ -344,32 +344,32 @@ func (s *shell) follow(f follow) tea.Cmd {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	r := &reader{of: f.followed, ctx: ctx, news: make(chan struct{}, 1)}
+	r := &reader{source: f.outputSource, ctx: ctx, updated: make(chan struct{}, 1)}
 	s.unfollow, s.reader = cancel, r
 	return tea.Batch(r.next, func() tea.Msg {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(restFor):
+		case <-time.After(followDelay):
 		}
 		c := s.opt.Connect()
 		defer c.Close()
 		lines := f.lines
-		_, err := c.Logs(ctx, control.Logs{ID: control.Name(f.id), Follow: f.runs, N: &lines}, r.take)
+		_, err := c.Logs(ctx, control.Logs{ID: control.Name(f.id), Follow: f.running, N: &lines}, r.add)
 		r.finish(s.explained(err))
 		return nil
 	})
 }
 
-// mostUnread is the maximum number of bytes of output that wait to be displayed. If there are more, the
+// maxUnreadBytes is the maximum number of bytes of output that wait to be displayed. If there are more, the
 // oldest are dropped.
-const mostUnread = 1 << 20
+const maxUnreadBytes = 1 << 20
 
 // reader collects a job's output, so that frequent output is displayed in larger pieces.
 type reader struct {
-	of   followed
-	ctx  context.Context
-	news chan struct{} // wake-up: there is output, or the end
+	source  outputSource
+	ctx     context.Context
+	updated chan struct{} // wake-up: there is output, or the end
 
 	mu    sync.Mutex
 	text  []piece // guarded by mu
@@ -378,8 +378,8 @@ type reader struct {
 	err   error   // guarded by mu
 }
 
-// take adds a piece of the stream.
-func (r *reader) take(p control.Piece) error {
+// add adds a piece of the stream.
+func (r *reader) add(p control.Piece) error {
 	r.mu.Lock()
 	text, gap := p.String(), p.Gap()
 	if gap != "" {
@@ -388,12 +388,12 @@ func (r *reader) take(p control.Piece) error {
 	r.text = append(r.text, piece{stream: p.Stream, at: p.At, text: text, tty: p.TTY, gap: gap != ""})
 	r.size += len(text)
 	first := 0
-	for ; r.size > mostUnread; first++ {
+	for ; r.size > maxUnreadBytes; first++ {
 		r.size -= len(r.text[first].text)
 	}
 	r.text = slices.Delete(r.text, 0, first)
 	r.mu.Unlock()
-	r.ring()
+	r.signal()
 	return nil
 }
 
@@ -402,12 +402,12 @@ func (r *reader) finish(err error) {
 	r.mu.Lock()
 	r.ended, r.err = true, err
 	r.mu.Unlock()
-	r.ring()
+	r.signal()
 }
 
-func (r *reader) ring() {
+func (r *reader) signal() {
 	select {
-	case r.news <- struct{}{}:
+	case r.updated <- struct{}{}:
 	default: // already signalled
 	}
 }
@@ -415,7 +415,7 @@ func (r *reader) ring() {
 // next waits for output and returns it as a message.
 func (r *reader) next() tea.Msg {
 	select {
-	case <-r.news:
+	case <-r.updated:
 	case <-r.ctx.Done():
 		return nil
 	}
@@ -426,7 +426,7 @@ func (r *reader) next() tea.Msg {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := printed{of: r.of, text: r.text, ended: r.ended, err: r.err}
+	p := printed{source: r.source, text: r.text, ended: r.ended, err: r.err}
 	r.text, r.size = nil, 0
 	return p
 }

@@ -22,12 +22,12 @@ import (
 type fake struct {
 	control.API
 
-	looked func(n int) error                   // called at the nth fetch
-	logs   func(context.Context, string) error // called for the output of a job
-	rights control.Right
+	onFetch func(n int) error                   // called at the nth fetch
+	logs    func(context.Context, string) error // called for the output of a job
+	rights  control.Right
 
-	looks atomic.Int64
-	open  sync.WaitGroup // counts open clients
+	fetches atomic.Int64
+	open    sync.WaitGroup // counts open clients
 }
 
 func (f *fake) connect() Client {
@@ -50,7 +50,7 @@ func (f *fake) Whoami(context.Context, control.Nothing) (control.Whoami, error) 
 }
 
 func (f *fake) Screen(context.Context, control.ScreenRows) (control.Screen, error) {
-	return shown(f.rights).screen, f.looked(int(f.looks.Add(1)))
+	return shown(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
 }
 
 func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) error) (control.LogsEnd, error) {
@@ -67,7 +67,7 @@ func runsOn(f *fake, keys io.Reader) (string, error) {
 
 // Even after a panic, the alternate screen is left and the cursor is visible again.
 func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
-	f := &fake{rights: control.Read, looked: func(n int) error {
+	f := &fake{rights: control.Read, onFetch: func(n int) error {
 		if n > 2 { // the screen has been displayed for a second
 			panic("a mistake")
 		}
@@ -88,7 +88,7 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 // If the service rejects the first fetch, Run returns an error before it writes to the terminal.
 func TestRefusedAtFirst(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
-	f := &fake{looked: func(int) error { return refusal }}
+	f := &fake{onFetch: func(int) error { return refusal }}
 	if out, err := runsOn(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
 		t.Errorf("it wrote %q and ended with %v", out, err)
 	}
@@ -98,7 +98,7 @@ func TestRefusedAtFirst(t *testing.T) {
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
-	f := &fake{rights: control.Admin, looked: func(int) error { return nil }, logs: func(ctx context.Context, id string) error {
+	f := &fake{rights: control.Admin, onFetch: func(int) error { return nil }, logs: func(ctx context.Context, id string) error {
 		events <- event{"begins", id}
 		<-ctx.Done()
 		events <- event{"ends", id}
@@ -137,18 +137,18 @@ func TestOneOutputIsRead(t *testing.T) {
 
 // If output arrives faster than it is displayed, the newest part is kept.
 func TestFloodIsBounded(t *testing.T) {
-	r := &reader{ctx: t.Context(), news: make(chan struct{}, 1)}
+	r := &reader{ctx: t.Context(), updated: make(chan struct{}, 1)}
 	for range 100 {
-		r.take(control.Piece{Stream: "stdout", Text: strings.Repeat("x", mostUnread/10)})
+		r.add(control.Piece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
 	}
-	r.take(control.Piece{Stream: "stdout", Text: "the end", Dropped: 0})
+	r.add(control.Piece{Stream: "stdout", Text: "the end", Dropped: 0})
 	r.finish(nil)
 	p := r.next().(printed)
 	size := 0
 	for _, one := range p.text {
 		size += len(one.text)
 	}
-	if size > mostUnread || p.text[len(p.text)-1].text != "the end" || !p.ended {
+	if size > maxUnreadBytes || p.text[len(p.text)-1].text != "the end" || !p.ended {
 		t.Errorf("%d bytes are kept, the last %q", size, p.text[len(p.text)-1].text)
 	}
 }

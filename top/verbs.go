@@ -15,30 +15,30 @@ import (
 
 // verb is the action of a key on rows or on the service.
 type verb struct {
-	key, name string
-	of        string // kind of object that it acts on
-	done      string // word for the result
-	method    string // API method whose right is required
-	takes     func(*row) bool
-	asks      bool // it must be confirmed first
-	number    bool // it asks for a number first
-	do        func(context.Context, control.API, *act) (control.BulkResult, error)
+	key, name   string
+	object      string // kind of object that it acts on
+	done        string // word for the result
+	method      string // API method whose right is required
+	appliesTo   func(*row) bool
+	confirms    bool // it must be confirmed first
+	needsNumber bool // it asks for a number first
+	do          func(context.Context, control.API, *act) (control.BulkResult, error)
 }
 
 // verbs returns the table of actions on rows. If several have the same key, the first that applies to the row
 // is used.
 func verbs() []verb {
 	return []verb{
-		{key: "r", name: "retry", of: "job", done: "pending again", method: "retry", takes: inStates(queue.VerbRetry.Takes()...), asks: true,
+		{key: "r", name: "retry", object: "job", done: "pending again", method: "retry", appliesTo: inStates(queue.VerbRetry.Takes()...), confirms: true,
 			do: func(ctx context.Context, api control.API, a *act) (control.BulkResult, error) {
 				return api.Retry(ctx, control.Retry{Selection: a.selection()})
 			}},
-		{key: "c", name: "cancel", of: "job", done: "cancelled", method: "cancel", takes: inStates(append([]queue.State{queue.Processing}, queue.VerbCancel.Takes()...)...), asks: true, do: onJobs(control.API.Cancel)},
-		{key: "p", name: "pause", of: "job", done: "paused", method: "pause", takes: runs(false), asks: true, do: onJobs(control.API.Pause)},
-		{key: "p", name: "resume", of: "job", done: "resumed", method: "resume", takes: runs(true), asks: true, do: onJobs(control.API.Resume)},
-		{key: "h", name: "hold", of: "job", done: "held", method: "hold", takes: inStates(queue.VerbHold.Takes()...), asks: true, do: onJobs(control.API.Hold)},
-		{key: "h", name: "release", of: "job", done: "released", method: "release", takes: inStates(queue.VerbRelease.Takes()...), asks: true, do: onJobs(control.API.Release)},
-		{key: "P", name: "priority", of: "job", done: "changed", method: "edit", takes: inStates(queue.VerbEdit.Takes()...), number: true,
+		{key: "c", name: "cancel", object: "job", done: "cancelled", method: "cancel", appliesTo: inStates(append([]queue.State{queue.Processing}, queue.VerbCancel.Takes()...)...), confirms: true, do: onJobs(control.API.Cancel)},
+		{key: "p", name: "pause", object: "job", done: "paused", method: "pause", appliesTo: runningRows(false), confirms: true, do: onJobs(control.API.Pause)},
+		{key: "p", name: "resume", object: "job", done: "resumed", method: "resume", appliesTo: runningRows(true), confirms: true, do: onJobs(control.API.Resume)},
+		{key: "h", name: "hold", object: "job", done: "held", method: "hold", appliesTo: inStates(queue.VerbHold.Takes()...), confirms: true, do: onJobs(control.API.Hold)},
+		{key: "h", name: "release", object: "job", done: "released", method: "release", appliesTo: inStates(queue.VerbRelease.Takes()...), confirms: true, do: onJobs(control.API.Release)},
+		{key: "P", name: "priority", object: "job", done: "changed", method: "edit", appliesTo: inStates(queue.VerbEdit.Takes()...), needsNumber: true,
 			do: func(ctx context.Context, api control.API, a *act) (control.BulkResult, error) {
 				set, err := json.Marshal(map[string]int64{"priority": a.number})
 				if err != nil {
@@ -46,27 +46,27 @@ func verbs() []verb {
 				}
 				return api.Edit(ctx, control.Edit{Selection: a.selection(), Set: set})
 			}},
-		{key: "p", name: "pause", of: "queue", done: "paused", method: "queue.pause", asks: true, takes: func(r *row) bool { return r.queue != nil && !r.queue.Paused },
+		{key: "p", name: "pause", object: "queue", done: "paused", method: "queue.pause", confirms: true, appliesTo: func(r *row) bool { return r.queue != nil && !r.queue.Paused },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.QueuePause(ctx, control.QueuePause{Name: name})
 				return err
 			})},
-		{key: "p", name: "resume", of: "queue", done: "resumed", method: "queue.resume", asks: true, takes: func(r *row) bool { return r.queue != nil && r.queue.Paused },
+		{key: "p", name: "resume", object: "queue", done: "resumed", method: "queue.resume", confirms: true, appliesTo: func(r *row) bool { return r.queue != nil && r.queue.Paused },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.QueueResume(ctx, control.QueueName{Name: name})
 				return err
 			})},
-		{key: "p", name: "pause", of: "schedule", done: "paused", method: "schedule.pause", asks: true, takes: func(r *row) bool { return r.schedule != nil && !r.schedule.Paused },
+		{key: "p", name: "pause", object: "schedule", done: "paused", method: "schedule.pause", confirms: true, appliesTo: func(r *row) bool { return r.schedule != nil && !r.schedule.Paused },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.SchedulePause(ctx, control.ScheduleName{Name: name})
 				return err
 			})},
-		{key: "p", name: "resume", of: "schedule", done: "resumed", method: "schedule.resume", asks: true, takes: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
+		{key: "p", name: "resume", object: "schedule", done: "resumed", method: "schedule.resume", confirms: true, appliesTo: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.ScheduleResume(ctx, control.ScheduleName{Name: name})
 				return err
 			})},
-		{key: "r", name: "run", of: "schedule", done: "job enqueued", method: "schedule.run", asks: true, takes: func(r *row) bool { return r.schedule != nil },
+		{key: "r", name: "run", object: "schedule", done: "job enqueued", method: "schedule.run", confirms: true, appliesTo: func(r *row) bool { return r.schedule != nil },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.ScheduleRun(ctx, control.ScheduleName{Name: name})
 				return err
@@ -74,8 +74,8 @@ func verbs() []verb {
 	}
 }
 
-// scaling returns the actions on workers, which need no row.
-func scaling() []verb {
+// scalingVerbs returns the actions on workers, which need no row.
+func scalingVerbs() []verb {
 	return []verb{
 		{key: "+", name: "add a worker", method: "worker.start",
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
@@ -100,8 +100,8 @@ func inStates(states ...queue.State) func(*row) bool {
 	}
 }
 
-// runs returns a filter for running jobs that are paused, or for those that are not.
-func runs(paused bool) func(*row) bool {
+// runningRows returns a filter for running jobs that are paused, or for those that are not.
+func runningRows(paused bool) func(*row) bool {
 	return func(r *row) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
 	}
@@ -128,24 +128,24 @@ func onNames(method func(context.Context, control.API, string) error) func(conte
 
 func (a *act) selection() control.Selection { return control.Selection{IDs: a.ids} }
 
-// about describes the objects of an action: their number, and the first few names.
-func (a *act) about() string {
+// describe describes the objects of an action: their number, and the first few names.
+func (a *act) describe() string {
 	switch n := len(a.ids); n {
 	case 0:
 		return ""
 	case 1:
-		return a.verb.of + " " + cli.Shown(a.ids[0])
+		return a.verb.object + " " + cli.Shown(a.ids[0])
 	default:
-		text := fmt.Sprintf("%d %ss, %s", n, a.verb.of, cli.Shown(strings.Join(a.ids[:min(n, namedMost)], ", ")))
-		if n > namedMost {
+		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, cli.Shown(strings.Join(a.ids[:min(n, maxNamed)], ", ")))
+		if n > maxNamed {
 			text += cli.Sign(" …")
 		}
 		return text
 	}
 }
 
-// namedMost is the maximum number of names in such a description.
-const namedMost = 3
+// maxNamed is the maximum number of names in such a description.
+const maxNamed = 3
 
 // text returns the result of an action: the first rejected object, or else what was done.
 func (a *acted) text() string {
@@ -160,26 +160,26 @@ func (a *acted) text() string {
 			text += fmt.Sprintf("; %d more were refused", n)
 		}
 		if len(done.ids) > 0 {
-			text += "; " + done.about() + ": " + a.verb.done
+			text += "; " + done.describe() + ": " + a.verb.done
 		}
 		return text
 	case len(done.ids) > 0:
-		return done.about() + ": " + a.verb.done
+		return done.describe() + ": " + a.verb.done
 	}
 	return a.verb.name
 }
 
-// offered returns the action of a key in the current state, or nil if the user may not use any.
-func (m *model) offered(name string) *verb {
+// verbForKey returns the action of a key in the current state, or nil if the user may not use any.
+func (m *model) verbForKey(name string) *verb {
 	if r := m.chosen(); r != nil {
 		for _, v := range verbs() {
-			if v.key == name && v.takes(r) && m.may(v.method, m.ownsRow(r)) {
+			if v.key == name && v.appliesTo(r) && m.isAllowed(v.method, m.ownsRow(r)) {
 				return &v
 			}
 		}
 	}
-	for _, v := range scaling() {
-		if v.key == name && m.may(v.method, true) {
+	for _, v := range scalingVerbs() {
+		if v.key == name && m.isAllowed(v.method, true) {
 			return &v
 		}
 	}
@@ -196,11 +196,11 @@ func (m *model) ownsRow(r *row) bool {
 	return true
 }
 
-// begin starts an action on the marked rows or, if none is marked, on the selected row. It first asks for a
-// confirmation or a number if the action needs that.
-func (m *model) begin(v *verb) []effect {
+// askOrStart starts an action on the marked rows or, if none is marked, on the selected row. It first asks
+// for a confirmation or a number if the action needs that.
+func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
-	if v.takes != nil {
+	if v.appliesTo != nil {
 		for _, r := range m.table().rows {
 			if m.marked[r.id] {
 				a.ids = append(a.ids, r.id)
@@ -211,23 +211,23 @@ func (m *model) begin(v *verb) []effect {
 		}
 	}
 	switch {
-	case v.asks:
-		m.asks = &question{kind: sure, act: a}
+	case v.confirms:
+		m.question = &question{kind: askConfirmation, act: a}
 		return nil
-	case v.number:
-		m.asks = &question{kind: number, act: a}
+	case v.needsNumber:
+		m.question = &question{kind: askNumber, act: a}
 		return nil
 	}
-	return m.carryOut(a)
+	return m.startAct(a)
 }
 
-// mostActs is the maximum number of running and waiting actions. A key may be held down.
-const mostActs = 8
+// maxActs is the maximum number of running and waiting actions. A key may be held down.
+const maxActs = 8
 
-// carryOut queues an action. Actions are executed one at a time.
-func (m *model) carryOut(a act) []effect {
-	if len(m.acts) == mostActs {
-		m.said = "too many actions pending; wait until the service has answered"
+// startAct queues an action. Actions are executed one at a time.
+func (m *model) startAct(a act) []effect {
+	if len(m.acts) == maxActs {
+		m.notice = "too many actions pending; wait until the service has answered"
 		return nil
 	}
 	clear(m.marked)
@@ -245,16 +245,16 @@ func (m *model) nextAct() []effect {
 	return []effect{m.acts[0]}
 }
 
-// ended handles the result of an action and starts the next one. It also requests a fetch, since the
+// handleActed handles the result of an action and starts the next one. It also requests a fetch, since the
 // displayed state is outdated.
-func (m *model) ended(msg *acted) []effect {
-	m.acts, m.said = m.acts[1:], msg.text()
+func (m *model) handleActed(msg *acted) []effect {
+	m.acts, m.notice = m.acts[1:], msg.text()
 	todo := m.nextAct()
-	m.again = true
-	return append(todo, m.look()...)
+	m.refetch = true
+	return append(todo, m.requestFetch()...)
 }
 
-// isAway reports whether an error means that the service does not answer.
-func isAway(err error) bool {
+// isUnreachable reports whether an error means that the service does not answer.
+func isUnreachable(err error) bool {
 	return errors.Is(err, queue.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -13,12 +13,12 @@ import (
 
 // Sizes of windows, in columns and lines.
 const (
-	leastWidth  = 40 // smaller windows show only a message
-	leastHeight = 10
-	lowWindow   = 16   // height below which empty lines, headings and output are left out
-	mostWidth   = 1000 // the screen uses memory in proportion to its size, so larger sizes are reduced
-	mostHeight  = 500
-	mostCells   = 1 << 17 // width times height; a screen of that size uses about 40 MiB
+	minWidth  = 40 // smaller windows show only a message
+	minHeight = 10
+	lowWindow = 16   // height below which empty lines, headings and output are left out
+	maxWidth  = 1000 // the screen uses memory in proportion to its size, so larger sizes are reduced
+	maxHeight = 500
+	maxCells  = 1 << 17 // width times height; a screen of that size uses about 40 MiB
 )
 
 // SGR parameters of the colours and styles.
@@ -28,37 +28,37 @@ const (
 	amber = "33"
 )
 
-// uncoloured matches the escape sequences that painted adds.
-var uncoloured = regexp.MustCompile("\x1b\\[[0-9;]*m")
+// styleSequences matches the escape sequences that paint adds.
+var styleSequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-func painted(text, as string) string {
-	if as == "" || text == "" {
+func paint(text, style string) string {
+	if style == "" || text == "" {
 		return text
 	}
-	return "\x1b[" + as + "m" + text + "\x1b[0m"
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
 // tooSmall reports whether the window is too small for the screen.
-func (m *model) tooSmall() bool { return m.width < leastWidth || m.height < leastHeight }
+func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
 
 // heights returns the heights of the list and of the output pane below. The list includes its heading and the
 // line about rows that are not shown. The pane includes its title.
 func (m *model) heights() (list, output int) {
-	foot := len(m.foot())
+	footerHeight := len(m.footer())
 	if m.height < lowWindow {
-		return max(m.height-2-foot, 1), 0 // two lines are above the list
+		return max(m.height-2-footerHeight, 1), 0 // two lines are above the list
 	}
-	body := m.height - aboveLists - 1 - foot // one line names the lists
-	output = max(body/3, leastOutput)
+	body := m.height - aboveLists - 1 - footerHeight // one line names the lists
+	output = max(body/3, minOutputHeight)
 	return body - output, output
 }
 
-// leastOutput is the minimum height of the output pane: an empty line, the title and two lines of output.
-const leastOutput = 4
+// minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
+const minOutputHeight = 4
 
-// room reports whether the list has a heading, and how many rows it shows. One more line says how many rows
-// are not shown.
-func (m *model) room() (head bool, rows int) {
+// listLayout reports whether the list has a heading, and how many rows it shows. One more line says how many
+// rows are not shown.
+func (m *model) listLayout() (head bool, rows int) {
 	list, output := m.heights()
 	if head = output > 0; head {
 		list--
@@ -72,7 +72,7 @@ func (m *model) view() string {
 		return "" // the size is not known yet
 	}
 	if m.tooSmall() {
-		return strings.Join(cli.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", leastWidth, leastHeight, m.width, m.height)), "\n")
+		return strings.Join(cli.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
 	}
 	var lines []string
 	if m.page != nil {
@@ -80,38 +80,38 @@ func (m *model) view() string {
 	} else {
 		lines = m.listView()
 	}
-	foot := m.foot()
-	for len(lines) < m.height-len(foot) {
+	footer := m.footer()
+	for len(lines) < m.height-len(footer) {
 		lines = append(lines, "")
 	}
-	lines = lines[:m.height-len(foot)]
-	if m.lost != nil {
+	lines = lines[:m.height-len(footer)]
+	if m.outage != nil {
 		for i := range lines {
-			lines[i] = painted(uncoloured.ReplaceAllString(lines[i], ""), faint)
+			lines[i] = paint(styleSequences.ReplaceAllString(lines[i], ""), faint)
 		}
-		lines[0] = painted(m.lossLine(), amber)
+		lines[0] = paint(m.outageLine(), amber)
 	}
-	return strings.Join(append(lines, foot...), "\n")
+	return strings.Join(append(lines, footer...), "\n")
 }
 
-// lossLine returns the line that says since when the service has not answered.
-func (m *model) lossLine() string {
-	again := "retrying now"
-	if wait := m.lost.next.Sub(m.now); wait > 0 && !m.fetching {
-		again = "retrying in " + cli.Span(wait)
+// outageLine returns the line that says since when the service has not answered.
+func (m *model) outageLine() string {
+	retry := "retrying now"
+	if wait := m.outage.retryAt.Sub(m.now); wait > 0 && !m.fetching {
+		retry = "retrying in " + cli.Span(wait)
 	}
-	return cli.Cut("no answer since "+m.lost.since.Format("15:04:05")+", "+again+": "+m.lost.why, m.width)
+	return cli.Cut("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
 
-// between returns a line with one text at the left and one at the right. The left text is shortened if
+// spread returns a line with one text at the left and one at the right. The left text is shortened if
 // needed.
-func (m *model) between(left, right string) string {
+func (m *model) spread(left, right string) string {
 	left = cli.Cut(left, m.width-cli.Room(right)-1)
 	return left + strings.Repeat(" ", m.width-cli.Room(left)-cli.Room(right)) + right
 }
 
 func (m *model) listView() []string {
-	head, rows := m.room()
+	head, rows := m.listLayout()
 	lines := m.verdict(head)
 	lines = append(lines, m.tabs())
 	lines = append(lines, m.tableView(head, rows)...)
@@ -130,14 +130,14 @@ func (m *model) listView() []string {
 // number of jobs in each state.
 const aboveLists = 3
 
-// verdict returns the lines above the lists: the status line and, if whole is set, the counts. The clock is
+// verdict returns the lines above the lists: the status line and, if full is set, the counts. The clock is
 // at the right end of the first line that has room for it.
-func (m *model) verdict(whole bool) []string {
-	words := m.words()
+func (m *model) verdict(full bool) []string {
+	words := m.rowStyle()
 	level, text, colour := words.Verdict()
-	said, clock := painted(level, colour)+text, m.now.Format("15:04:05")
-	if !whole {
-		return []string{m.between(said, clock)}
+	said, clock := paint(level, colour)+text, m.now.Format("15:04:05")
+	if !full {
+		return []string{m.spread(said, clock)}
 	}
 	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Room(said)+1+cli.Room(right) <= m.width {
 		clock = right
@@ -145,7 +145,7 @@ func (m *model) verdict(whole bool) []string {
 	lines := append(cli.Fold(m.width, said), cli.Fold(m.width, words.Counts())...)
 	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
 	at := slices.IndexFunc(lines, func(l string) bool { return cli.Room(l)+1+cli.Room(clock) <= m.width })
-	lines[max(at, 0)] = m.between(lines[max(at, 0)], clock)
+	lines[max(at, 0)] = m.spread(lines[max(at, 0)], clock)
 	return lines
 }
 
@@ -158,10 +158,10 @@ func (m *model) tabs() string {
 			text = l.short
 		}
 		if l.states != nil {
-			text += fmt.Sprintf(" %d", m.counted(listID(id)))
+			text += fmt.Sprintf(" %d", m.countOf(listID(id)))
 		}
 		if listID(id) == m.list {
-			b.WriteString("[" + painted(text, bold) + "]")
+			b.WriteString("[" + paint(text, bold) + "]")
 			continue
 		}
 		b.WriteString(" " + text + " ")
@@ -172,7 +172,7 @@ func (m *model) tabs() string {
 // tableView returns the lines of the current list, and a line about the rows that are not shown.
 func (m *model) tableView(head bool, most int) (lines []string) {
 	t := m.table()
-	p := m.places[m.list]
+	p := m.selections[m.list]
 	to := min(p.offset+most, len(t.rows))
 	shown := t.rows[p.offset:to]
 	cells := make([][]string, len(shown))
@@ -183,16 +183,16 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	list := cli.TableLines(m.width-marks, t.head, cells)
 	if len(shown) == 0 {
 		empty := listings()[m.list].empty
-		if m.find != "" {
-			empty = "no match for " + cli.Shown(m.find)
+		if m.search != "" {
+			empty = "no match for " + cli.Shown(m.search)
 			if t.more != 0 { // rows that were not fetched
-				empty = "no match for " + cli.Shown(m.find) + " in the rows shown; to see all: " + t.all
+				empty = "no match for " + cli.Shown(m.search) + " in the rows shown; to see all: " + t.all
 			}
 		}
 		return []string{cli.Cut("  "+empty, m.width)}
 	}
 	if head {
-		lines = append(lines, "  "+painted(list[0], faint))
+		lines = append(lines, "  "+paint(list[0], faint))
 	}
 	for i, line := range list[1:] {
 		r := &shown[i]
@@ -204,9 +204,9 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 			mark[1] = '*'
 		}
 		if p.offset+i == p.index {
-			line = painted(string(mark)+line, strings.Trim(bold+";"+r.colour, ";"))
+			line = paint(string(mark)+line, strings.Trim(bold+";"+r.colour, ";"))
 		} else {
-			line = string(mark) + painted(line, r.colour)
+			line = string(mark) + paint(line, r.colour)
 		}
 		lines = append(lines, line)
 	}
@@ -219,8 +219,8 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 // moreText describes the rows of a list that are not shown.
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
-	if m.find != "" {
-		parts = append(parts, "matching "+cli.Shown(m.find)+"; Esc shows all")
+	if m.search != "" {
+		parts = append(parts, "matching "+cli.Shown(m.search)+"; Esc shows all")
 	}
 	if from > 0 {
 		parts = append(parts, fmt.Sprintf("%d above", from))
@@ -231,7 +231,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	switch {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
-	case t.more > 0 && m.find != "":
+	case t.more > 0 && m.search != "":
 		parts = append(parts, fmt.Sprintf("%d jobs not searched (%s)", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
@@ -248,15 +248,15 @@ func (m *model) outputView(height int) []string {
 	lines := []string{"", cli.Cut(m.jobLine(r.job), m.width)}
 	room := height - len(lines)
 	switch {
-	case !m.reads(r.job):
+	case !m.mayReadOutput(r.job):
 		return append(lines, cli.Cut("  you may not read the output of this job", m.width))
-	case m.out.why != "" && m.out.of.id == r.job.ID:
-		return append(lines, cli.Cut("  "+m.out.why, m.width))
+	case m.output.why != "" && m.output.source.id == r.job.ID:
+		return append(lines, cli.Cut("  "+m.output.why, m.width))
 	}
-	if m.out.of.id != r.job.ID { // the output of a job that was selected before the connection was lost
+	if m.output.source.id != r.job.ID { // the output of a job that was selected before the connection was lost
 		return lines
 	}
-	list := m.out.shown()
+	list := m.output.shown()
 	for _, l := range list[max(len(list)-room, 0):] {
 		lines = append(lines, cli.Cut("  "+m.timed(l), m.width))
 	}
@@ -268,7 +268,7 @@ func (m *model) timed(l line) string {
 	if m.width < narrowWindow || l.at == 0 {
 		return l.text
 	}
-	return painted(queue.Millis(l.at).Time().In(m.now.Location()).Format("15:04:05"), faint) + " " + l.text
+	return paint(queue.Millis(l.at).Time().In(m.now.Location()).Format("15:04:05"), faint) + " " + l.text
 }
 
 // jobLine describes a job's state and progress in one line.
@@ -279,7 +279,7 @@ func (m *model) jobLine(j *control.Job) string {
 		text += fmt.Sprintf(", attempt %d of %d", max(cli.Attempts(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
-		text += ", " + m.words().Runs(j)
+		text += ", " + m.rowStyle().Runs(j)
 	}
 	if j.PID != nil {
 		text += fmt.Sprintf(", pid %d", *j.PID)
@@ -290,13 +290,13 @@ func (m *model) jobLine(j *control.Job) string {
 	if j.Progress != nil {
 		text += "  " + bar(j, longBar) + " " + cli.Shown(j.Progress.Text)
 	}
-	return painted(cli.Shown(mark), colour) + " " + text + "  " + painted(cli.Shown(cli.Title(j)), faint)
+	return paint(cli.Shown(mark), colour) + " " + text + "  " + paint(cli.Shown(cli.Title(j)), faint)
 }
 
 // pageView returns the lines of a full-screen page.
 func (m *model) pageView() []string {
 	p := m.page
-	title := painted(cli.Cut(p.title, m.width), bold)
+	title := paint(cli.Cut(p.title, m.width), bold)
 	if p.job != nil {
 		title = cli.Cut(m.jobLine(p.job), m.width)
 	}
@@ -304,40 +304,40 @@ func (m *model) pageView() []string {
 	return append([]string{title}, lines[min(p.top, len(lines)):min(p.top+m.pageRows(), len(lines))]...)
 }
 
-// mostFoot is the maximum number of lines of a question or message at the bottom.
-const mostFoot = 3
+// maxFooterLines is the maximum number of lines of a question or message at the bottom.
+const maxFooterLines = 3
 
-// foot returns the last lines of the screen: a question, a message about the last key, or the keys.
-func (m *model) foot() []string {
-	text, as := "", ""
+// footer returns the last lines of the screen: a question, a message about the last key, or the keys.
+func (m *model) footer() []string {
+	text, style := "", ""
 	switch {
-	case m.asks != nil:
-		text, as = m.asks.text(), bold
+	case m.question != nil:
+		text, style = m.question.text(), bold
 	case len(m.acts) > 0:
-		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].about()) + cli.Sign(" …")
-	case m.said != "":
-		text = m.said
+		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].describe()) + cli.Sign(" …")
+	case m.notice != "":
+		text = m.notice
 	case m.page != nil:
-		return []string{m.keys([]offer{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, offer{"q", "", "back"})}
+		return []string{m.keys([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
 	default:
-		return []string{m.keys(append([]offer{{"j k", "", "select"}}, m.offers()...), offer{"?", "", "keys"}, offer{"q", "", "quit"})}
+		return []string{m.keys(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"}, keyHelp{"q", "", "quit"})}
 	}
 	lines := cli.Fold(m.width, text)
-	if len(lines) > mostFoot {
-		lines = append(lines[:mostFoot-1], cli.Cut(strings.Join(lines[mostFoot-1:], " "), m.width))
+	if len(lines) > maxFooterLines {
+		lines = append(lines[:maxFooterLines-1], cli.Cut(strings.Join(lines[maxFooterLines-1:], " "), m.width))
 	}
 	for i := range lines {
-		lines[i] = painted(lines[i], as)
+		lines[i] = paint(lines[i], style)
 	}
 	return lines
 }
 
 // keys returns a line with the keys. The last keys are always shown, others only if there is room.
-func (m *model) keys(list []offer, last ...offer) string {
+func (m *model) keys(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
-	texts := func(list []offer) (texts []string) {
+	texts := func(list []keyHelp) (texts []string) {
 		for _, o := range list {
-			texts = append(texts, o.key+" "+o.does)
+			texts = append(texts, o.key+" "+o.action)
 		}
 		return texts
 	}
