@@ -38,8 +38,8 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 }
 
 // onlyOf returns an error for unknown parameters, which would otherwise be ignored silently.
-func onlyOf(given url.Values, names ...string) error {
-	for name := range given {
+func onlyOf(query url.Values, names ...string) error {
+	for name := range query {
 		if !slices.Contains(names, name) {
 			return queue.Invalid(queue.Clip(name), "unknown parameter; this form takes: %s", cmp.Or(strings.Join(names, ", "), "none"))
 		}
@@ -152,19 +152,19 @@ func (o *outcome) refusal(verb string) error {
 // pathOf returns the path of a job's page. Ids may contain slashes and segments such as "..", which browsers
 // would resolve. Such ids are passed as a parameter.
 func pathOf(id string) string {
-	if at := "/jobs/" + id; path.Clean(at) == at {
-		return at
+	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
+		return urlPath
 	}
 	return "/job?id=" + url.QueryEscape(id)
 }
 
 // attemptPath returns the path of a job's page with the output of one attempt.
 func attemptPath(id string, n int) string {
-	at := pathOf(id)
-	if strings.Contains(at, "?") {
-		return at + "&attempt=" + strconv.Itoa(n)
+	urlPath := pathOf(id)
+	if strings.Contains(urlPath, "?") {
+		return urlPath + "&attempt=" + strconv.Itoa(n)
 	}
-	return at + "?attempt=" + strconv.Itoa(n)
+	return urlPath + "?attempt=" + strconv.Itoa(n)
 }
 
 // count returns the number of jobs to which an action would apply.
@@ -205,9 +205,9 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	}
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
-		ask := f.list()
-		ask.State, ask.Limit = sel.State, sampleRows
-		list, err := v.client.List(r.Context(), ask)
+		params := f.list()
+		params.State, params.Limit = sel.State, sampleRows
+		list, err := v.client.List(r.Context(), params)
 		if err != nil {
 			return err
 		}
@@ -365,17 +365,17 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	one := false
 	if vb.Name == "retry" {
-		ask := control.DLQRetry{}
+		params := control.DLQRetry{}
 		if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
 			d, err := queue.ParseDuration(text)
 			if err != nil {
 				return "", queue.Invalid("timeout", "%v", err)
 			}
-			ask.Timeout = new(control.Span(d))
+			params.Timeout = new(control.Span(d))
 		}
 		do = func(ids control.Names) (control.BulkResult, error) {
-			ask.IDs = ids
-			return v.client.DLQRetry(ctx, ask)
+			params.IDs = ids
+			return v.client.DLQRetry(ctx, params)
 		}
 		if one = r.PostFormValue("n") == "1"; one {
 			ids = ids[:min(len(ids), 1)]

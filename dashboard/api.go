@@ -129,10 +129,10 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		}
 		p.Since = &n
 	}
-	begun := false
+	started := false
 	stream := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
 	say := func(text string) error {
-		begun = true
+		started = true
 		return stream.write([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
@@ -151,8 +151,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	if err != nil {
 		return err
 	}
-	asks := s.clientOf(v) // a second client, since the first one is busy with the events
-	defer asks.Close()
+	client := s.clientOf(v) // a second client, since the first one is busy with the events
+	defer client.Close()
 	poll := time.NewTicker(tickInterval)
 	defer poll.Stop()
 	idle := time.NewTimer(firstCommentDelay)
@@ -160,7 +160,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	for err == nil {
 		select {
 		case <-poll.C:
-			if !s.mayStay(r, &visitor{session: v.session, client: asks}, who.Right) {
+			if !s.mayStay(r, &visitor{session: v.session, client: client}, who.Right) {
 				return nil
 			}
 		case e := <-pieces:
@@ -170,7 +170,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 			err = say(": quiet\n\n")
 			idle.Reset(heartbeat)
 		case err = <-ended:
-			if !begun && err != nil {
+			if !started && err != nil {
 				return err
 			}
 			return nil

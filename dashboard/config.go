@@ -40,11 +40,11 @@ func (c *Config) Check() error {
 	case unix:
 		return nil
 	}
-	at, err := netip.ParseAddrPort(c.Listen)
+	addr, err := netip.ParseAddrPort(c.Listen)
 	switch {
 	case err != nil:
 		return queue.Invalid("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", queue.Clip(c.Listen))
-	case at.Addr().Unmap().IsLoopback():
+	case addr.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCert == "" && !c.Proxy:
 		return queue.Invalid("web.listen", "%s is reachable from other machines, so it needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.Clip(c.Listen))

@@ -21,13 +21,13 @@ func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	var d connLimit
 	come := func() (*pageConn, net.Conn) {
-		here, there := net.Pipe()
-		t.Cleanup(func() { there.Close() })
-		c := &pageConn{Conn: here, limit: &d}
+		server, client := net.Pipe()
+		t.Cleanup(func() { client.Close() })
+		c := &pageConn{Conn: server, limit: &d}
 		d.admit(c)
-		return c, there
+		return c, client
 	}
-	over := func(c *pageConn) bool {
+	isClosed := func(c *pageConn) bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return c.list == nil
@@ -46,8 +46,8 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	for range maxUnidentified - 1 {
 		come()
 	}
-	if _, err := other.Read(make([]byte, 1)); err == nil || !over(first) || over(second) || over(visitor) {
-		t.Errorf("the oldest unidentified connection stays: %v; the next one or the visitor went: %t, %t", err, over(second), over(visitor))
+	if _, err := other.Read(make([]byte, 1)); err == nil || !isClosed(first) || isClosed(second) || isClosed(visitor) {
+		t.Errorf("the oldest unidentified connection stays: %v; the next one or the visitor went: %t, %t", err, isClosed(second), isClosed(visitor))
 	}
 	greedy := enter(8)
 	for range maxUserConns - 1 {
@@ -60,12 +60,12 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	for range maxIdentified - maxUserConns - 1 {
 		enter(9)
 	}
-	if over(greedy) || d.total != maxIdentified {
+	if isClosed(greedy) || d.total != maxIdentified {
 		t.Fatalf("%d of %d visitors are there", d.total, maxIdentified)
 	}
 	enter(7)
-	if !over(greedy) || over(visitor) || d.total != maxIdentified {
-		t.Errorf("not the oldest of user 8 gave way: %t, %t, %d", over(greedy), over(visitor), d.total)
+	if !isClosed(greedy) || isClosed(visitor) || d.total != maxIdentified {
+		t.Errorf("not the oldest of user 8 gave way: %t, %t, %d", isClosed(greedy), isClosed(visitor), d.total)
 	}
 	visitor.Close()
 	visitor.Close()
@@ -80,9 +80,9 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := connLimit{slotFreed: make(chan struct{}, 1)}
 		come := func() *pageConn {
-			here, there := net.Pipe()
-			t.Cleanup(func() { there.Close() })
-			c := &pageConn{Conn: here, limit: &d}
+			server, client := net.Pipe()
+			t.Cleanup(func() { client.Close() })
+			c := &pageConn{Conn: server, limit: &d}
 			d.admit(c)
 			return c
 		}

@@ -107,16 +107,16 @@ type deadGroup struct {
 // deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
 // Since commands may be large, it keeps only those of the first listRows jobs of the opened cause.
 func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, more bool, err error) {
-	whole := 0
-	for ask := (control.DLQList{}); ; {
-		page, err := v.client.DLQList(ctx, ask)
+	withCommand := 0
+	for params := (control.DLQList{}); ; {
+		page, err := v.client.DLQList(ctx, params)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, j := range page.Jobs {
 			d := deadJob{j, causeOf(&j)}
-			if opened.covers(d.cause) && whole < listRows {
-				whole++
+			if opened.covers(d.cause) && withCommand < listRows {
+				withCommand++
 				d.Command, d.Argv = queue.ClipJSON(j.Command, shownCommand), nil
 			} else {
 				d.Job = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter, Queue: j.Queue, FinishedAt: j.FinishedAt}
@@ -126,7 +126,7 @@ func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, m
 		if page.Next == nil || len(list) >= maxDead {
 			return list, page.Next != nil, nil
 		}
-		ask.Cursor = *page.Next
+		params.Cursor = *page.Next
 	}
 }
 

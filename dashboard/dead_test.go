@@ -43,7 +43,7 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 }
 
 // The commands of other users' jobs appear in no group's name, and no other group covers these jobs.
-func TestHiddenCommandsAreAGroupOfTheirOwn(t *testing.T) {
+func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)
 	if len(groups) != 2 || groups[0].What() != notShown || groups[0].covers(dead[1].cause) || groups[1].covers(dead[0].cause) {

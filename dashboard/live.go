@@ -117,8 +117,8 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 	return r, page, nil
 }
 
-// leave removes a reader. The last reader ends the page's render loop.
-func (f *feeds) leave(uid int, key string, page *feed, r *reader) {
+// removeReader removes a reader. The last reader ends the page's render loop.
+func (f *feeds) removeReader(uid int, key string, page *feed, r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(page.readers, r)
@@ -239,7 +239,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	if err != nil {
 		return err
 	}
-	defer s.feeds.leave(v.peer.UID, key, page, reader)
+	defer s.feeds.removeReader(v.peer.UID, key, page, reader)
 	// The client reconnects when needed; open connections use memory and make the service raise GOMAXPROCS.
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}

@@ -9,21 +9,21 @@ import (
 
 // A reader gets only the newest version of the parts that changed since its last read, even if it is slow. A
 // reader that joins later gets all parts.
-func TestReadersHearTheNewest(t *testing.T) {
+func TestReadersReceiveTheNewestParts(t *testing.T) {
 	var f feeds
-	watched := make(chan *feed, 1)
-	fast, page, err := f.join(7, "page", func(_ context.Context, page *feed) { watched <- page })
+	pages := make(chan *feed, 1)
+	fast, page, err := f.join(7, "page", func(_ context.Context, page *feed) { pages <- page })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if <-watched != page {
+	if <-pages != page {
 		t.Fatal("another page is watched")
 	}
 	slow, _, err := f.join(7, "page", func(context.Context, *feed) { t.Error("the page is watched twice") })
 	if err != nil {
 		t.Fatal(err)
 	}
-	hears := func(who string, r *reader, want map[string]string) {
+	receives := func(who string, r *reader, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
 		if news, over := f.take(page, r); over {
@@ -36,19 +36,19 @@ func TestReadersHearTheNewest(t *testing.T) {
 		}
 	}
 	f.publish(page, map[string]string{"a": "1", "b": "1"})
-	hears("fast", fast, map[string]string{"a": "1", "b": "1"})
+	receives("fast", fast, map[string]string{"a": "1", "b": "1"})
 	f.publish(page, map[string]string{"a": "2", "b": "1"})
-	hears("fast", fast, map[string]string{"a": "2"})
+	receives("fast", fast, map[string]string{"a": "2"})
 	f.publish(page, map[string]string{"a": "3", "b": "1"})
-	hears("fast", fast, map[string]string{"a": "3"})
-	hears("slow", slow, map[string]string{"a": "3", "b": "1"})
+	receives("fast", fast, map[string]string{"a": "3"})
+	receives("slow", slow, map[string]string{"a": "3", "b": "1"})
 	f.publish(page, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
 	f.publish(page, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
-	hears("fast", fast, map[string]string{})
+	receives("fast", fast, map[string]string{})
 	late, _, _ := f.join(7, "page", nil)
-	hears("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
+	receives("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	for _, r := range []*reader{fast, slow, late} {
-		f.leave(7, "page", page, r)
+		f.removeReader(7, "page", page, r)
 	}
 	if len(f.readers) != 0 || len(f.byKey) != 0 {
 		t.Errorf("%v readers of %d pages are left", f.readers, len(f.byKey))
@@ -57,26 +57,26 @@ func TestReadersHearTheNewest(t *testing.T) {
 
 // The readers of an ended page leave it, even if they have unread parts. A reader that joins later starts a
 // new feed.
-func TestPageThatIsOverIsLeft(t *testing.T) {
+func TestReadersLeaveAnEndedPage(t *testing.T) {
 	var f feeds
 	idle := func(context.Context, *feed) {}
 	old, over, _ := f.join(7, "page", idle)
 	f.publish(over, map[string]string{"a": "1"})
 	f.end("page", over)
 	<-old.wake
-	if _, left := f.take(over, old); !left {
+	if _, ended := f.take(over, old); !ended {
 		t.Error("its reader stays")
 	}
-	r, anew, _ := f.join(7, "page", idle)
-	if _, left := f.take(anew, r); left || anew == over {
+	r, reopened, _ := f.join(7, "page", idle)
+	if _, ended := f.take(reopened, r); ended || reopened == over {
 		t.Error("who comes then is to leave too")
 	}
 	f.end("page", over) // a late call for the old feed
-	f.leave(7, "page", over, old)
-	if f.byKey["page"] != anew {
+	f.removeReader(7, "page", over, old)
+	if f.byKey["page"] != reopened {
 		t.Error("the page that was made anew is forgotten")
 	}
-	f.leave(7, "page", anew, r)
+	f.removeReader(7, "page", reopened, r)
 	if len(f.readers) != 0 || len(f.byKey) != 0 {
 		t.Errorf("%v readers of %d pages are left", f.readers, len(f.byKey))
 	}

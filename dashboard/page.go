@@ -137,7 +137,7 @@ func execute(name, part string, p page) []byte {
 // message replies with a page that says what is wrong and what to do. For a visitor with access, it includes
 // the navigation.
 func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err error) {
-	said, todo, _ := strings.Cut(err.Error(), ": queuectl ")
+	text, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
 	if v, found := s.findVisitor(r); found && status != http.StatusServiceUnavailable {
 		v.client = s.clientOf(&v)
@@ -146,7 +146,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err
 			p = page{}
 		}
 	}
-	p.Title, p.Main = http.StatusText(status), map[string]string{"Text": said, "Todo": todo}
+	p.Title, p.Main = http.StatusText(status), map[string]string{"Text": text, "Todo": todo}
 	s.render(w, status, "message", p)
 }
 

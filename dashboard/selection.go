@@ -52,11 +52,11 @@ func (f filter) labels() control.Labels {
 
 // list returns the API request for these jobs.
 func (f filter) list() control.List {
-	ask := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
+	params := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
 	if f.State != "" {
-		ask.State = control.Texts{f.State}
+		params.State = control.Texts{f.State}
 	}
-	return ask
+	return params
 }
 
 // command returns the command that lists these jobs.

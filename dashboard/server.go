@@ -197,7 +197,7 @@ func addressOf(l net.Listener) string {
 
 // listen opens the sockets of the page, at least one. It keeps the file of a Unix socket in place until ctx
 // ends.
-func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, err error) {
+func (s *Server) listen(ctx context.Context, address string) (list []net.Listener, err error) {
 	for _, handed := range s.opt.Handed { // they stay open for the next configuration
 		l, err := duplicate(handed)
 		if err != nil {
@@ -212,10 +212,10 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 		return list, nil
 	}
 	var l net.Listener
-	if path, unix := strings.CutPrefix(at, "unix:"); unix {
+	if path, unix := strings.CutPrefix(address, "unix:"); unix {
 		l, err = listenUnix(ctx, path, s.opt.Log)
 	} else {
-		l, err = net.Listen("tcp", at)
+		l, err = net.Listen("tcp", address)
 	}
 	return []net.Listener{l}, err
 }
@@ -283,9 +283,9 @@ func (s *Server) Listening() string {
 
 // Link returns a URL that starts one session of a peer, and when it expires, after one minute. An error is a
 // *queue.Error.
-func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
+func (s *Server) Link(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
-	at, port := s.address, s.port
+	address, port := s.address, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
 	scheme, host := "http", newName() // a new name for each link, under which no other cookies are sent
@@ -293,12 +293,12 @@ func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 		scheme = "https"
 	}
 	switch {
-	case at == "":
-		return "", ends, queue.Errorf(queue.CodeWrongState, "the web page is off; an admin can start it: queuectl web start")
+	case address == "":
+		return "", expires, queue.Errorf(queue.CodeWrongState, "the web page is off; an admin can start it: queuectl web start")
 	case scheme == "https" && len(c.Hosts) > 0:
 		host = c.Hosts[0]
 	case c.Proxy || port == 0:
-		return "", ends, queue.Errorf(queue.CodeWrongState, "no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
+		return "", expires, queue.Errorf(queue.CodeWrongState, "no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
 	}
 	authority := host
 	if strings.Contains(host, ":") {
@@ -307,8 +307,8 @@ func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	if !c.Proxy && port != 0 {
 		authority = net.JoinHostPort(host, fmt.Sprint(port))
 	}
-	ends = time.Now().Add(linkLifetime)
-	return scheme + "://" + authority + "/open?link=" + s.sessions.link(p, host), ends, nil
+	expires = time.Now().Add(linkLifetime)
+	return scheme + "://" + authority + "/open?link=" + s.sessions.link(p, host), expires, nil
 }
 
 // secure reports whether a request was sent over TLS to this server or to the proxy.
@@ -356,8 +356,8 @@ func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.As(v.peer) 
 
 // local reports whether a request was sent from this machine, and not forwarded by a proxy.
 func (s *Server) local(r *http.Request) bool {
-	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && at.IP.IsLoopback() && !forwarded(r)
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback() && !forwarded(r)
 }
 
 // headers are set on each response. They forbid loading resources from other sites, embedding the page in

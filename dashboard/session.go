@@ -25,10 +25,10 @@ const (
 
 // session is the identity of a browser that was admitted.
 type session struct {
-	peer  control.Peer
-	host  string // host name that the session is valid for, without the port
-	ends  time.Time
-	token string // token of the session's forms
+	peer    control.Peer
+	host    string // host name that the session is valid for, without the port
+	expires time.Time
+	token   string // token of the session's forms
 }
 
 // sessions holds the links and sessions of one service run. It stores secrets as hashes. Its methods are safe
@@ -47,7 +47,7 @@ func (s *sessions) link(p control.Peer, host string) (secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.links = put(s.links, secret, session{peer: p, host: host, ends: time.Now().Add(linkLifetime)}, maxUserLinks)
+	s.links = put(s.links, secret, session{peer: p, host: host, expires: time.Now().Add(linkLifetime)}, maxUserLinks)
 	return secret
 }
 
@@ -58,11 +58,11 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 	defer s.mu.Unlock()
 	key := sha256.Sum256([]byte(secret))
 	sess, known := s.links[key]
-	if !known || sess.host != host || !time.Now().Before(sess.ends) {
+	if !known || sess.host != host || !time.Now().Before(sess.expires) {
 		return "", s.countFailure()
 	}
 	delete(s.links, key)
-	sess.ends, sess.token = time.Now().Add(sessionLifetime), newSecret()
+	sess.expires, sess.token = time.Now().Add(sessionLifetime), newSecret()
 	secret = newSecret()
 	s.open = put(s.open, secret, sess, maxUserSessions)
 	return secret, nil
@@ -88,7 +88,7 @@ func (s *sessions) find(r *http.Request, cookie string) (sess session, found boo
 		s.mu.Lock()
 		sess, found = s.open[sha256.Sum256([]byte(c.Value))]
 		s.mu.Unlock()
-		if found && sess.host == hostOf(r) && time.Now().Before(sess.ends) {
+		if found && sess.host == hostOf(r) && time.Now().Before(sess.expires) {
 			return sess, true
 		}
 	}
@@ -119,10 +119,10 @@ func put(sessions map[[sha256.Size]byte]session, secret string, one session, mos
 	n := 0
 	for key, sess := range sessions {
 		switch {
-		case !time.Now().Before(sess.ends):
+		case !time.Now().Before(sess.expires):
 			delete(sessions, key)
 		case sess.peer.UID == one.peer.UID:
-			if n++; n == 1 || sess.ends.Before(sessions[oldest].ends) {
+			if n++; n == 1 || sess.expires.Before(sessions[oldest].expires) {
 				oldest = key
 			}
 		}

@@ -24,7 +24,7 @@ func visits(secret string) *http.Request {
 }
 
 // A link lasts one minute, a session 12 hours.
-func TestLinksAndSessionsEnd(t *testing.T) {
+func TestLinksAndSessionsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
 		late, soon := s.link(control.Peer{UID: 7}, "a.localhost"), ""

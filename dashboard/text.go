@@ -167,17 +167,17 @@ func clockAt(at control.Time, now time.Time) string {
 // detail returns the most useful text about a job in a list: when a waiting job is due, or else what it waits
 // for, or its last error or the reason for its state.
 func detail(j control.Job, now time.Time) string {
-	said := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
+	text := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
 	due := dueAt(j, now)
 	switch {
 	case due == 0 && j.WaitsFor != nil:
 		return visible(j.WaitsFor.Text)
 	case due == 0:
-		return said
-	case said == "":
+		return text
+	case text == "":
 		return "due " + clockAt(due, now)
 	}
-	return "due " + clockAt(due, now) + ": " + said
+	return "due " + clockAt(due, now) + ": " + text
 }
 
 // dueAt returns when a waiting job is due. It returns 0 if the job is already due or does not wait for a

@@ -11,7 +11,7 @@ import (
 )
 
 // A certificate file that blocks, such as a FIFO, delays neither a change of settings nor the next attempt.
-func TestCertificateThatDoesNotAnswer(t *testing.T) {
+func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "crt")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)

@@ -51,9 +51,9 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	}
 	hour, err := v.client.Stats(ctx, control.StatsParams{Since: since(time.Hour), By: "minute"})
 	p.Status = &screen.Status
-	kind, said := verdict(&screen.Status)
-	p.Title = said
-	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind, "Said": said}
+	kind, text := verdict(&screen.Status)
+	p.Title = text
+	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind, "Said": text}
 	return p, err
 }
 
@@ -83,9 +83,9 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	ask := f.list()
-	ask.Limit, ask.Cursor = listRows, q.Get("cursor")
-	list, err := v.client.List(ctx, ask)
+	params := f.list()
+	params.Limit, params.Cursor = listRows, q.Get("cursor")
+	list, err := v.client.List(ctx, params)
 	if err != nil {
 		return p, err
 	}
@@ -181,11 +181,11 @@ func layoutTree(t *control.TreeView) *tree {
 	follow = func(seq int64, toParents bool, depth int) (list []branch) {
 		seen[seq] = true
 		for _, e := range t.Edges {
-			at, other := e.Parent, e.Child
+			self, other := e.Parent, e.Child
 			if toParents {
-				at, other = other, at
+				self, other = other, self
 			}
-			if at != seq {
+			if self != seq {
 				continue
 			}
 			if remaining == 0 {
@@ -289,11 +289,11 @@ func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d
 func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	chosen := ranges[1]
 	if text := u.Query().Get("since"); text != "" {
-		at := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
-		if at < 0 {
+		i := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
+		if i < 0 {
 			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: queuectl stats --since %s", queue.Clip(text), queue.Word(queue.Clip(text)))
 		}
-		chosen = ranges[at]
+		chosen = ranges[i]
 	}
 	p, err := v.newPage(ctx, "Statistics", "stats", "queuectl stats --since "+chosen.Name)
 	if err != nil {

@@ -60,24 +60,24 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// hangs replaces the directory by one that calls let before each answer, and knows no users.
-func hangs(d *accounts.Directory, let func()) {
-	d.Ask = func(string, string) (string, error) { let(); return "", nil }
+// blockDirectory replaces the directory by one that calls wait before each answer, and knows no users.
+func blockDirectory(d *accounts.Directory, wait func()) {
+	d.Ask = func(string, string) (string, error) { wait(); return "", nil }
 }
 
 // A change of a setting that waits for a directory does not delay the change of another setting.
-func TestHangingDirectoryHoldsUpNoSetting(t *testing.T) {
-	s := stored(t)
+func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
+	s := newServiceWithStore(t)
 	s.settingsToken = make(chan struct{}, 1)
 	for len(s.layers) <= layerRunning {
 		s.layers = append(s.layers, config.Layer{Origin: config.FromStored, Values: map[string]string{}})
 	}
-	asked, answer := make(chan struct{}), make(chan struct{})
-	hangs(&s.directory, func() {
-		close(asked)
+	called, answer := make(chan struct{}), make(chan struct{})
+	blockDirectory(&s.directory, func() {
+		close(called)
 		<-answer
 	})
-	admin := by(t, 0, control.Admin)
+	admin := asPeer(t, 0, control.Admin)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -85,7 +85,7 @@ func TestHangingDirectoryHoldsUpNoSetting(t *testing.T) {
 			t.Errorf("%+v, %v", v, err)
 		}
 	}()
-	<-asked
+	<-called
 	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
 	defer cancel()
 	if _, err := s.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {

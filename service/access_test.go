@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// set returns a service with these settings, which runs no jobs. It has root's runners if its run_as needs
-// them.
-func set(t testing.TB, pairs ...string) *Service {
+// newService returns a service with these settings, which runs no jobs. It has root's runners if its run_as
+// needs them.
+func newService(t testing.TB, pairs ...string) *Service {
 	t.Helper()
 	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}}
 	values := map[string]string{}
@@ -47,8 +47,8 @@ func peer(uid int, right control.Right) *control.Peer {
 // Only admins may choose another user that a job runs as. Other users may name the user that applies anyway.
 // The error names the setting that would allow the choice.
 func TestUserIsNamedByAdmins(t *testing.T) {
-	self := set(t).account.User
-	other := another(t)
+	self := newService(t).account.User
+	other := otherUserName(t)
 	for _, c := range []struct {
 		runAs string
 		peer  *control.Peer
@@ -69,7 +69,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		if !runsAs(c.runAs) {
 			continue
 		}
-		s := set(t, "run_as", c.runAs)
+		s := newService(t, "run_as", c.runAs)
 		a := userResolver{s: s, peer: c.peer}
 		as, err := a.resolve(c.name)
 		var e *queue.Error
@@ -93,11 +93,11 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 		runAs string
 		runs  int
 		shown string
-	}{{"submitter", 61301, "bob"}, {"service", self, set(t).account.User}, {"fixed:daemon", 1, "daemon"}} {
+	}{{"submitter", 61301, "bob"}, {"service", self, newService(t).account.User}, {"fixed:daemon", 1, "daemon"}} {
 		if !runsAs(c.runAs) {
 			continue
 		}
-		s := set(t, "run_as", c.runAs)
+		s := newService(t, "run_as", c.runAs)
 		if got := s.account.RunsAs(&job); got != c.runs {
 			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
 		}
@@ -132,7 +132,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		if !runsAs(c.runAs) {
 			continue
 		}
-		s := set(t, "run_as", c.runAs)
+		s := newService(t, "run_as", c.runAs)
 		p := peer(61300, c.right)
 		e, err := s.editScope(p, json.RawMessage(c.set))
 		if err != nil {
@@ -153,7 +153,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 // Admins see the URL of the database without its password. This holds for the value in effect and for a value
 // that waits for a restart.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
-	s := set(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
+	s := newService(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.recordStartConfig()
 	s.layers[0].Values["store"] = "postgres://q:three@h2/d"
 	if err := s.merge(); err != nil {
@@ -164,7 +164,7 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx", Origin: "file",
 			Note: "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
 	} {
-		if got, err := s.ConfigGet(by(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
+		if got, err := s.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
 		}
 	}

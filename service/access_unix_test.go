@@ -33,8 +33,8 @@ func holdLock(path string) (*os.File, error) {
 	return f, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 }
 
-// another returns the name of a user other than this process's user.
-func another(*testing.T) string {
+// otherUserName returns the name of a user other than this process's user.
+func otherUserName(*testing.T) string {
 	if os.Geteuid() == 0 {
 		return "daemon"
 	}
@@ -45,7 +45,7 @@ func another(*testing.T) string {
 // applies. Numbers need no account, and unknown names are reported. Root and the service's own user always
 // have all rights.
 func TestNamesAreResolved(t *testing.T) {
-	s := set(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
+	s := newService(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
 	daemon, ok := s.directory.UserID("daemon")
 	if !ok {
 		daemon = 61377 // this machine has no such user
@@ -72,7 +72,7 @@ func TestNamesAreResolved(t *testing.T) {
 	if finding := s.examineAccess(); len(finding) != 1 {
 		t.Errorf("doctor finds %+v", finding)
 	}
-	if got := set(t, "access.read", "61300").unknownNames(); got != "" {
+	if got := newService(t, "access.read", "61300").unknownNames(); got != "" {
 		t.Errorf("a number without a name: %s", got)
 	}
 }
@@ -80,7 +80,7 @@ func TestNamesAreResolved(t *testing.T) {
 // An error about a missing right names the required right, the user's right, and how to get it: from the
 // group that has it, or from an admin who edits the settings file.
 func TestRefusalsHelp(t *testing.T) {
-	s := set(t, "run_as", "submitter", "access.operate", "alice @ops")
+	s := newService(t, "run_as", "submitter", "access.operate", "alice @ops")
 	for _, c := range []struct {
 		right, needs control.Right
 		what, want   string
@@ -94,7 +94,7 @@ func TestRefusalsHelp(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
-	own := set(t)
+	own := newService(t)
 	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+"; ask an admin to grant you a right in the section [access]") {
 		t.Errorf("of a service of one's own: %v", err)
 	}
@@ -102,7 +102,7 @@ func TestRefusalsHelp(t *testing.T) {
 
 // A job that names a user stores that user's number and name, and shows it. Other jobs have their submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
-	s := set(t, "run_as", "submitter")
+	s := newService(t, "run_as", "submitter")
 	a := &userResolver{s: s, peer: peer(61300, control.Admin)}
 	spec := queue.Spec{Command: new("true"), User: new("root")}
 	j, err := s.draft(&spec, s.config.Load().Defaults(), "61300", a)

@@ -144,9 +144,9 @@ func takeLock(f *os.File, dir string) (*dirLock, error) {
 			l.Close()
 			return nil, fmt.Errorf("cannot lock %s: %w", f.Name(), err)
 		}
-		said := make([]byte, 20)
-		n, _ := f.ReadAt(said, 0)
-		number, err := strconv.Atoi(strings.TrimSpace(string(said[:n])))
+		content := make([]byte, 20)
+		n, _ := f.ReadAt(content, 0)
+		number, err := strconv.Atoi(strings.TrimSpace(string(content[:n])))
 		if err == nil {
 			pid = strconv.Itoa(number)
 		}

@@ -52,15 +52,15 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 
 // checkOwnRunners returns an error if run_as would run jobs as another account than the service's own. A
 // Windows service cannot run them as another user without that user's password.
-func checkOwnRunners(set *config.Settings, own *worker.Account) error {
+func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 	name := set.FixedUser()
 	switch {
-	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, own.User):
+	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.User):
 		return nil
 	case name != "":
-		return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
+		return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
 	}
-	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
+	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
 }
 
 // bootstrapRoot does nothing, since Windows has no runners of root. checkOwnRunners returns the error that
@@ -102,8 +102,8 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		case ok:
 			return f, nil
 		}
-		said, _ := os.ReadFile(path) // used in the error message
-		pid := strings.TrimSpace(string(said))
+		content, _ := os.ReadFile(path) // used in the error message
+		pid := strings.TrimSpace(string(content))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
 			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
 		}

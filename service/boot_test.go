@@ -13,10 +13,10 @@ import (
 
 // A job that is due in more than an hour, and a schedule, get a note if the service does not start at boot.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	advice := ""
 	s.opt.BootAdvice = func() string { return advice }
-	ctx := by(t, owner, control.Submit)
+	ctx := asPeer(t, owner, control.Submit)
 	at := func(d time.Duration) *queue.Millis { return new(s.store.Now().Add(d)) }
 	for _, c := range []struct {
 		name   string
@@ -55,9 +55,9 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 }
 
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.opt.BootAdvice = func() string { return "do" }
-	ctx := by(t, owner, control.Submit)
+	ctx := asPeer(t, owner, control.Submit)
 	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +78,8 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 
 // The reply says how many attempts the jobs have. It says nothing about a job that already existed.
 func TestReceiptSaysMostAttempts(t *testing.T) {
-	s := stored(t)
-	ctx := by(t, owner, control.Submit)
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.Submit)
 	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
 	for i, want := range []int{1, 2, 3} {
 		got, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
@@ -99,7 +99,7 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	if list := s.examineBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}

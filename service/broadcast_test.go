@@ -50,7 +50,7 @@ func TestReasonsOfAllNodes(t *testing.T) {
 
 // An error on this node is returned unchanged, and not as an error of another node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if held, err := s.router().route(ctx, nodeRequest{Command: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
@@ -59,7 +59,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 }
 
 // Each kind of gate has texts.
-func TestEachGateHasWords(t *testing.T) {
+func TestEachGateHasTexts(t *testing.T) {
 	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
 		if w := gateTexts[kind]; w.kind == "" || w.describe == nil {
 			t.Errorf("gate %d has %+v", kind, w)

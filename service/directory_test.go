@@ -9,11 +9,11 @@ import (
 )
 
 // A directory that hangs delays only the reader of the settings, and neither requests nor other changes.
-func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
-	s := set(t, "access.read", "61300")
-	asked, answer := make(chan struct{}), make(chan struct{})
-	hangs(&s.directory, func() {
-		close(asked)
+func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
+	s := newService(t, "access.read", "61300")
+	called, answer := make(chan struct{}), make(chan struct{})
+	blockDirectory(&s.directory, func() {
+		close(called)
 		<-answer
 	})
 	change := func(readers string) {
@@ -30,7 +30,7 @@ func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
 		change("dora 61301")
 		s.resolveAccess()
 	}()
-	<-asked
+	<-called
 	change("61302")
 	s.resolveAccess()
 	if got := s.Right(&control.Peer{UID: 61302}); got != control.Read {

@@ -16,7 +16,7 @@ import (
 // A start that fails because the disk is full is repeated until there is space, which the log reports once.
 // Any other error ends the start, except the first one after a full disk: more space may be free now than
 // when the error occurred.
-func TestWhenRoom(t *testing.T) {
+func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
 	for name, c := range map[string]struct {

@@ -216,9 +216,9 @@ func howToEnd(pid int64) string {
 
 // examineRunners checks whether the runners answer.
 func (s *Service) examineRunners() []store.Finding {
-	live, silent := s.pool.Runners(doctorTimeout)
+	live, unresponsive := s.pool.Runners(doctorTimeout)
 	var list []store.Finding
-	for _, pid := range silent {
+	for _, pid := range unresponsive {
 		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: howToEnd(pid)})
 	}
 	if len(list) == 0 {

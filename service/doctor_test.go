@@ -13,7 +13,7 @@ import (
 
 // Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
 // user's own process group.
-func TestAnUnknownRunnerIsLookedFor(t *testing.T) {
+func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 	if got := howToEnd(0); strings.ContainsAny(got, "0123456789") || strings.Contains(strings.ToLower(got), "kill") {
 		t.Errorf("of a runner whose process is unknown: %s", got)
 	}

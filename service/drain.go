@@ -130,16 +130,16 @@ func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	own := nodeResult{}
+	thisNode := nodeResult{}
 	var local sync.WaitGroup
 	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); i >= 0 {
-		own.node = nodes[i]
-		local.Go(func() { own.failed = s.confirmDrainHere(timeoutCtx) })
+		thisNode.node = nodes[i]
+		local.Go(func() { thisNode.failed = s.confirmDrainHere(timeoutCtx) })
 	}
 	others := s.sendToNodes(timeoutCtx, nodes, nodeRequest{Command: "drained"})
 	local.Wait()
 	var problems []string
-	for _, result := range append(others, own) {
+	for _, result := range append(others, thisNode) {
 		switch err := result.failed; {
 		case err == nil || isNodeLost(err):
 		case ctx.Err() != nil:

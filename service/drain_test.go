@@ -18,9 +18,9 @@ import (
 // drainCluster is a store that node a, under test, shares with other nodes.
 type drainCluster struct {
 	store.Cluster
-	nodes   []store.NodeState
-	answers map[int64]string // the answer to every request, by node id; a node without one does not answer
-	asked   []string         // the requests that the nodes received
+	nodes    []store.NodeState
+	answers  map[int64]string // the answer to every request, by node id; a node without one does not answer
+	requests []string         // the requests that the nodes received
 }
 
 func (c *drainCluster) HasOthers() bool      { return true }
@@ -44,7 +44,7 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
-	c.asked = append(c.asked, req.Command)
+	c.requests = append(c.requests, req.Command)
 	answer, ok := c.answers[node]
 	if !ok {
 		return nil, context.DeadlineExceeded
@@ -52,10 +52,10 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 	return []byte(answer), nil
 }
 
-// sharing returns a service on node a whose store is shared with node b.
-func sharing(t *testing.T) (*Service, *drainCluster) {
+// newSharedService returns a service on node a whose store is shared with node b.
+func newSharedService(t *testing.T) (*Service, *drainCluster) {
 	t.Helper()
-	s := stored(t)
+	s := newServiceWithStore(t)
 	c := &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
 		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
 		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
@@ -70,11 +70,11 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	const hangs = `{"code":"unavailable","error":"job 7 is still starting; draining has begun, but this job may still start"}`
 	drains := map[string]func(*Service) error{
 		"node drain b": func(s *Service) error {
-			_, err := s.NodeDrain(by(t, owner, control.Admin), control.NodeDrain{Name: "b"})
+			_, err := s.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
 			return err
 		},
 		"drain": func(s *Service) error {
-			_, err := s.Drain(by(t, owner, control.Admin), control.Drain{})
+			_, err := s.Drain(asPeer(t, owner, control.Admin), control.Drain{})
 			return err
 		},
 	}
@@ -89,7 +89,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			"its lease has ended":  {map[int64]string{}, ""},
 			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
 		} {
-			s, cluster := sharing(t)
+			s, cluster := newSharedService(t)
 			cluster.answers = c.answers
 			if name == "its lease has ended" {
 				cluster.nodes[1].Alive = false
@@ -123,7 +123,7 @@ func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool
 // A drain does not report that a node does not answer while the node waits for its runners, even if that
 // takes the maximum time.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
-	s, cluster := sharing(t)
+	s, cluster := newSharedService(t)
 	const hangs = "the runner with pid 7 does not answer"
 	cluster.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
 	s.cluster = &slowCluster{cluster, worker.MaxNoStartsWait + broadcastTimeout - time.Millisecond}
@@ -137,22 +137,22 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 
 // Nodes must confirm only a drain. Other cluster-wide changes take effect without waiting for any runner.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
-	s, c := sharing(t)
-	ctx := by(t, owner, control.Admin)
+	s, c := newSharedService(t)
+	ctx := asPeer(t, owner, control.Admin)
 	_, err := s.Drain(ctx, control.Drain{})
 	_, err2 := s.Drain(ctx, control.Drain{Off: true})
 	_, err3 := s.NodeDrain(ctx, control.NodeDrain{Name: "b"})
 	_, err4 := s.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
-	if got, want := strings.Join(c.asked, " "), "drained obey drained obey"; got != want || errors.Join(err, err2, err3, err4) != nil {
+	if got, want := strings.Join(c.requests, " "), "drained obey drained obey"; got != want || errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
 	}
 }
 
 // A drain fails if another request ends it while it waits for confirmation, because jobs start again.
 func TestDrainFailsIfItIsEnded(t *testing.T) {
-	s, c := sharing(t)
-	ctx := by(t, owner, control.Admin)
-	ends := &endsDrain{c, func() { s.Drain(ctx, control.Drain{Off: true}) }}
+	s, c := newSharedService(t)
+	ctx := asPeer(t, owner, control.Admin)
+	ends := &drainEndingCluster{c, func() { s.Drain(ctx, control.Drain{Off: true}) }}
 	s.cluster = ends
 	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
@@ -163,13 +163,13 @@ func TestDrainFailsIfItIsEnded(t *testing.T) {
 	}
 }
 
-// endsDrain calls end when the service asks the first node to confirm.
-type endsDrain struct {
+// drainEndingCluster calls end when the service asks the first node to confirm.
+type drainEndingCluster struct {
 	*drainCluster
 	end func()
 }
 
-func (c *endsDrain) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+func (c *drainEndingCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	if end := c.end; end != nil {
 		c.end = nil
 		end()
@@ -179,7 +179,7 @@ func (c *endsDrain) Ask(ctx context.Context, node int64, raw []byte, slow bool) 
 
 // An older read of the store must not overwrite the result of a newer read that was already applied.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
-	s, _ := sharing(t)
+	s, _ := newSharedService(t)
 	older, newer := s.beginDrainRead(), s.beginDrainRead()
 	newer(true)
 	older(false)

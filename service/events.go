@@ -256,7 +256,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 				queue.FormatDuration(s.config.Load().WorkerTimeout)))
 		}
 	}
-	silent := s.pool.Silent()
+	unresponsive := s.pool.Silent()
 	counts := s.store.Counts()
 	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
 	switch workers := s.pool.Workers(); {
@@ -265,10 +265,10 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	case waiting == 0 || s.pool.Draining() || s.pool.Frozen():
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
-	case len(silent) > 0 && s.pool.Busy() >= workers:
+	case len(unresponsive) > 0 && s.pool.Busy() >= workers:
 		list = append(list, fmt.Sprintf("%s, but all workers are busy with jobs of a runner that does not answer; add workers with: queuectl worker start", jobsWait(waiting)))
 	}
-	for _, pid := range silent {
+	for _, pid := range unresponsive {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))
 	}
 	if problem := s.launcherProblem(); problem != "" {

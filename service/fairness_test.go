@@ -12,23 +12,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// crowd occupies all read slots until leave is called.
-func crowd(t *testing.T, s *Service) (leave func()) {
-	over := make(chan struct{})
+// occupyReadSlots occupies all read slots until release is called.
+func occupyReadSlots(t *testing.T, s *Service) (release func()) {
+	done := make(chan struct{})
 	var places, taken sync.WaitGroup
 	for range 4 {
 		taken.Add(1)
 		places.Go(func() {
-			s.shares.Do(by(t, 0, control.Admin), control.One, func() error {
+			s.shares.Do(asPeer(t, 0, control.Admin), control.One, func() error {
 				taken.Done()
-				<-over
+				<-done
 				return nil
 			})
 		})
 	}
 	taken.Wait()
 	return func() {
-		close(over)
+		close(done)
 		places.Wait()
 	}
 }
@@ -36,9 +36,9 @@ func crowd(t *testing.T, s *Service) (leave func()) {
 // Every method that reads from the store needs a read slot. While all slots are occupied, it waits, and ends
 // if its caller gives up. Afterwards it reads.
 func TestReadsTakeTurns(t *testing.T) {
-	s := stored(t)
-	s.stores(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
-	s.ends(t, s.claims(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
+	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
 	all := control.Selection{State: control.Texts{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
 		"list":        func(ctx context.Context) error { _, err := s.List(ctx, control.List{}); return err },
@@ -83,14 +83,14 @@ func TestReadsTakeTurns(t *testing.T) {
 			return err
 		},
 	} {
-		leave := crowd(t, s)
-		ctx, cancel := context.WithTimeout(by(t, owner, control.Operate), 20*time.Millisecond)
+		release := occupyReadSlots(t, s)
+		ctx, cancel := context.WithTimeout(asPeer(t, owner, control.Operate), 20*time.Millisecond)
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: while all places are taken: %v", name, err)
 		}
 		cancel()
-		leave()
-		if err := read(by(t, owner, control.Operate)); err != nil {
+		release()
+		if err := read(asPeer(t, owner, control.Operate)); err != nil {
 			t.Errorf("%s: afterwards: %v", name, err)
 		}
 	}
@@ -99,24 +99,24 @@ func TestReadsTakeTurns(t *testing.T) {
 // A verb on many jobs ends when its caller gives up, whatever it is waiting for, and keeps the changes it has
 // made. If a request names more jobs than are read at a time, they are handled in the order of the request.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
-	s := stored(t)
-	s.stores(t, many("j", 300)...)
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", 300)...)
 	var ids control.Names
 	for i := range 300 {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.Hold(by(t, owner, control.Submit), control.Selection{IDs: ids})
+	v, err := s.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
 	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 || v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
 		t.Errorf("%d done, refused %+v, %v", len(v.Done), v.Refused, err)
 	}
-	ctx, leave := context.WithCancel(by(t, owner, control.Submit))
+	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
 	var mu sync.Mutex
 	begun := 0
 	_, err = s.bulkByID(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
 		mu.Lock()
 		if begun++; begun == 1 {
-			leave()
+			cancel()
 		}
 		mu.Unlock()
 		<-ctx.Done()
@@ -130,9 +130,9 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 // A user has a limited number of goroutines in addition to those of the requests, which does not affect other
 // users. Without such goroutines, a verb changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
-	s := stored(t)
-	s.stores(t, many("j", 20)...)
-	ctx := by(t, owner, control.Submit)
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", 20)...)
+	ctx := asPeer(t, owner, control.Submit)
 	var ends []func()
 	for end, ok := s.shares.Helper(ctx); ok; end, ok = s.shares.Helper(ctx) {
 		ends = append(ends, end)
@@ -170,9 +170,9 @@ func TestVerbsShareHelpers(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	late, cancel := context.WithTimeout(ctx, 10*time.Second)
+	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.bulkByRef(late, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
+	if v, err := s.bulkByRef(lateCtx, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
 	}
 }

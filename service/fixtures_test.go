@@ -20,10 +20,10 @@ import (
 // owner is the uid of the user who enqueued the jobs of these tests.
 const owner = 61300
 
-// stored returns a service with its own queue, which runs no jobs.
-func stored(t testing.TB) *Service {
+// newServiceWithStore returns a service with its own queue, which runs no jobs.
+func newServiceWithStore(t testing.TB) *Service {
 	t.Helper()
-	s := set(t)
+	s := newService(t)
 	s.log = slog.New(slog.DiscardHandler)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
@@ -36,8 +36,8 @@ func stored(t testing.TB) *Service {
 	return s
 }
 
-// by returns the context of a request by a user with a right.
-func by(t testing.TB, uid int, right control.Right) context.Context {
+// asPeer returns the context of a request by a user with a right.
+func asPeer(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }
 
@@ -46,8 +46,8 @@ func jobNamed(id string) queue.Job {
 	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
 }
 
-// stores enqueues jobs that belong to owner.
-func (s *Service) stores(t testing.TB, jobs ...queue.Job) {
+// enqueueJobs enqueues jobs that belong to owner.
+func (s *Service) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 	t.Helper()
 	for len(jobs) > 0 {
 		n := min(len(jobs), 1000)
@@ -58,8 +58,8 @@ func (s *Service) stores(t testing.TB, jobs ...queue.Job) {
 	}
 }
 
-// claims claims the first n waiting jobs.
-func (s *Service) claims(t testing.TB, n int) []queue.Job {
+// claimJobs claims the first n waiting jobs.
+func (s *Service) claimJobs(t testing.TB, n int) []queue.Job {
 	t.Helper()
 	turned, err := s.store.Exchange(t.Context(), store.Report{Want: n})
 	if err != nil || len(turned.Jobs) != n {
@@ -68,8 +68,8 @@ func (s *Service) claims(t testing.TB, n int) []queue.Job {
 	return turned.Jobs
 }
 
-// ends records that each of the leased jobs ended in a state, after the given attempt.
-func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
+// endJobs records that each of the leased jobs ended in a state, after the given attempt.
+func (s *Service) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
 		out.OutputBytes = runner.OutputSize(s.home.Dir, out.OutputRef, 1<<40)
@@ -85,8 +85,8 @@ func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out qu
 	}
 }
 
-// many returns n drafts with ids that consist of a word and a number.
-func many(word string, n int) []queue.Job {
+// namedJobs returns n drafts with ids that consist of a word and a number.
+func namedJobs(word string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {
 		jobs[i] = jobNamed(fmt.Sprint(word, i))

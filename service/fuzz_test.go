@@ -26,7 +26,7 @@ func (s *Service) all(t testing.TB) (jobs []queue.Job) {
 
 func (s *Service) ids(t testing.TB) (ids []string) {
 	t.Helper()
-	page, err := s.List(by(t, 0, control.Admin), control.List{})
+	page, err := s.List(asPeer(t, 0, control.Admin), control.List{})
 	if err != nil || page.Next != nil {
 		t.Fatalf("%v, more: %t", err, page.Next != nil)
 	}
@@ -46,7 +46,7 @@ func FuzzSelection(f *testing.F) {
 	}{{"waiting", "", "", "", 0, 3, true}, {"dead", "k", "v1", "", 0, 1000, true}, {"", "k", "", "*1", 0, 2, false}, {"", "", "", "[a-b]?", 3_600_000, 7, true}, {"done", "", "", "", 1, 5, false}, {"x", "", "", "", 0, 1, true}} {
 		f.Add(seed.state, seed.label, seed.value, seed.glob, seed.older, seed.limit, seed.right)
 	}
-	s := stored(f)
+	s := newServiceWithStore(f)
 	var drafts []queue.Job
 	for i := range 60 {
 		j := jobNamed(fmt.Sprint(string(rune('a'+i%3)), i))
@@ -56,15 +56,15 @@ func FuzzSelection(f *testing.F) {
 		}
 		drafts = append(drafts, j)
 	}
-	s.stores(f, drafts...)
-	leased := s.claims(f, 20)
-	s.ends(f, leased[:10], queue.Dead, queue.Attempt{})
-	s.ends(f, leased[10:], queue.Completed, queue.Attempt{})
+	s.enqueueJobs(f, drafts...)
+	leased := s.claimJobs(f, 20)
+	s.endJobs(f, leased[:10], queue.Dead, queue.Attempt{})
+	s.endJobs(f, leased[10:], queue.Completed, queue.Attempt{})
 	jobs := s.all(f)
 	f.Fuzz(func(t *testing.T, state, label, value, glob string, older, limit int64, right bool) {
-		peer := by(t, owner, control.Operate)
+		peer := asPeer(t, owner, control.Operate)
 		if !right {
-			peer = by(t, owner, control.Submit)
+			peer = asPeer(t, owner, control.Submit)
 		}
 		p := control.Selection{IDGlob: glob, DryRun: true}
 		if state != "" {

@@ -12,13 +12,13 @@ import (
 // A job with many attempts is shown with the newest ones. Older ones are requested by the attempt number
 // before which they are. The total includes a running attempt.
 func TestShowPagesTheHistory(t *testing.T) {
-	s := stored(t)
-	s.stores(t, jobNamed("a"))
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, jobNamed("a"))
 	const attempts = 250
 	for range attempts {
-		s.ends(t, s.claims(t, 1), queue.Pending, queue.Attempt{Error: "exit code 1"})
+		s.endJobs(t, s.claimJobs(t, 1), queue.Pending, queue.Attempt{Error: "exit code 1"})
 	}
-	ctx := by(t, owner, control.Submit)
+	ctx := asPeer(t, owner, control.Submit)
 	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0}, {1000, 151, 250}} {
 		d, err := s.Show(ctx, control.Show{ID: "a", HistoryBefore: c.before})
 		if err != nil || d.HistoryTotal != attempts {
@@ -36,15 +36,15 @@ func TestShowPagesTheHistory(t *testing.T) {
 
 // A retry of all dead jobs works in steps, each of which returns the cursor of the next.
 func TestDeadJobsAreRetriedInSteps(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	const dead = 2*control.SelectStep + 10
-	s.stores(t, many("j", dead)...)
+	s.enqueueJobs(t, namedJobs("j", dead)...)
 	for n := 0; n < dead; n += 670 {
-		s.ends(t, s.claims(t, 670), queue.Dead, queue.Attempt{})
+		s.endJobs(t, s.claimJobs(t, 670), queue.Dead, queue.Attempt{})
 	}
 	seen, steps := map[string]bool{}, 0
 	for cursor := ""; ; steps++ {
-		v, err := s.DLQRetry(by(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: cursor})
+		v, err := s.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: cursor})
 		if err != nil || len(v.Refused) > 0 || len(v.Done) > control.SelectStep {
 			t.Fatalf("step %d: %d done, %d refused, %v", steps, len(v.Done), len(v.Refused), err)
 		}
@@ -59,7 +59,7 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	if n := s.store.Counts().States[queue.Pending]; len(seen) != dead || n != dead || steps != 2 {
 		t.Errorf("%d jobs in %d steps; %d wait", len(seen), steps+1, n)
 	}
-	if _, err := s.DLQRetry(by(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
+	if _, err := s.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
 		t.Error(fmt.Errorf("a wrong cursor: %w", err))
 	}
 }

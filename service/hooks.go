@@ -200,17 +200,17 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 	if j.AsUID != nil {
 		v.Owner = m.s.knownName(j.UID)
 	}
-	shown := control.ViewJob(j, v)
-	raw, err := json.Marshal(shown)
+	view := control.ViewJob(j, v)
+	raw, err := json.Marshal(view)
 	if err != nil {
 		panic("service: a job that cannot be written: " + err.Error())
 	}
 	if len(raw) <= maxJobJSON {
 		return string(raw)
 	}
-	shown.Hidden = []string{"command"}
-	shown.Command, shown.Argv, shown.HookLines = "", nil, queue.HookLines{}
-	raw, _ = json.Marshal(shown) // marshalling succeeded above
+	view.Hidden = []string{"command"}
+	view.Command, view.Argv, view.HookLines = "", nil, queue.HookLines{}
+	raw, _ = json.Marshal(view) // marshalling succeeded above
 	return string(raw)
 }
 

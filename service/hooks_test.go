@@ -11,20 +11,20 @@ import (
 )
 
 // Hooks of the settings are visible only to operators and to the user that they run as.
-func TestWhoSeesHooksOfTheSettings(t *testing.T) {
-	s := stored(t)
+func TestHooksOfSettingsAreShownByRight(t *testing.T) {
+	s := newServiceWithStore(t)
 	hook := jobNamed("hook")
 	hook.Hooks, hook.Queue = queue.HookItself|queue.HookSettings, queue.HookQueue
 	own := jobNamed("own")
 	own.Hooks, own.Queue = queue.HookItself, queue.HookQueue
-	s.stores(t, hook, own)
+	s.enqueueJobs(t, hook, own)
 	for _, c := range []struct {
 		who  string
 		ctx  context.Context
 		sees bool
 	}{
-		{"a reader", by(t, 3001, control.Read), false}, {"another one", by(t, 3002, control.Submit), false},
-		{"an operator", by(t, 3003, control.Operate), true}, {"its user", by(t, owner, control.Submit), true},
+		{"a reader", asPeer(t, 3001, control.Read), false}, {"another one", asPeer(t, 3002, control.Submit), false},
+		{"an operator", asPeer(t, 3003, control.Operate), true}, {"its user", asPeer(t, owner, control.Submit), true},
 	} {
 		told := map[string]bool{}
 		if _, err := s.Events(c.ctx, control.Events{}, func(e control.Event) error { told[e.ID] = true; return nil }); err != nil {
@@ -77,16 +77,16 @@ func TestWhoSeesHooksOfTheSettings(t *testing.T) {
 // An audit event records that an admin has seen another user's environment. A job that is shown without its
 // environment causes no event.
 func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	j := jobNamed("a")
 	j.Env = []string{"A=secret"}
-	s.stores(t, j)
+	s.enqueueJobs(t, j)
 	for _, c := range []struct {
 		without bool
 		told    string
 	}{{true, "***"}, {false, "secret"}} {
 		before, _ := s.store.LastEvent()
-		d, err := s.Show(by(t, 3004, control.Admin), control.Show{ID: "a", WithoutEnv: c.without})
+		d, err := s.Show(asPeer(t, 3004, control.Admin), control.Show{ID: "a", WithoutEnv: c.without})
 		after, _ := s.store.LastEvent()
 		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.told || (before == after) != c.without {
 			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)

@@ -103,7 +103,7 @@ func (a *nodeReply) fail(err error) {
 		}
 	}
 	a.Code, a.Error = queue.CodeInternal, err.Error()
-	if e, is := errors.AsType[*queue.Error](err); is {
+	if e, ok := errors.AsType[*queue.Error](err); ok {
 		a.Code, a.Field, a.Error = e.Code, e.Field, e.Message
 	}
 }

@@ -19,14 +19,14 @@ import (
 
 // Enqueue implements control.API.
 func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, said, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
+	receipt, notes, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: said.unenforced, NewQueues: s.newQueues(ctx, &receipt)}
+	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: notes.unenforced, NewQueues: s.newQueues(ctx, &receipt)}
 	if !out.Duplicate {
-		out.MaxAttempts, out.Notes = said.maxAttempts, said.notes
+		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
 	if len(p.Spec.DependsOn) > 0 {
 		out.State = s.failedImmediately(ctx, control.Name(out.ID))
@@ -62,20 +62,20 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 		s.nextBatches.remove(uid, p.Batch)
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
-		receipt, said, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
+		receipt, notes, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
 		if err == nil {
 			s.nextBatches.remove(uid, p.Batch)
 		}
 		out := control.EnqueuedBatch{
-			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt), Unenforced: said.unenforced,
+			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt), Unenforced: notes.unenforced,
 			NewQueues: s.newQueues(ctx, &receipt),
 		}
 		if !out.Duplicate {
-			out.MaxAttempts, out.Notes = said.maxAttempts, said.notes
+			out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 		}
 		return out, err
 	}
-	r, said, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
+	r, notes, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: said.unenforced, NewQueues: s.newQueues(ctx, &receipt), MaxAttempts: said.maxAttempts, Notes: said.notes}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: notes.unenforced, NewQueues: s.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
 }
 
 // enqueueRequest holds the jobs of a request, with its options.
@@ -101,9 +101,9 @@ type enqueueRequest struct {
 // enqueue stores jobs, or the last jobs of a batch that it commits. It returns once all of them are in the
 // queue.
 func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, receiptNotes, error) {
-	r, said, err := s.request(ctx, a)
+	r, notes, err := s.request(ctx, a)
 	if err != nil {
-		return store.Receipt{}, said, err
+		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
 	err = s.withRoom(ctx, r.UID, func() (err error) {
@@ -123,20 +123,20 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 			}
 		}
 	}
-	return receipt, said, err
+	return receipt, notes, err
 }
 
 // applyRetryDelay is the delay before enqueue retries to move a committed batch into the queue.
 const applyRetryDelay = 200 * time.Millisecond
 
 // request validates specs and converts them to a request to the store.
-func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, said receiptNotes, err error) {
+func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, notes receiptNotes, err error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
 	uid, users := peer.UID, userResolver{s: s, peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
-		return r, said, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
+		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	if name != strconv.Itoa(uid) { // otherwise the account has no name, or the name is unknown now
@@ -147,7 +147,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	var next []string
 	if a.next {
 		if best, earlier, err = s.bestWaiting(ctx, uid, a.batch, len(a.specs)); err != nil {
-			return r, said, err
+			return r, notes, err
 		}
 	}
 	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return s.nodes(ctx) })
@@ -166,32 +166,32 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
-			return r, said, fault.At(i + 1)
+			return r, notes, fault.At(i + 1)
 		}
 		if err != nil {
-			return r, said, err
+			return r, notes, err
 		}
 		j.UID = uid
 		if err := s.checkDemands(&j, nodes); err != nil {
 			if errors.As(err, &fault) && len(a.specs) > 1 {
 				err = fault.At(i + 1)
 			}
-			return r, said, err
+			return r, notes, err
 		}
 		if runs := s.account.RunsAs(&j); i == 0 || runs != s.account.RunsAs(&r.Drafts[i-1]) {
 			if err := s.mayRun(runs); err != nil {
-				return r, said, err
+				return r, notes, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	s.addNotes(&said, r.Drafts)
-	said.notes = append(said.notes, next...)
-	if said.unenforced, err = s.unenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
-		return r, said, err
+	s.addNotes(&notes, r.Drafts)
+	notes.notes = append(notes.notes, next...)
+	if notes.unenforced, err = s.unenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+		return r, notes, err
 	}
 	r.Sum, err = requestDigest(&a)
-	return r, said, err
+	return r, notes, err
 }
 
 // requestDigest returns a hash of a request's content. A repeated key is refused if the hash differs.
@@ -245,8 +245,8 @@ func (s *Service) userName(uid int) string {
 func (s *Service) view(j *queue.Job) control.Job {
 	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = s.names(j)
-	if at, by := s.pauseOf(j); at != 0 {
-		v.PausedAt, v.PausedBy = at, s.userName(by)
+	if pausedAt, pausedBy := s.pauseOf(j); pausedAt != 0 {
+		v.PausedAt, v.PausedBy = pausedAt, s.userName(pausedBy)
 	}
 	return control.ViewJob(j, v)
 }

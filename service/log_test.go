@@ -8,7 +8,7 @@ import (
 )
 
 // Each of two log handlers gets the records of its levels, with all their attributes.
-func TestTwoLogs(t *testing.T) {
+func TestLogWritesToBothHandlers(t *testing.T) {
 	var all, bad bytes.Buffer
 	log := slog.New(teeHandler{slog.NewTextHandler(&all, nil), slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}).With("job", "a").WithGroup("g")
 	log.Debug("none")

@@ -241,11 +241,11 @@ func cursorBefore(end output.Cursor, bytes int) output.Cursor {
 // readNow reads the output of a running attempt from a cursor to an end. The attempt may print beyond the end
 // in the meantime, since it may print faster than the caller reads.
 func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
-	at := c
+	start := c
 	within := func(chunk output.Chunk) error {
 		length := chunk.Length()
-		n := min(length, end[chunk.Stream]-at[chunk.Stream])
-		at[chunk.Stream] += length
+		n := min(length, end[chunk.Stream]-start[chunk.Stream])
+		start[chunk.Stream] += length
 		switch {
 		case n <= 0:
 			return nil

@@ -18,12 +18,12 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// told returns the output that logs sends for a job.
-func told(t *testing.T, s *Service, p control.Logs) string {
+// readLogs returns the output that logs sends for a job.
+func readLogs(t *testing.T, s *Service, p control.Logs) string {
 	t.Helper()
 	var got []byte
 	p.ID = "a"
-	_, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
+	_, err := s.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
 		if b := piece.Bytes(); len(b) > maxPiece || piece.Text != "" && !utf8.ValidString(piece.Text) {
 			t.Errorf("a piece of %d bytes", len(b))
 		}
@@ -36,9 +36,9 @@ func told(t *testing.T, s *Service, p control.Logs) string {
 	return string(got)
 }
 
-// lastOf returns the last n lines of the chunks that a filter selects. It is a simple reference
+// lastLinesOf returns the last n lines of the chunks that a filter selects. It is a simple reference
 // implementation.
-func lastOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
+func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
 	var all []byte
 	for _, c := range chunks {
 		if wanted(c) {
@@ -54,10 +54,10 @@ func lastOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string
 
 // Logs sends exactly the last n lines of an output, whichever streams they belong to and however they were
 // split into chunks.
-func TestLogsTellsTheLastLines(t *testing.T) {
+func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500), "\xff\n"}
 	for seed := range uint64(40) {
-		s := stored(t)
+		s := newServiceWithStore(t)
 		r := rand.New(rand.NewPCG(seed, 1))
 		var chunks []output.Chunk
 		at := int64(100)
@@ -82,8 +82,8 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.stores(t, jobNamed("a"))
-		s.ends(t, s.claims(t, 1), queue.Completed, out)
+		s.enqueueJobs(t, jobNamed("a"))
+		s.endJobs(t, s.claimJobs(t, 1), queue.Completed, out)
 		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxLines} {
 			for name, c := range map[string]struct {
 				p      control.Logs
@@ -96,7 +96,7 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 			} {
 				p := c.p
 				p.N = &n
-				if got, want := told(t, s, p), lastOf(chunks, n, c.wanted); got != want {
+				if got, want := readLogs(t, s, p), lastLinesOf(chunks, n, c.wanted); got != want {
 					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want), want)
 				}
 			}
@@ -104,8 +104,8 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 	}
 }
 
-// live returns the number of bytes on the heap that the last garbage collection found in use.
-func live() uint64 {
+// heapInUse returns the number of bytes on the heap that the last garbage collection found in use.
+func heapInUse() uint64 {
 	runtime.GC()
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
@@ -114,13 +114,13 @@ func live() uint64 {
 
 // heapPeak returns by how many bytes the live heap grows while f runs.
 func heapPeak(f func()) uint64 {
-	before := live()
+	before := heapInUse()
 	peak := before
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // ends with f
 		defer close(stopped)
 		for tick := time.NewTicker(5 * time.Millisecond); ; {
-			peak = max(peak, live())
+			peak = max(peak, heapInUse())
 			select {
 			case <-tick.C:
 			case <-stop:
@@ -139,21 +139,21 @@ func heapPeak(f func()) uint64 {
 // number of lines are kept.
 func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	const size = 48 << 20
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		line := strings.Repeat("x", 63) + "\n"
 		for n := 0; n < size; n += 64 << 10 {
 			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
 		}
 	})
-	s.stores(t, jobNamed("a"))
-	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
 	const most = size / 2
 	for _, n := range []int{1, 1000, control.MaxLines} {
 		lines := 0
 		grown := heapPeak(func() {
 			p := control.Logs{ID: "a", N: &n}
-			if _, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
+			if _, err := s.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
 				lines += strings.Count(piece.Text, "\n")
 				return nil
 			}); err != nil {
@@ -167,7 +167,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	var d control.JobDetail
 	grown := heapPeak(func() {
 		var err error
-		if d, err = s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
+		if d, err = s.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -178,7 +178,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 
 // Pieces are split between characters, and bytes that are not valid UTF-8 are not lost.
 func TestPiecesAreCutBetweenCharacters(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	for _, c := range []struct {
 		unit   string
 		base64 bool
@@ -196,14 +196,14 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			t.Errorf("%q: %d bytes became %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
-	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
+	if _, err := s.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
 	}
 }
 
 // The end of an output is read without the rest. In this test, the rest is damaged.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	line := strings.Repeat("x", 63) + "\n"
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		write(output.Chunk{Stream: output.Stderr, At: 1, Data: []byte("early\n")})
@@ -219,18 +219,18 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	if err := os.WriteFile(runner.OutputPath(s.home.Dir, "1-1"), raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.stores(t, jobNamed("a"))
-	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
 	n := 3
-	if got, want := told(t, s, control.Logs{N: &n}), line+line+"late\n"; got != want {
+	if got, want := readLogs(t, s, control.Logs{N: &n}), line+line+"late\n"; got != want {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
-	d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"})
+	d, err := s.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"})
 	if err != nil || len(d.Output) != showTailBytes || d.Stderr != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
 	}
 	var damage []control.Damage
-	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+	if _, err := s.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
 		if p.Damage != nil {
 			damage = append(damage, *p.Damage)
 		} else if strings.Contains(p.String(), "\xff") {
@@ -240,26 +240,26 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	harmed := int64(len(raw) - 2<<20)
-	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < harmed || damage[0].Bytes > harmed+64<<10 {
-		t.Errorf("the damage in its middle is %+v, want about %d bytes at 1 MiB", damage, harmed)
+	damagedAt := int64(len(raw) - 2<<20)
+	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < damagedAt || damage[0].Bytes > damagedAt+64<<10 {
+		t.Errorf("the damage in its middle is %+v, want about %d bytes at 1 MiB", damage, damagedAt)
 	}
 }
 
 // If an output file was truncated, the missing part is reported as damage after the remaining output.
 func TestCutOutputIsReported(t *testing.T) {
 	const size = 300_000
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		for at := range int64(size / 1000) {
 			write(output.Chunk{At: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
 		}
 	})
 	raw := s.outputBytes(t, "1-1")
-	s.stores(t, jobNamed("a"))
-	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
-	for _, left := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
-		if err := os.Truncate(runner.OutputPath(s.home.Dir, "1-1"), int64(left)); err != nil {
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	for _, kept := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
+		if err := os.Truncate(runner.OutputPath(s.home.Dir, "1-1"), int64(kept)); err != nil {
 			t.Fatal(err)
 		}
 		for name, p := range map[string]control.Logs{
@@ -268,7 +268,7 @@ func TestCutOutputIsReported(t *testing.T) {
 			"a later time": {ID: "a", Since: size, Stdout: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
-			if _, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
+			if _, err := s.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
 				if piece.Damage == nil {
 					last = 0
 				} else {
@@ -278,38 +278,38 @@ func TestCutOutputIsReported(t *testing.T) {
 				}
 				return nil
 			}); err != nil {
-				t.Errorf("%d bytes left, %s: %v", left, name, err)
+				t.Errorf("%d bytes left, %s: %v", kept, name, err)
 			}
-			want := int64(max(0, len(raw)-left-1000))
+			want := int64(max(0, len(raw)-kept-1000))
 			if p.Stderr || p.Since > 0 {
 				// The header of a record shows that some bytes belong to stdout, and when they were printed.
 				want = max(0, want-32<<10)
 			}
 			if unknown := stream == ""; unknown != (want > 0) {
-				t.Errorf("%d bytes left, %s: the last loss is of stream %q; it cannot be known", left, name, stream)
+				t.Errorf("%d bytes left, %s: the last loss is of stream %q; it cannot be known", kept, name, stream)
 			}
 			if lost < want || lost > want+64<<10 || last != lost {
-				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", left, name, lost, last, want)
+				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", kept, name, lost, last, want)
 			}
 		}
-		if d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || left > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (left < len(raw)/2+1) {
-			t.Errorf("%d bytes left: shown are %d and %q, %v", left, len(d.Output), d.Stderr, err)
+		if d, err := s.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
+			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
 		}
 	}
 }
 
 // If a job's account has extended an output file, the file is read only up to its original length.
 func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{At: 1, Data: []byte("all of it")}) })
 	size := int64(len(s.outputBytes(t, "1-1")))
-	s.stores(t, jobNamed("a"))
-	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 	if err := os.Truncate(runner.OutputPath(s.home.Dir, "1-1"), 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	_, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+	_, err := s.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
 		got.Write(p.Bytes())
 		return nil
 	})

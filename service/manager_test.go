@@ -14,17 +14,17 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// slow is a store that blocks in Left until let is closed.
-type slow struct {
+// blockingStore is a store that blocks in Left until unblock is closed.
+type blockingStore struct {
 	store.Store
-	asked, let chan struct{}
+	called, unblock chan struct{}
 }
 
 // Left returns the work that an earlier service has left.
-func (s slow) Left(ctx context.Context) (store.Left, error) {
-	close(s.asked)
+func (s blockingStore) Left(ctx context.Context) (store.Left, error) {
+	close(s.called)
 	select {
-	case <-s.let:
+	case <-s.unblock:
 		return s.Store.Left(ctx)
 	case <-ctx.Done():
 		return store.Left{}, ctx.Err()
@@ -44,7 +44,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s := slow{asked: make(chan struct{}), let: make(chan struct{})}
+	s := blockingStore{called: make(chan struct{}), unblock: make(chan struct{})}
 	listens, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	o := Options{
@@ -64,22 +64,22 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	soon(t, "that it listens", listens)
-	soon(t, "what was left", s.asked)
+	waitClosed(t, "that it listens", listens)
+	waitClosed(t, "what was left", s.called)
 	c := control.NewClient(o.Places.Socket)
 	defer c.Close()
 	if err := c.Connect(ctx); err != nil {
 		t.Fatal(err)
 	}
-	close(s.let)
-	soon(t, "that it is ready", ready)
+	close(s.unblock)
+	waitClosed(t, "that it is ready", ready)
 	if _, err := c.Status(ctx, control.Nothing{}); err != nil {
 		t.Errorf("who came early is told %v", err)
 	}
 }
 
-// soon waits until done is closed.
-func soon(t *testing.T, what string, done <-chan struct{}) {
+// waitClosed waits until done is closed.
+func waitClosed(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:

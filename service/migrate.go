@@ -21,7 +21,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err != nil {
 		return done, err
 	}
-	other, err := s.locationOf(to, "to")
+	target, err := s.locationOf(to, "to")
 	if err != nil {
 		return done, err
 	}
@@ -37,8 +37,8 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err != nil {
 		return done, err
 	}
-	moved, err := moveEngine(ctx, current, other, node, each)
-	return Migrated{moved, current.String(), other.String()}, err
+	moved, err := moveEngine(ctx, current, target, node, each)
+	return Migrated{moved, current.String(), target.String()}, err
 }
 
 // locationOf returns the location of a store. field is the name of the parameter, for error messages.

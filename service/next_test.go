@@ -14,8 +14,8 @@ import (
 // A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting
 // jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note. The
 // request is never rejected because of a priority that the owner did not specify.
-func TestNextIsAboveOnesOwnJobs(t *testing.T) {
-	s := stored(t)
+func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
+	s := newServiceWithStore(t)
 	order := queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}
 	if err := s.store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	add := func(uid int, right control.Right, p control.Enqueue) (control.Enqueued, int64) {
 		t.Helper()
 		p.Spec.Command = new("true")
-		got, err := s.Enqueue(by(t, uid, right), p)
+		got, err := s.Enqueue(asPeer(t, uid, right), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +64,8 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 
 // The priority of a job with next is never below its queue's default.
 func TestNextLowersNoPriority(t *testing.T) {
-	s := stored(t)
-	ctx := by(t, owner, control.Submit)
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.Submit)
 	low := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
 	if _, err := s.Enqueue(ctx, low); err != nil {
 		t.Fatal(err)
@@ -85,8 +85,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 // A job with next also gets a priority above that of a failed job that waits to be retried. This holds even
 // if another job of its owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
-	s := stored(t)
-	ctx := by(t, owner, control.Submit)
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.Submit)
 	put := func(p control.Enqueue) int64 {
 		t.Helper()
 		p.Spec.Command = new("true")
@@ -119,8 +119,8 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 // All requests of a batch get the priority of the first one. The next batch with the same name gets a new
 // priority.
 func TestNextIsTheSameInAllOfABatch(t *testing.T) {
-	s := stored(t)
-	ctx := by(t, owner, control.Submit)
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.Submit)
 	send := func(commit bool) []string {
 		t.Helper()
 		p := control.EnqueueBatch{Batch: "b", Commit: commit, Next: true, Jobs: []queue.Spec{{Command: new("true")}}}
@@ -181,11 +181,11 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 // A job with next starts before its owner's waiting jobs even if each enqueue gives these a point. So do all
 // jobs of a batch, in their order.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	if err := s.store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}); err != nil {
 		t.Fatal(err)
 	}
-	ctx := by(t, owner, control.Operate)
+	ctx := asPeer(t, owner, control.Operate)
 	for _, id := range []string{"old", "older-next", "next"} {
 		p := control.Enqueue{Spec: queue.Spec{ID: &id, Command: new("true")}, Next: id != "old"}
 		if _, err := s.Enqueue(ctx, p); err != nil {

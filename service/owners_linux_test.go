@@ -18,23 +18,23 @@ import (
 // Uids of these tests in a simulated directory, in addition to /etc/passwd. All except jobless have enqueued
 // jobs under the names in ownerNames.
 const (
-	reused = 61400 + iota // now belongs to mallory
-	stays
-	unknown // the directory does not answer
-	gone    // the directory says that the uid does not exist
-	jobless // has never enqueued
+	reusedUID = 61400 + iota // now belongs to mallory
+	keptUID
+	unknown    // the directory does not answer
+	deletedUID // the directory says that the uid does not exist
+	joblessUID // has never enqueued
 )
 
-var ownerNames = map[int]string{reused: "alice", stays: "bob", unknown: "carol", gone: "dave"}
+var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
 
 func directoryOfOwners(database, key string) (string, error) {
 	switch key {
-	case fmt.Sprint(reused):
-		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reused), nil
-	case fmt.Sprint(stays):
-		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", stays), nil
-	case fmt.Sprint(jobless):
-		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", jobless), nil
+	case fmt.Sprint(reusedUID):
+		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reusedUID), nil
+	case fmt.Sprint(keptUID):
+		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", keptUID), nil
+	case fmt.Sprint(joblessUID):
+		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", joblessUID), nil
 	case fmt.Sprint(unknown):
 		return "", errors.New("no answer")
 	}
@@ -44,7 +44,7 @@ func directoryOfOwners(database, key string) (string, error) {
 // withOwners returns a service in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
 func withOwners(t *testing.T) *Service {
 	t.Helper()
-	s := stored(t)
+	s := newServiceWithStore(t)
 	// Do not wait for the uid without an answer.
 	s.directory.Ask, s.directory.Patient = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
@@ -56,7 +56,7 @@ func withOwners(t *testing.T) *Service {
 			}
 		}
 		if then == "-done" {
-			s.ends(t, s.claims(t, len(ownerNames)), queue.Completed, queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
+			s.endJobs(t, s.claimJobs(t, len(ownerNames)), queue.Completed, queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
 		}
 	}
 	if err := s.owners.load(t.Context(), s.store); err != nil {
@@ -73,7 +73,7 @@ func (withOthers) HasOthers() bool { return true }
 
 // A node does not claim jobs of users that exist only on other nodes, and claims them once the users exist
 // here.
-func TestStrangersWaitForOthers(t *testing.T) {
+func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	s := withOwners(t)
 	s.cluster, s.account.Each, s.settingsToken = withOthers{}, true, make(chan struct{}, 1)
 	for _, known := range []struct {
@@ -93,7 +93,7 @@ func TestStrangersWaitForOthers(t *testing.T) {
 		s.owners.lookups = nil // as if the cached names had expired
 		s.updateUnknownUsers(t.Context())
 		var names []string
-		for _, j := range s.claims(t, len(known.want)) {
+		for _, j := range s.claimJobs(t, len(known.want)) {
 			names = append(names, j.ID)
 		}
 		if slices.Sort(names); !slices.Equal(names, known.want) {
@@ -102,8 +102,8 @@ func TestStrangersWaitForOthers(t *testing.T) {
 	}
 }
 
-// has returns the uid, the state and the reason of a job.
-func (s *Service) has(t *testing.T, id string) string {
+// jobState returns the uid, the state and the reason of a job.
+func (s *Service) jobState(t *testing.T, id string) string {
 	t.Helper()
 	j, err := s.store.Get(t.Context(), id)
 	if err != nil {
@@ -128,14 +128,14 @@ func TestUIDIsUsedAgain(t *testing.T) {
 			}
 		}
 		for id, want := range map[string]string{
-			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(stays, " completed "), "bob-waits": fmt.Sprint(stays, " pending "),
-			"carol-waits": fmt.Sprint(unknown, " pending "), "dave-waits": fmt.Sprint(gone, " pending "),
+			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(keptUID, " completed "), "bob-waits": fmt.Sprint(keptUID, " pending "),
+			"carol-waits": fmt.Sprint(unknown, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
 		} {
-			if got := s.has(t, id); got != want {
+			if got := s.jobState(t, id); got != want {
 				t.Errorf("%s: got %q, want %q", id, got, want)
 			}
 		}
-		if _, err := s.Enqueue(by(t, reused, control.Submit), control.Enqueue{Spec: spec}); err != nil {
+		if _, err := s.Enqueue(asPeer(t, reusedUID, control.Submit), control.Enqueue{Spec: spec}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,8 +143,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		uid   int
 		right control.Right
 		all   bool
-	}{{reused, control.Submit, false}, {stays, control.Operate, false}, {stays, control.Admin, true}} {
-		ctx := by(t, c.uid, c.right)
+	}{{reusedUID, control.Submit, false}, {keptUID, control.Operate, false}, {keptUID, control.Admin, true}} {
+		ctx := asPeer(t, c.uid, c.right)
 		for _, id := range []control.Name{"alice-done", "alice-waits"} {
 			d, err := s.Show(ctx, control.Show{ID: id})
 			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
@@ -168,7 +168,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
-		if _, err := s.Remove(by(t, stays, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
+		if _, err := s.Remove(asPeer(t, keptUID, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,28 +182,28 @@ func TestUIDIsUsedAgain(t *testing.T) {
 // In this test, any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
 	s := withOwners(t)
-	drafts := many("more", 600)
+	drafts := namedJobs("more", 600)
 	for i := range drafts {
-		drafts[i].UID = reused
+		drafts[i].UID = reusedUID
 	}
-	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reused, Owner: "alice", Drafts: drafts}); err != nil {
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reusedUID, Owner: "alice", Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	if more, err := s.store.Disown(t.Context(), reused, "alice"); err != nil || !more {
+	if more, err := s.store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
 	s.owners = owners{}
 	if err := s.owners.load(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+	if err := s.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.has(t, "more599"); got != "-1 held disowned" {
+	if got := s.jobState(t, "more599"); got != "-1 held disowned" {
 		t.Errorf("the last job of the former account: %s", got)
 	}
 	s.store.Close()
-	for _, uid := range []int{reused, jobless} {
+	for _, uid := range []int{reusedUID, joblessUID} {
 		if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
 			t.Errorf("uid %d: %v", uid, err)
 		}
@@ -213,10 +213,10 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 // Doctor finds the jobs of a former account, regardless of the number of newer jobs.
 func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	s := withOwners(t)
-	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+	if err := s.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
 		t.Fatal(err)
 	}
-	s.stores(t, many("newer", 20_001)...)
+	s.enqueueJobs(t, namedJobs("newer", 20_001)...)
 	if found := s.examineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
 		t.Errorf("doctor finds %+v", found)
 	}
@@ -226,19 +226,19 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 // than other users.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)
-	leased := s.claims(t, 4)
-	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+	leased := s.claimJobs(t, 4)
+	if err := s.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.Show(by(t, reused, control.Submit), control.Show{ID: "alice-waits"})
+	d, err := s.Show(asPeer(t, reusedUID, control.Submit), control.Show{ID: "alice-waits"})
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
-	if d, err := s.Show(by(t, stays, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
+	if d, err := s.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("one's own: %+v, %v", d, err)
 	}
-	s.ends(t, leased, queue.Completed, queue.Attempt{})
-	if got := s.has(t, "alice-waits"); got != "-1 completed " {
+	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
+	if got := s.jobState(t, "alice-waits"); got != "-1 completed " {
 		t.Errorf("once it has ended: %s", got)
 	}
 }
@@ -256,22 +256,22 @@ func TestAllUIDsAreLookedUp(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	until := func(id, want string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); s.has(t, id) != want; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); s.jobState(t, id) != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: %s, want %s", id, s.has(t, id), want)
+				t.Fatalf("%s: %s, want %s", id, s.jobState(t, id), want)
 			}
 		}
 	}
 	until("alice-waits", "-1 held disowned")
-	if got := s.has(t, "bob-waits"); got != fmt.Sprint(stays, " pending ") {
+	if got := s.jobState(t, "bob-waits"); got != fmt.Sprint(keptUID, " pending ") {
 		t.Errorf("bob's: %s", got)
 	}
 	j := jobNamed("again")
-	j.UID, j.User = reused, "alicia"
-	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reused, Owner: "alicia", Drafts: []queue.Job{j}}); err != nil {
+	j.UID, j.User = reusedUID, "alicia"
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reusedUID, Owner: "alicia", Drafts: []queue.Job{j}}); err != nil {
 		t.Fatal(err)
 	}
-	s.owners.note(reused, "alicia")
+	s.owners.note(reusedUID, "alicia")
 	s.owners.requestCheck()
 	until("again", "-2 held disowned")
 }
@@ -286,27 +286,27 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		as   *int
 		may  bool
 	}{
-		{reused, "alice", nil, false}, {reused, "mallory", nil, true}, {reused, fmt.Sprint(reused), nil, true}, {reused, "", nil, true},
-		{stays, "bob", nil, true}, {unknown, "carol", nil, true}, {gone, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(stays), false},
-		{stays, "alice", new(reused), false}, {stays, "mallory", new(reused), true}, {reused, "bob", new(stays), false}, {0, "alice", new(reused), false}, {-1, "bob", new(stays), true},
+		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true}, {reusedUID, "", nil, true},
+		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(keptUID), false},
+		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true}, {reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
 	} {
 		if err := s.checkOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
-	s.owners.lookups[stays] = &nameLookup{done: closed(), name: "who was bob a moment ago", doneAt: time.Now()}
-	if err := s.checkOwner(&queue.Job{UID: stays, Execution: queue.Execution{User: "bob"}}); err != nil {
+	s.owners.lookups[keptUID] = &nameLookup{done: closed(), name: "who was bob a moment ago", doneAt: time.Now()}
+	if err := s.checkOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has changed a moment ago: %v", err)
 	}
-	let := make(chan struct{})
-	s.directory.Ask = func(string, string) (string, error) { <-let; return "", nil }
+	unblock := make(chan struct{})
+	s.directory.Ask = func(string, string) (string, error) { <-unblock; return "", nil }
 	began := time.Now()
 	for range 100 {
 		if err := s.checkOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
 			t.Error(err)
 		}
 	}
-	close(let)
+	close(unblock)
 	if took := time.Since(began); took > 20*nameLookupTimeout {
 		t.Errorf("100 jobs waited %v for a directory that hangs", took)
 	}

@@ -124,7 +124,7 @@ func (s *Service) storePause(ctx context.Context, on bool) error {
 
 // pauseOf returns since when a running job is paused, and by whom. If the job was not paused individually,
 // this is the pause of all jobs. It returns 0 if the job is not paused.
-func (s *Service) pauseOf(j *queue.Job) (at queue.Millis, by int) {
+func (s *Service) pauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	all := s.paused.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
 		return j.PausedAt, j.PausedBy

@@ -24,16 +24,16 @@ func (s *Service) priorityBounds(p *control.Peer, name string) (low, high int64)
 		return -queue.MaxPriority, queue.MaxPriority
 	}
 	most := s.config.Load().PriorityRange
-	usual := s.defaultPriority(name)
-	return max(usual-most, -queue.MaxPriority), min(usual+most, queue.MaxPriority)
+	def := s.defaultPriority(name)
+	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
 // defaultPriority returns the priority of a queue's jobs that set none.
 func (s *Service) defaultPriority(name string) int64 {
-	var given struct{ Priority *int64 }
+	var fields struct{ Priority *int64 }
 	if all := s.defaults.Load(); all != nil && (*all)[name] != "" &&
-		json.Unmarshal([]byte((*all)[name]), &given) == nil && given.Priority != nil {
-		return *given.Priority
+		json.Unmarshal([]byte((*all)[name]), &fields) == nil && fields.Priority != nil {
+		return *fields.Priority
 	}
 	return s.config.Load().Priority
 }

@@ -14,7 +14,7 @@ import (
 // A user with only the right submit can set a priority near the default of the queue: when enqueuing a job,
 // alone or in a batch, and when editing it. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.defaults.Store(&map[string]string{"urgent": `{"priority":100}`})
 	spec := func(name string, priority int64) queue.Spec {
 		return queue.Spec{Command: new("true"), Queue: &name, Priority: &priority}
@@ -42,7 +42,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 				t.Errorf("%s: priority %d in queue %s with the right %s: %v", how, c.priority, c.queue, c.right, err)
 			}
 		}
-		ctx := by(t, owner, c.right)
+		ctx := asPeer(t, owner, c.right)
 		one := spec(c.queue, c.priority)
 		_, err := s.Enqueue(ctx, control.Enqueue{Spec: one})
 		check("enqueue", err)
@@ -52,12 +52,12 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("edit", s.edits(ctx, made.ID, fmt.Sprintf(`{"priority":%d}`, c.priority)))
+		check("edit", s.editJob(ctx, made.ID, fmt.Sprintf(`{"priority":%d}`, c.priority)))
 	}
 }
 
-// edits changes one job and returns the error if the job was rejected.
-func (s *Service) edits(ctx context.Context, id, set string) error {
+// editJob changes one job and returns the error if the job was rejected.
+func (s *Service) editJob(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.Name(id)}
 	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
 	if err == nil && len(done.Refused) > 0 {
@@ -69,14 +69,14 @@ func (s *Service) edits(ctx context.Context, id, set string) error {
 // A priority that an operator has set is kept when the owner edits other fields. To move the job to another
 // queue, the owner must set a priority in that queue's range.
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.defaults.Store(&map[string]string{"night": `{"priority":-100}`})
-	made, err := s.Enqueue(by(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	made, err := s.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	edit := func(right control.Right, set string) error {
-		return s.edits(by(t, owner, right), made.ID, set)
+		return s.editJob(asPeer(t, owner, right), made.ID, set)
 	}
 	if err := edit(control.Operate, `{"priority":500}`); err != nil {
 		t.Fatal(err)

@@ -100,9 +100,9 @@ const maxSuggestedQueues = 10
 
 // newQueues returns the queues that a request has created.
 func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
-	begun := map[string]bool{}
+	isNew := map[string]bool{}
 	for _, name := range r.Begun {
-		if begun[name] = true; name != queue.DefaultQueue {
+		if isNew[name] = true; name != queue.DefaultQueue {
 			list = append(list, control.NewQueue{Queue: name})
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 	}
 	names := []string{queue.DefaultQueue}
 	for _, q := range known {
-		if !begun[q.Name] {
+		if !isNew[q.Name] {
 			names = append(names, q.Name)
 		}
 	}
@@ -150,9 +150,9 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 		v.Retention = new(control.Age(r.Keep.Age))
 	}
 	if r.Paused {
-		by := s.userName(r.PausedBy)
+		pausedBy := s.userName(r.PausedBy)
 		v.Frozen = r.Frozen
-		v.PausedBy, v.PausedAt, v.PausedUntil = &by, control.Time(r.PausedAt), control.Time(r.Until)
+		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.Until)
 		if r.Reason != "" {
 			v.PauseReason = &r.Reason
 		}
@@ -307,11 +307,11 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 	if _, err := queue.Resolve(&any, d); err != nil {
 		return "", err
 	}
-	given := spec.Given() // the canonical spelling
-	if len(given) == 0 {
+	setFields := spec.Given() // the canonical spelling
+	if len(setFields) == 0 {
 		return "", nil
 	}
-	raw, err = json.Marshal(given)
+	raw, err = json.Marshal(setFields)
 	if len(raw) > control.MaxQueueDefaults {
 		return "", queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the maximum is %d bytes", len(raw), control.MaxQueueDefaults)
 	}
@@ -415,13 +415,13 @@ func (s *Service) withdrawQueue(ctx context.Context, q *store.QueueState) error 
 }
 
 // pauseEach concurrently pauses or resumes the running jobs that are not in done, and adds them to done.
-func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, done map[int64]bool) error {
+func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = s.router().Pause(ctx, seq, on, by) })
+			calls.Go(func() { _, errs[i] = s.router().Pause(ctx, seq, on, uid) })
 		}
 	}
 	calls.Wait()

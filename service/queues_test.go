@@ -14,22 +14,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// looking counts how often the list of all queues is read.
-type looking struct {
+// countingStore counts how often the list of all queues is read.
+type countingStore struct {
 	store.Store
-	looks int
+	reads int
 }
 
-func (l *looking) Queues(ctx context.Context) ([]store.QueueState, error) {
-	l.looks++
+func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
+	l.reads++
 	return l.Store.Queues(ctx)
 }
 
 // The reply names all queues that a request has created. It reads the list of existing queues at most once,
 // and not if too many are new.
-func TestNewQueuesAreLookedUpOnce(t *testing.T) {
-	s := stored(t)
-	l := &looking{Store: s.store}
+func TestNewQueuesAreReadOnce(t *testing.T) {
+	s := newServiceWithStore(t)
+	l := &countingStore{Store: s.store}
 	s.store = l
 	if err := l.SetQueue(t.Context(), "images", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
@@ -39,11 +39,11 @@ func TestNewQueuesAreLookedUpOnce(t *testing.T) {
 		for i := range many - 1 {
 			r.Begun = append(r.Begun, fmt.Sprint("of-another-kind-", i))
 		}
-		l.looks = 0
-		got := s.newQueues(by(t, 7, control.Submit), &r)
+		l.reads = 0
+		got := s.newQueues(asPeer(t, 7, control.Submit), &r)
 		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
-		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.looks > 1 {
-			t.Errorf("of %d: got %v after %d looks", many, got, l.looks)
+		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.reads > 1 {
+			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// worst returns text of n bytes that JSON encodes as six times as many.
-func worst(n int) string { return strings.Repeat("\x01", n) }
+// sixfoldText returns text of n bytes that JSON encodes as six times as many.
+func sixfoldText(n int) string { return strings.Repeat("\x01", n) }
 
 // largest returns a job that takes as much space in a reply as a job can.
 func largest(id string) queue.Job {
@@ -28,15 +28,15 @@ func largest(id string) queue.Job {
 	for i := range codes {
 		codes[i] = 1<<32 - 1
 	}
-	j.Error, j.Reason = worst(queue.MaxErrorBytes), queue.ReasonNotRunnable
+	j.Error, j.Reason = sixfoldText(queue.MaxErrorBytes), queue.ReasonNotRunnable
 	j.Execution = queue.Execution{
-		Argv:  []string{worst(queue.MaxCommand), worst(queue.MaxCommand), worst(queue.MaxCommand), worst(queue.MaxCommand)},
-		Stdin: worst(queue.MaxStdin), Cwd: worst(4096), User: worst(256), Shell: worst(4096), OutputLimit: queue.MaxOutput, AsUID: new(61377),
+		Argv:  []string{sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand)},
+		Stdin: sixfoldText(queue.MaxStdin), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096), OutputLimit: queue.MaxOutput, AsUID: new(61377),
 		OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes, OnLost: queue.OnLostRetry, Labels: map[string]string{},
 	}
 	for i := range queue.MaxLabels {
 		name := fmt.Sprint(i)
-		j.Labels[name] = worst(queue.MaxLabel - len(name))
+		j.Labels[name] = sixfoldText(queue.MaxLabel - len(name))
 	}
 	return j
 }
@@ -69,16 +69,16 @@ func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...qu
 			t.Fatalf("%d runs, %v", len(d.Runs), err)
 		}
 		for k := range d.Runs {
-			d.Runs[k].Note = queue.ClipJSON(worst(queue.MaxErrorBytes), queue.MaxErrorBytes)
+			d.Runs[k].Note = queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), queue.MaxErrorBytes)
 		}
 		all = append(all, d)
 	}
 	return all
 }
 
-// patiently repeats a read that takes longer than the store allows, as may happen on a busy machine under the
-// race detector.
-func patiently[T any](read func() (T, error)) (result T, err error) {
+// retryTimeouts repeats a read that takes longer than the store allows, as may happen on a busy machine under
+// the race detector.
+func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 	for range 30 {
 		if result, err = read(); !errors.Is(err, queue.ErrUnavailable) {
 			break
@@ -90,30 +90,30 @@ func patiently[T any](read func() (T, error)) (result T, err error) {
 // The reply of each method, and each piece of a stream, fits in a line of the protocol, whatever is stored
 // and requested.
 func TestAnswersFit(t *testing.T) {
-	s := stored(t)
-	admin := by(t, 0, control.Admin)
-	s.stores(t, largest("first"))
+	s := newServiceWithStore(t)
+	admin := asPeer(t, 0, control.Admin)
+	s.enqueueJobs(t, largest("first"))
 	for range 20 {
-		s.ends(t, s.claims(t, 1), queue.Pending, queue.Attempt{Error: worst(queue.MaxErrorBytes), Worker: worst(64), Node: worst(64)})
+		s.endJobs(t, s.claimJobs(t, 1), queue.Pending, queue.Attempt{Error: sixfoldText(queue.MaxErrorBytes), Worker: sixfoldText(64), Node: sixfoldText(64)})
 	}
 	id := largest("first").ID
-	whole, err := s.store.Whole(t.Context(), id)
+	largestJob, err := s.store.Whole(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole.Error, whole.State, whole.WorkerID = worst(queue.MaxErrorBytes), queue.Processing, worst(64)
-	env := whole
-	env.Command, env.Argv, env.Env = worst(queue.MaxCommand), nil, nil
+	largestJob.Error, largestJob.State, largestJob.WorkerID = sixfoldText(queue.MaxErrorBytes), queue.Processing, sixfoldText(64)
+	env := largestJob
+	env.Command, env.Argv, env.Env = sixfoldText(queue.MaxCommand), nil, nil
 	for i := range 4 {
-		env.Env = append(env.Env, fmt.Sprint(i)+"="+worst(queue.MaxCommand-2))
+		env.Env = append(env.Env, fmt.Sprint(i)+"="+sixfoldText(queue.MaxCommand-2))
 	}
 
-	rest := many("j", store.MaxPage)
-	for i := range rest {
-		rest[i].Command = worst(store.MaxPageBytes/6/store.MaxPage - 10)
+	moreJobs := namedJobs("j", store.MaxPage)
+	for i := range moreJobs {
+		moreJobs[i].Command = sixfoldText(store.MaxPageBytes/6/store.MaxPage - 10)
 	}
-	rest[store.MaxPage-1] = largest("last")
-	s.stores(t, rest...)
+	moreJobs[store.MaxPage-1] = largest("last")
+	s.enqueueJobs(t, moreJobs...)
 
 	names := make([]string, control.MaxNames)
 	for i := range names {
@@ -121,28 +121,28 @@ func TestAnswersFit(t *testing.T) {
 	}
 	refused := make([]control.Refusal, control.MaxNames)
 	for i := range refused {
-		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(worst(100)), Message: queue.ClipJSON(worst(queue.MaxErrorBytes), maxRefusal)}
+		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)), Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusal)}
 	}
 	verdict := func() []any { return []any{control.BulkResult{Done: names}, control.BulkResult{Refused: refused}} }
 	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Of: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
-	value := control.ConfigValue{Key: worst(64), Value: worst(control.MaxScalar), Origin: "environment", Note: worst(queue.MaxErrorBytes)}
+	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Origin: "environment", Note: sixfoldText(queue.MaxErrorBytes)}
 
 	queues := func() []any {
 		var list control.QueueList
 		for range control.MaxQueueList {
-			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName), Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`), PausedBy: new(worst(256)), PauseReason: new(worst(256))})
+			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName), Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`), PausedBy: new(sixfoldText(256)), PauseReason: new(sixfoldText(256))})
 		}
 		return []any{list}
 	}
-	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, whole, env) })
+	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
-		for _, j := range []queue.Job{whole, env} {
-			all = append(all, s.viewSchedule(&store.Schedule{Name: worst(store.MaxScheduleName), Cron: worst(1024), Zone: worst(256), Note: worst(queue.MaxErrorBytes), Draft: j}))
+		for _, j := range []queue.Job{largestJob, env} {
+			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName), Cron: sixfoldText(1024), Zone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
 		}
 		return all
 	}
-	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: worst(256), Labels: map[string]string{}, Resources: map[string]int{}}
+	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256), Labels: map[string]string{}, Resources: map[string]int{}}
 	for i := range 64 { // the maximum number in the settings
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
@@ -150,28 +150,28 @@ func TestAnswersFit(t *testing.T) {
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
-			w := control.Whoami{User: worst(256), Group: worst(256), RunAs: worst(4096), JobsRunAs: worst(256), Next: worst(8192)}
+			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096), JobsRunAs: sixfoldText(256), Next: sixfoldText(8192)}
 			for i := range maxGroups {
-				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: worst(256)})
+				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: sixfoldText(256)})
 			}
 			return []any{w}
 		},
 		"enqueue":       func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
 		"enqueue.batch": func() []any { return []any{control.EnqueuedBatch{IDs: names[:queue.MaxBatch]}} },
 		"show": func() (all []any) {
-			for _, j := range []queue.Job{whole, env} {
+			for _, j := range []queue.Job{largestJob, env} {
 				d, err := s.detail(admin, &j, 0)
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = tailText([]byte(worst(showTailBytes))), tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
+				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))), tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
 				d.Hide(control.Whole)
 				all = append(all, d)
 			}
 			return all
 		},
 		"list": func() []any {
-			page, err := patiently(func() (control.JobPage, error) { return s.List(admin, control.List{}) })
+			page, err := retryTimeouts(func() (control.JobPage, error) { return s.List(admin, control.List{}) })
 			if err != nil || len(page.Jobs) == 0 {
 				t.Errorf("%d jobs, %v", len(page.Jobs), err)
 			}
@@ -179,7 +179,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"dlq.list": func() (all []any) {
 			for cursor := new(""); cursor != nil; {
-				page, err := patiently(func() (control.JobPage, error) { return s.List(admin, control.List{Cursor: *cursor}) })
+				page, err := retryTimeouts(func() (control.JobPage, error) { return s.List(admin, control.List{Cursor: *cursor}) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -233,31 +233,31 @@ func TestAnswersFit(t *testing.T) {
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
 			for range maxLinks + queue.MaxDemands + 4 {
-				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: worst(128), Text: worst(512), Next: worst(256), Used: new(1 << 62), Most: new(1 << 62)})
+				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512), Next: sixfoldText(256), Used: new(1 << 62), Most: new(1 << 62)})
 			}
 			return []any{w}
 		},
 		"status": func() []any {
 			list := make([]string, worker.MaxWorkers)
 			for i := range list {
-				list[i] = worst(500)
+				list[i] = sixfoldText(500)
 			}
-			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: worst(256), Bytes: 1 << 62}}, maxNearQuota)
-			return []any{control.Status{NearQuota: near, Health: health(list, true), Database: worst(4096), Socket: worst(4096), Version: worst(256)}}
+			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldText(256), Bytes: 1 << 62}}, maxNearQuota)
+			return []any{control.Status{NearQuota: near, Health: health(list, true), Database: sixfoldText(4096), Socket: sixfoldText(4096), Version: sixfoldText(256)}}
 		},
 		"screen": func() []any {
-			screen, err := patiently(func() (control.Screen, error) { return s.Screen(admin, control.ScreenRows{Rows: store.MaxScreen}) })
+			screen, err := retryTimeouts(func() (control.Screen, error) { return s.Screen(admin, control.ScreenRows{Rows: store.MaxScreen}) })
 			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.Kept)+len(screen.Timed)+len(screen.Running) == 0 {
 				t.Errorf("a screen: %+v, %v", screen, err)
 			}
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.Ended{Job: s.view(&whole)}, control.Waited{Open: names[:control.MaxWaits]}}
+			return []any{control.Ended{Job: s.view(&largestJob)}, control.Waited{Open: names[:control.MaxWaits]}}
 		},
 		"logs": func() (all []any) {
 			f := &follower{s: s, p: control.Logs{ID: control.Name(id)}, each: func(p control.Piece) error { all = append(all, p); return nil }}
-			for _, text := range []string{worst(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
+			for _, text := range []string{sixfoldText(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
 				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {
 					t.Error(err)
 				}
@@ -272,33 +272,33 @@ func TestAnswersFit(t *testing.T) {
 		"worker.list": func() []any {
 			list := make([]worker.Status, 2*worker.MaxWorkers)
 			for i := range list {
-				list[i] = worker.Status{ID: worst(32), Job: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
+				list[i] = worker.Status{ID: sixfoldText(32), Job: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
 			}
-			return []any{viewWorkers(list, worst(64), &control.Peer{})}
+			return []any{viewWorkers(list, sixfoldText(64), &control.Peer{})}
 		},
 		"config.list": func() []any {
 			var list control.ConfigList
 			for range config.Keys() {
 				list.Settings = append(list.Settings, value)
 			}
-			list.Settings[0].Value = worst(1 << 20) // the maximum length of a settings file
+			list.Settings[0].Value = sixfoldText(1 << 20) // the maximum length of a settings file
 			for i := range list.Settings {
 				list.Settings[i].Note = "" // these settings have no note
 			}
 			return []any{list}
 		},
-		"config.get": func() []any { v := value; v.Value = worst(1 << 20); return []any{v} },
-		"config.set": func() []any { return []any{value} }, "config.unset": func() []any { v := value; v.Value = worst(1 << 20); return []any{v} },
+		"config.get": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
+		"config.set": func() []any { return []any{value} }, "config.unset": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
 		"events": func() []any {
-			return []any{control.Event{ID: names[0], User: worst(256), Key: worst(64), Value: worst(control.MaxScalar), Verb: "show", Target: worst(8192)}, control.EventsEnd{Last: 1 << 62}}
+			return []any{control.Event{ID: names[0], User: sixfoldText(256), Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Verb: "show", Target: sixfoldText(8192)}, control.EventsEnd{Last: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Of: 1 << 62}, control.BackupEnd{SHA256: worst(64)}}
+			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Of: 1 << 62}, control.BackupEnd{SHA256: sixfoldText(64)}}
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
 			for range 100 { // each check reports at most ten findings
-				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: worst(8192), Next: worst(1024)})
+				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: sixfoldText(8192), Next: sixfoldText(1024)})
 			}
 			return []any{control.Progress{Done: 1 << 62}, d}
 		},
@@ -314,14 +314,14 @@ func TestAnswersFit(t *testing.T) {
 		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
 		"schedule.run": func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
 		"gate.list": func() []any {
-			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: worst(256)}
+			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: sixfoldText(256)}
 			for i := range list.Gates {
-				list.Gates[i] = control.GateView{Key: worst(129), Kind: "resource", Most: 1 << 30, Rate: worst(16), Used: 1 << 30, Jobs: new(int64(1 << 62)), User: worst(256)}
+				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Most: 1 << 30, Rate: sixfoldText(16), Used: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
 			}
 			return []any{list}
 		},
 		"node.list": func() []any {
-			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodes), Next: worst(128)}
+			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodes), Next: sixfoldText(128)}
 			for i := range list.Nodes {
 				list.Nodes[i] = node
 			}
@@ -329,12 +329,12 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"node.drain": func() []any { return []any{node} }, "node.rm": func() []any { return []any{node} },
 		"gate.set": func() []any {
-			return []any{control.GateView{Key: worst(129), Kind: "resource", Rate: worst(16), User: worst(256)}}
+			return []any{control.GateView{Key: sixfoldText(129), Kind: "resource", Rate: sixfoldText(16), User: sixfoldText(256)}}
 		},
 		"hook.test":    func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
-		"web.start":    func() []any { return []any{control.WebState{Listen: worst(4096)}} },
+		"web.start":    func() []any { return []any{control.WebState{Listen: sixfoldText(4096)}} },
 		"web.stop":     func() []any { return []any{control.WebState{}} },
-		"web.open":     func() []any { return []any{control.WebLink{URL: worst(1024), Expires: 1 << 60}} },
+		"web.open":     func() []any { return []any{control.WebLink{URL: sixfoldText(1024), Expires: 1 << 60}} },
 		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
 		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys()))}} },
 		"service.stop": func() []any { return []any{control.Stopping{PID: 1 << 30}} },

@@ -26,8 +26,8 @@ import (
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLine - 4096
 
-// repeated returns as many units as fit, between open and end.
-func repeated(open, unit, end string) string {
+// repeatToSize returns as many units as fit, between open and end.
+func repeatToSize(open, unit, end string) string {
 	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
 }
 
@@ -43,15 +43,15 @@ func members(n int, value string) string {
 
 // shapes contains values that are expensive to parse, each for another reason.
 var shapes = map[string]func() string{
-	"nested":             func() string { return repeated("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
-	"nested objects":     func() string { return repeated("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28), "]") },
+	"nested":             func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
+	"nested objects":     func() string { return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28), "]") },
 	"members":            func() string { return members(1<<30, "1") },
 	"members of text":    func() string { return members(16_000, `"`+strings.Repeat("x", 400)+`"`) },
-	"a member repeated":  func() string { return repeated("{", `"a":1`, "}") },
-	"ids":                func() string { return repeated("[", `"a"`, "]") },
-	"numbers":            func() string { return repeated("[", `1`, "]") },
-	"empty texts":        func() string { return repeated("[", `""`, "]") },
-	"long texts":         func() string { return repeated("[", `"`+strings.Repeat("x", 800)+`"`, "]") },
+	"a member repeated":  func() string { return repeatToSize("{", `"a":1`, "}") },
+	"ids":                func() string { return repeatToSize("[", `"a"`, "]") },
+	"numbers":            func() string { return repeatToSize("[", `1`, "]") },
+	"empty texts":        func() string { return repeatToSize("[", `""`, "]") },
+	"long texts":         func() string { return repeatToSize("[", `"`+strings.Repeat("x", 800)+`"`, "]") },
 	"text":               func() string { return `"` + strings.Repeat("x", shapeSize) + `"` },
 	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, shapeSize/6) + `"` },
 	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, shapeSize/12) + `"` },
@@ -87,11 +87,11 @@ func batchOf(n int, job func(i int) string) string {
 // lines contains complete requests with special shapes.
 var lines = map[string]func() string{
 	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + members(1<<30, "1")[1:] },
-	"an envelope repeated":   func() string { return `{"id":1,` + repeated("", `"params":1`, "}") },
+	"an envelope repeated":   func() string { return `{"id":1,` + repeatToSize("", `"params":1`, "}") },
 	"a long method":          func() string { return envelope(strings.Repeat("x", shapeSize), "{}") },
 	"a long id":              func() string { return `{"id":"` + strings.Repeat("x", shapeSize) + `","method":"hello"}` },
 	"padding":                func() string { return strings.Repeat(" ", shapeSize) + envelope("list", "{}") },
-	"no JSON at the end":     func() string { return strings.TrimSuffix(envelope("list", repeated("[", "1", "]")), "}") },
+	"no JSON at the end":     func() string { return strings.TrimSuffix(envelope("list", repeatToSize("[", "1", "]")), "}") },
 	"a text without end":     func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
 	"too deep":               func() string { return strings.Repeat("[", shapeSize) },
 	"not UTF-8 at the end":   func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
@@ -145,7 +145,7 @@ var lines = map[string]func() string{
 		return envelope("cancel", `{"ids":[`+b.String()[1:]+`]}`)
 	},
 	"names that are none": func() string {
-		return envelope("cancel", `{"ids":`+repeated("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+`"`, "]")+`}`)
+		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+`"`, "]")+`}`)
 	},
 }
 
@@ -215,7 +215,7 @@ func cpu(t *testing.T) time.Duration {
 // largest jobs).
 func TestShapesAreCheap(t *testing.T) {
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
-	ask := asker(t)
+	ask := startRequester(t)
 	for name, input := range inputs() {
 		line := []byte(input() + "\n")
 		var before, after runtime.MemStats
@@ -238,11 +238,11 @@ func TestShapesAreCheap(t *testing.T) {
 	}
 }
 
-// asker returns a function that sends a line to a new service and returns the reply.
-func asker(t *testing.T) func(line []byte) (answer string) {
-	s := stored(t)
+// startRequester returns a function that sends a line to a new service and returns the reply.
+func startRequester(t *testing.T) func(line []byte) (answer string) {
+	s := newServiceWithStore(t)
 	s.opt.Places = config.Places{State: t.TempDir()}
-	s.stores(t, jobNamed("a"))
+	s.enqueueJobs(t, jobNamed("a"))
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := control.Listen(socket, control.SocketPerms{Mode: 0o600, GID: -1})
 	if err != nil {

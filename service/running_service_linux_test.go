@@ -68,26 +68,26 @@ func serveRunner(words []string) error {
 	})
 }
 
-// whole is a running service with its socket, runner and jobs.
-type whole struct {
+// runningService is a running service with its socket, runner and jobs.
+type runningService struct {
 	testing.TB
 	*control.Client
-	places config.Places
-	open   opener
-	crowds atomic.Int64            // number of calls of Options.Crowded
-	stop   context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
-	halt   context.CancelFunc      // requests a stop
-	ends   bool                    // stopping the service ends its jobs
-	ended  chan error
+	places          config.Places
+	open            opener
+	concurrentCalls atomic.Int64            // number of calls of Options.Crowded
+	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
+	requestStop     context.CancelFunc      // requests a stop
+	endsJobs        bool                    // stopping the service ends its jobs
+	ended           chan error
 }
 
 // start starts the service and returns once it answers.
-func (w *whole) start() {
+func (w *runningService) start() {
 	w.Helper()
 	w.startWithin(500)
 }
 
-func (w *whole) startWithin(tries int) {
+func (w *runningService) startWithin(tries int) {
 	w.Helper()
 	log, err := os.Create(filepath.Join(w.TempDir(), "log"))
 	if err != nil {
@@ -95,12 +95,12 @@ func (w *whole) startWithin(tries int) {
 	}
 	of, stop := context.WithCancelCause(context.Background())
 	ctx, halt := context.WithCancel(session.Under(of))
-	w.stop, w.halt, w.ended = stop, halt, make(chan error, 1)
+	w.stop, w.requestStop, w.ended = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
-		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.ends, Version: "test",
+		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs, Version: "test",
 		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, openLocal: w.open,
-		Crowded: func() { w.crowds.Add(1) },
+		Crowded: func() { w.concurrentCalls.Add(1) },
 	}
 	go func() { w.ended <- Run(ctx, o, nil) }() // ends with stop
 	select {
@@ -122,7 +122,7 @@ func (w *whole) startWithin(tries int) {
 }
 
 // end stops the service; its jobs continue to run.
-func (w *whole) end() {
+func (w *runningService) end() {
 	w.Helper()
 	w.Client.Close()
 	w.stop(nil)
@@ -133,7 +133,7 @@ func (w *whole) end() {
 
 // endRunnersHint ends the runners that the service has left. It retries, because a child process that another
 // test has forked holds the lock of the directory until its exec.
-func (w *whole) endRunners() {
+func (w *runningService) endRunners() {
 	w.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		_, err := EndRunners(w.places, "")
@@ -147,15 +147,15 @@ func (w *whole) endRunners() {
 	}
 }
 
-// kept is a store that keeps its content when it is closed.
-type kept struct{ store.Store }
+// unclosedStore is a store that keeps its content when it is closed.
+type unclosedStore struct{ store.Store }
 
 // Close does nothing.
-func (kept) Close() error { return nil }
+func (unclosedStore) Close() error { return nil }
 
-// wholes runs a test against a running service with the SQL engine, with a server database, and with the
-// in-memory model. The model shows that the service uses only the contract of the store.
-func wholes(t *testing.T, test func(w *whole)) {
+// forEachStore runs a test against a running service with the SQL engine, with a server database, and with
+// the in-memory model. The model shows that the service uses only the contract of the store.
+func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]opener{
 		"engine": openEngine,
 		"server": nil, // a server database, if PostgreSQL is installed
@@ -170,7 +170,7 @@ func wholes(t *testing.T, test func(w *whole)) {
 				if err != nil {
 					return nil, err
 				}
-				return kept{model}, model.SetOrder(context.Background(), order)
+				return unclosedStore{model}, model.SetOrder(context.Background(), order)
 			}
 		}(),
 	} {
@@ -183,7 +183,7 @@ func wholes(t *testing.T, test func(w *whole)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &whole{TB: t, places: config.In(dir), open: open}
+			w := &runningService{TB: t, places: config.In(dir), open: open}
 			w.start()
 			t.Cleanup(func() {
 				w.end()
@@ -202,15 +202,15 @@ func command(id, line string) queue.Spec {
 }
 
 // enqueue enqueues a job.
-func (w *whole) enqueue(s queue.Spec) {
+func (w *runningService) enqueue(s queue.Spec) {
 	w.Helper()
 	if _, err := w.Enqueue(w.Context(), control.Enqueue{Spec: s}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// done waits for jobs to end and returns their states.
-func (w *whole) done(ids ...string) map[string]string {
+// waitEnded waits for jobs to end and returns their states.
+func (w *runningService) waitEnded(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
 	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
@@ -223,8 +223,8 @@ func (w *whole) done(ids ...string) map[string]string {
 	return how
 }
 
-// becomes waits until a job is in a state, and returns the job.
-func (w *whole) becomes(id, state string) control.JobDetail {
+// waitForState waits until a job is in a state, and returns the job.
+func (w *runningService) waitForState(id, state string) control.JobDetail {
 	w.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		j, err := w.Show(w.Context(), control.Show{ID: control.Name(id)})
@@ -237,8 +237,8 @@ func (w *whole) becomes(id, state string) control.JobDetail {
 	}
 }
 
-// verb applies a verb to a job.
-func (w *whole) verb(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
+// apply applies a verb to a job.
+func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
 	got, err := do(w.Context(), control.Selection{IDs: control.Names{id}})
 	if err != nil || len(got.Done) != 1 {
@@ -247,22 +247,22 @@ func (w *whole) verb(do func(context.Context, control.Selection) (control.BulkRe
 }
 
 // With any store, jobs run, print, fail, are retried, die and are retried by a user.
-func TestWholeServiceRunsJobs(t *testing.T) {
-	wholes(t, func(w *whole) {
+func TestServiceRunsJobs(t *testing.T) {
+	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		w.enqueue(command("good", "echo one; echo two >&2"))
 		bad := command("bad", "echo tried; exit 3")
 		one, wait := int64(1), 0.01
 		bad.MaxRetries, bad.BackoffBase = &one, &wait
 		w.enqueue(bad)
-		if got := w.done("good", "bad"); got["good"] != "completed" || got["bad"] != "dead" {
+		if got := w.waitEnded("good", "bad"); got["good"] != "completed" || got["bad"] != "dead" {
 			w.Fatalf("got %v", got)
 		}
 		said := map[string]string{}
 		if _, err := w.Logs(ctx, control.Logs{ID: "good"}, func(p control.Piece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil || said["stdout"] != "one\n" || said["stderr"] != "two\n" {
 			w.Errorf("it said %q, %v", said, err)
 		}
-		j := w.becomes("bad", "dead")
+		j := w.waitForState("bad", "dead")
 		if len(j.History) != 2 || j.Attempts != 2 || *j.ExitCode != 3 {
 			w.Errorf("its history: %+v", j)
 		}
@@ -272,8 +272,8 @@ func TestWholeServiceRunsJobs(t *testing.T) {
 		if got, err := w.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil || len(got.Done) != 1 {
 			w.Errorf("retried: %+v, %v", got, err)
 		}
-		w.done("bad")
-		if j := w.becomes("bad", "dead"); len(j.History) != 4 {
+		w.waitEnded("bad")
+		if j := w.waitForState("bad", "dead"); len(j.History) != 4 {
 			w.Errorf("%d attempts, want 4", len(j.History))
 		}
 		var kinds []string
@@ -295,8 +295,8 @@ func TestWholeServiceRunsJobs(t *testing.T) {
 
 // With any store, waiting jobs can be held, released, edited, cancelled and removed, and running jobs can be
 // cancelled, requeued and signalled.
-func TestWholeServiceCarriesOutVerbs(t *testing.T) {
-	wholes(t, func(w *whole) {
+func TestServiceAppliesVerbs(t *testing.T) {
+	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		later := time.Hour
 		for _, id := range []string{"held", "cancelled", "removed"} {
@@ -304,23 +304,23 @@ func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 			s.Delay = &later
 			w.enqueue(s)
 		}
-		w.verb(w.Hold, "held")
-		w.becomes("held", "held")
-		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		w.apply(w.Hold, "held")
+		w.waitForState("held", "held")
+		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Edit(ctx, control.Edit{Selection: s, Set: []byte(`{"delay": 0, "command": "echo changed"}`)})
 		}, "held")
-		w.verb(w.Release, "held")
-		w.done("held")
-		if j := w.becomes("held", "completed"); j.Output != "changed\n" {
+		w.apply(w.Release, "held")
+		w.waitEnded("held")
+		if j := w.waitForState("held", "completed"); j.Output != "changed\n" {
 			w.Errorf("it said %q", j.Output)
 		}
-		w.verb(w.Cancel, "cancelled")
-		w.becomes("cancelled", "cancelled")
-		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		w.apply(w.Cancel, "cancelled")
+		w.waitForState("cancelled", "cancelled")
+		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Retry(ctx, control.Retry{Selection: s})
 		}, "cancelled")
-		w.done("cancelled")
-		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		w.waitEnded("cancelled")
+		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Remove(ctx, control.Remove{Selection: s})
 		}, "removed")
 		if _, err := w.Show(ctx, control.Show{ID: "removed"}); !errors.Is(err, queue.ErrNotFound) {
@@ -329,22 +329,22 @@ func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 
 		for _, id := range []string{"ended", "again", "signalled"} {
 			w.enqueue(command(id, "echo begun; sleep 60"))
-			w.becomes(id, "processing")
+			w.waitForState(id, "processing")
 		}
-		w.verb(w.Cancel, "ended")
-		w.becomes("ended", "cancelled")
-		w.verb(w.Requeue, "again")
-		if j := w.becomes("again", "processing"); j.Attempts != 0 {
+		w.apply(w.Cancel, "ended")
+		w.waitForState("ended", "cancelled")
+		w.apply(w.Requeue, "again")
+		if j := w.waitForState("again", "processing"); j.Attempts != 0 {
 			w.Errorf("%d attempts count", j.Attempts)
 		}
-		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
 		}, "signalled")
-		if j := w.becomes("signalled", "dead"); j.Signal == nil || *j.Signal != 9 {
+		if j := w.waitForState("signalled", "dead"); j.Signal == nil || *j.Signal != 9 {
 			w.Errorf("its signal: %+v", j.Signal)
 		}
-		w.verb(w.Cancel, "again")
-		w.becomes("again", "cancelled")
+		w.apply(w.Cancel, "again")
+		w.waitForState("again", "cancelled")
 		if got, err := w.Clear(ctx, control.Sure{Yes: true}); err != nil || got.Removed != 5 {
 			w.Errorf("cleared: %+v, %v", got, err)
 		}
@@ -353,8 +353,8 @@ func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 
 // With any store, a batch of several requests is enqueued completely or not at all, lists have pages, and old
 // jobs are cleaned up.
-func TestWholeServiceTakesBatches(t *testing.T) {
-	wholes(t, func(w *whole) {
+func TestServiceEnqueuesBatches(t *testing.T) {
+	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		if _, err := w.WorkerScale(ctx, control.WorkerScale{}); err != nil {
 			w.Fatal(err)
@@ -404,7 +404,7 @@ func TestWholeServiceTakesBatches(t *testing.T) {
 		}
 		ids := slices.Sorted(maps.Keys(seen))
 		for step := range slices.Chunk(ids, control.MaxWaits) {
-			w.done(step...)
+			w.waitEnded(step...)
 		}
 		none := 0.0
 		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.Removed) error { return nil })
@@ -416,12 +416,12 @@ func TestWholeServiceTakesBatches(t *testing.T) {
 
 // With any store, running jobs continue while the service is stopped, and the next service gets their
 // results. Settings and the number of workers are kept.
-func TestWholeServiceIsReplaced(t *testing.T) {
-	wholes(t, func(w *whole) {
+func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
+	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		gate := filepath.Join(w.TempDir(), "gate")
 		w.enqueue(command("long", "echo begun; until [ -e "+gate+" ]; do sleep 0.02; done; exit 7"))
-		before := w.becomes("long", "processing")
+		before := w.waitForState("long", "processing")
 		if v, err := w.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil || v.Origin != "stored" {
 			w.Fatalf("set: %+v, %v", v, err)
 		}
@@ -430,22 +430,22 @@ func TestWholeServiceIsReplaced(t *testing.T) {
 		if v, err := w.ConfigGet(ctx, control.ConfigKey{Key: "priority"}); err != nil || v.Value != "7" {
 			w.Errorf("the setting: %+v, %v", v, err)
 		}
-		if after := w.becomes("long", "processing"); *after.PID != *before.PID {
+		if after := w.waitForState("long", "processing"); *after.PID != *before.PID {
 			w.Errorf("its pid was %d, is %d", *before.PID, *after.PID)
 		}
 		if err := os.WriteFile(gate, nil, 0o600); err != nil {
 			w.Fatal(err)
 		}
-		w.done("long")
-		if j := w.becomes("long", "dead"); *j.ExitCode != 7 || j.Attempts != 1 || j.Output != "begun\n" {
+		w.waitEnded("long")
+		if j := w.waitForState("long", "dead"); *j.ExitCode != 7 || j.Attempts != 1 || j.Output != "begun\n" {
 			w.Errorf("it ended so: %+v", j)
 		}
 	})
 }
 
 // Operations that need a store in files work with the SQLite engine and are errors with other stores.
-func TestWholeServiceKnowsWhatItsStoreCan(t *testing.T) {
-	wholes(t, func(w *whole) {
+func TestServiceDetectsStoreCapabilities(t *testing.T) {
+	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		files := strings.HasSuffix(w.Name(), "engine")
 		// The tests' shared server does not sync, and doctor reports that.

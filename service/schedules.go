@@ -124,7 +124,7 @@ func retryIfChanged(do func() error) (err error) {
 // checkRequested checks a requested schedule and fills in its defaults.
 func (s *Service) checkRequested(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule, err error) {
 	peer := control.PeerFrom(ctx)
-	r, said, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
+	r, notes, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
 	if err != nil {
 		return want, control.ScheduleFault(err)
 	}
@@ -132,7 +132,7 @@ func (s *Service) checkRequested(ctx context.Context, p *control.ScheduleAdd) (w
 	if err != nil {
 		return want, err
 	}
-	want.unenforced = said.unenforced
+	want.unenforced = notes.unenforced
 	now := s.store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
@@ -360,7 +360,7 @@ func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.Sc
 }
 
 // onSchedule changes a schedule if the caller may.
-func (s *Service) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, by int) error) (control.Schedule, error) {
+func (s *Service) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
 	err := retryIfChanged(func() (err error) {
@@ -392,27 +392,27 @@ func (s *Service) outlineOf(p *control.Peer, sched *store.Schedule) control.Sche
 
 // ScheduleRemove implements control.API.
 func (s *Service) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, by int) error {
-		return s.store.RemoveSchedule(ctx, sched.Name, sched.Gen, by)
+	return s.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
+		return s.store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
 	})
 }
 
 // SchedulePause implements control.API.
 func (s *Service) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, by int) error {
-		return s.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &by, Pause: true})
+	return s.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
+		return s.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, Pause: true})
 	})
 }
 
 // ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
 func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, by int) error {
+	return s.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
 		zone, err2 := zone.Load(sched.Zone)
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name, cmp.Or(sched.Note, fmt.Sprint(err)))
 		}
-		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &by, LastAt: max(sched.LastAt, s.store.Now()), Boot: bootID()}
+		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, LastAt: max(sched.LastAt, s.store.Now()), Boot: bootID()}
 		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
 		return s.store.PauseSchedule(ctx, resume)
 	})
@@ -421,33 +421,33 @@ func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (c
 // ScheduleRun implements control.API.
 func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
 	var got control.Enqueued
-	_, err := s.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, by int) error {
+	_, err := s.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := s.config.Load()
 		now := s.store.Now()
 		f := store.Firing{
-			Name: sched.Name, Gen: sched.Gen, By: &by, Runs: []queue.Millis{now}, Owner: s.ownerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(),
-			IDs: func(at queue.Millis, n int) string { return schedule.JobID(sched.Name, at.Time(), n) },
+			Name: sched.Name, Gen: sched.Gen, By: &uid, Runs: []queue.Millis{now}, Owner: s.ownerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(),
+			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name, sched.Note)
 		}
 		for {
-			var fired store.Fired
+			var run store.Fired
 			err := s.withRoom(ctx, sched.UID, func() (err error) {
-				fired, err = s.store.Fire(ctx, f)
+				run, err = s.store.Fire(ctx, f)
 				return err
 			})
 			switch {
 			case err != nil:
 				return err
-			case fired.Done:
-				got = control.Enqueued{ID: fired.Runs[0].ID, Seq: fired.Runs[0].Job}
+			case run.Done:
+				got = control.Enqueued{ID: run.Runs[0].ID, Seq: run.Runs[0].Job}
 				return nil
-			case len(fired.Leased) == 0:
+			case len(run.Leased) == 0:
 				return store.ErrChanged
 			}
-			for _, seq := range fired.Leased {
-				if err := s.endLeased(ctx, seq, by); err != nil {
+			for _, seq := range run.Leased {
+				if err := s.endLeased(ctx, seq, uid); err != nil {
 					return err
 				}
 			}

@@ -11,8 +11,8 @@ import (
 
 // A paused schedule stays paused when another definition replaces it.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
-	s := stored(t)
-	ctx := by(t, owner, control.Submit)
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.Submit)
 	add := func(cron string) control.ScheduleDetail {
 		d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true, Spec: queue.Spec{Command: new("true")}})
 		if err != nil {
@@ -34,9 +34,9 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 }
 
 func TestRightsOnSchedules(t *testing.T) {
-	s := stored(t)
-	reader, owner2, other := by(t, 3001, control.Read), by(t, owner, control.Submit), by(t, 3002, control.Submit)
-	operator, admin := by(t, 3003, control.Operate), by(t, 3004, control.Admin)
+	s := newServiceWithStore(t)
+	reader, owner2, other := asPeer(t, 3001, control.Read), asPeer(t, owner, control.Submit), asPeer(t, 3002, control.Submit)
+	operator, admin := asPeer(t, 3003, control.Operate), asPeer(t, 3004, control.Admin)
 	add := func(ctx context.Context, cron string, replace bool) error {
 		_, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace, Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
 		return err

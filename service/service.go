@@ -491,16 +491,16 @@ func (s *Service) bind(ctx context.Context, perms control.SocketPerms) error {
 
 // listen returns the control socket that the system passed to the service, or creates one.
 func (s *Service) listen(perms control.SocketPerms) (*control.Socket, error) {
-	given, handed, err := s.inheritedSockets()
+	socket, handed, err := s.inheritedSockets()
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the sockets that the system passed: %w", err)
 	}
 	s.webListeners = handed
-	if given == nil {
-		given = s.boundSocket
+	if socket == nil {
+		socket = s.boundSocket
 	}
-	if s.socketInherited = given != nil; s.socketInherited {
-		return given, nil
+	if s.socketInherited = socket != nil; s.socketInherited {
+		return socket, nil
 	}
 	return control.Listen(s.opt.Places.Socket, perms)
 }

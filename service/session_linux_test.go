@@ -13,18 +13,18 @@ import (
 // each job and returns it to the queue. Regardless of stop_timeout and the job's settings, the grace period
 // is short enough to leave time to store this.
 func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
-	wholes(t, func(w *whole) {
+	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
 			w.end()
-			w.ends = true
+			w.endsJobs = true
 			w.start()
-			deaf := command("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
+			ignoring := command("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
 			hour := time.Hour
-			deaf.KillAfter = &hour
-			w.enqueue(deaf)
-			w.becomes("deaf", "processing")
+			ignoring.KillAfter = &hour
+			w.enqueue(ignoring)
+			w.waitForState("deaf", "processing")
 			if stops {
-				w.halt()
+				w.requestStop()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 					if _, err := w.WorkerScale(w.Context(), control.WorkerScale{Count: 4}); err != nil {
 						// It is stopping.
@@ -44,19 +44,19 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 			}
 			w.end()
 			w.start()
-			j := w.becomes("deaf", "processing")
+			j := w.waitForState("deaf", "processing")
 			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// The next service stores results that could not be stored in time.
-				j = w.becomes("deaf", "processing")
+				j = w.waitForState("deaf", "processing")
 			}
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {
 				t.Errorf("given back: %+v", j)
 			}
-			w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 				return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
 			}, "deaf")
-			w.becomes("deaf", "dead")
-			w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			w.waitForState("deaf", "dead")
+			w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 				return w.Remove(ctx, control.Remove{Selection: s})
 			}, "deaf")
 		}
@@ -66,22 +66,22 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 // A service that ends because its window was closed leaves its jobs running, and the next service adopts
 // them.
 func TestClosedWindowLeavesJobs(t *testing.T) {
-	wholes(t, func(w *whole) {
+	forEachStore(t, func(w *runningService) {
 		w.end()
-		w.ends = true
+		w.endsJobs = true
 		w.start()
 		w.enqueue(command("stays", "echo begun; while :; do sleep 1; done"))
-		before := w.becomes("stays", "processing")
+		before := w.waitForState("stays", "processing")
 		w.stop(session.ErrClosed)
 		w.ended <- <-w.ended
 		w.end()
 		w.start()
-		if after := w.becomes("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
+		if after := w.waitForState("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
 			t.Errorf("it was %+v, and is %+v", before, after)
 		}
-		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
 		}, "stays")
-		w.becomes("stays", "dead")
+		w.waitForState("stays", "dead")
 	})
 }

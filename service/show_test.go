@@ -17,9 +17,9 @@ import (
 
 // The output of a job is read only for users who may see it. In this test the output is damaged, and only
 // they see that.
-func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
+func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
-	s := set(t)
+	s := newService(t)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
 	if s.store, err = sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
@@ -63,20 +63,20 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 
 // A job is shown with the output that matches its state, even if it ends in the meantime.
 func TestShownOutputIsOfTheState(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	const n = 300
-	s.stores(t, many("j", n)...)
-	jobs := s.claims(t, n)
+	s.enqueueJobs(t, namedJobs("j", n)...)
+	jobs := s.claimJobs(t, n)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Data: []byte("end")}) })
 	size := int64(len(s.outputBytes(t, "1-1")))
 	for i := range jobs {
 		ended := make(chan struct{})
 		go func() { // ends with the job
 			defer close(ended)
-			s.ends(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
+			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
 		for {
-			d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
+			d, err := s.Show(asPeer(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 // of it.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxPiece) + "z")
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		at := int64(0)
 		for part := range slices.Chunk(text, 4095) { // as if read from a slow pipe
@@ -104,9 +104,9 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 			write(output.Chunk{At: at, Data: part})
 		}
 	})
-	s.stores(t, jobNamed("a"))
-	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
-	ctx := by(t, owner, control.Submit)
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	ctx := asPeer(t, owner, control.Submit)
 	d, err := s.Show(ctx, control.Show{ID: "a"})
 	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)

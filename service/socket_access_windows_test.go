@@ -24,8 +24,8 @@ import (
 // runsAs reports whether this system supports a value of run_as.
 func runsAs(runAs string) bool { return runAs == config.RunAsService }
 
-// another returns the name of a user other than this process's user.
-func another(t *testing.T) string {
+// otherUserName returns the name of a user other than this process's user.
+func otherUserName(t *testing.T) string {
 	sid, err := windows.CreateWellKnownSid(windows.WinLocalServiceSid)
 	if err != nil {
 		t.Fatal(err)
@@ -33,9 +33,9 @@ func another(t *testing.T) string {
 	return sid.String()
 }
 
-// hangs replaces the directory by one that calls let before each answer, and knows no users.
-func hangs(d *accounts.Directory, let func()) {
-	d.Ask = func(string) (accounts.Entry, error) { let(); return accounts.Entry{}, nil }
+// blockDirectory replaces the directory by one that calls wait before each answer, and knows no users.
+func blockDirectory(d *accounts.Directory, wait func()) {
+	d.Ask = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
 }
 
 // holdLock takes the lock of a state directory.
@@ -47,8 +47,8 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// letIn returns a service with this [access], which runs no jobs, and its log.
-func letIn(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
+// newServiceWithAccess returns a service with this [access], which runs no jobs, and its log.
+func newServiceWithAccess(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	s := &Service{opt: Options{Places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}}, log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -62,8 +62,8 @@ func letIn(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 
 // Accounts with a right in [access] can connect to the pipe, but not create it. So can the system,
 // administrators and the service's own account. Unknown names are reported.
-func TestPipeLetsInWhoHasARight(t *testing.T) {
-	s, log := letIn(t, map[string]string{
+func TestPipeAdmitsAccountsWithARight(t *testing.T) {
+	s, log := newServiceWithAccess(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
 	perms, err := s.socketPerms(nil)
@@ -86,7 +86,7 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("a number of nobody is not told: %s", log.String())
 	}
-	if s, _ := letIn(t, nil); len(s.access.Load().Users)+len(s.access.Load().Groups) != 0 {
+	if s, _ := newServiceWithAccess(t, nil); len(s.access.Load().Users)+len(s.access.Load().Groups) != 0 {
 		t.Errorf("a user's own service lets others in: %+v", s.access.Load())
 	}
 }
@@ -94,7 +94,7 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 // The system, elevated administrators and the service's own user have all rights. An administrator that is
 // not elevated has only the rights in [access].
 func TestRightsByAccount(t *testing.T) {
-	s, _ := letIn(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
+	s, _ := newServiceWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
 	for _, c := range []struct {
 		peer control.Peer
 		want control.Right
@@ -114,7 +114,7 @@ func TestRightsByAccount(t *testing.T) {
 
 // A change of [access] applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
-	s, log := letIn(t, nil)
+	s, log := newServiceWithAccess(t, nil)
 	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)

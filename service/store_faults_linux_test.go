@@ -20,14 +20,14 @@ import (
 	"github.com/queuectl/queuectl/store/faultstore"
 )
 
-// hooked returns a running service in which hook is called at each call of the store.
-func hooked(t *testing.T, hook faultstore.Hook) (*whole, *faultstore.Store) {
+// startWithHook returns a running service in which hook is called at each call of the store.
+func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var calls *faultstore.Store
-	w := &whole{TB: t, places: config.In(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	w := &runningService{TB: t, places: config.In(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 		s, err := openEngine(ctx, dir, log, orderOf)
 		calls = faultstore.New(s)
 		calls.On(hook)
@@ -44,29 +44,29 @@ func hooked(t *testing.T, hook faultstore.Hook) (*whole, *faultstore.Store) {
 }
 
 // A selection of running jobs does not cover jobs that have ended between the search and the change.
-func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
+func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.Texts{queue.Processing.String()}}
 	for _, c := range []struct {
 		name, exit, becomes string
-		verb                func(*whole) error
+		verb                func(*runningService) error
 	}{
-		{"cancel", "1", queue.Failed.String(), func(w *whole) error {
+		{"cancel", "1", queue.Failed.String(), func(w *runningService) error {
 			_, err := w.Cancel(t.Context(), running)
 			return err
 		}},
-		{"remove", "0", queue.Completed.String(), func(w *whole) error {
+		{"remove", "0", queue.Completed.String(), func(w *runningService) error {
 			_, err := w.Remove(t.Context(), control.Remove{Selection: running, Force: true})
 			return err
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, calls := hooked(t, nil)
+			w, calls := startWithHook(t, nil)
 			gate := filepath.Join(t.TempDir(), "gate")
 			spec := command("a", "until [ -e "+gate+" ]; do sleep 0.01; done; exit "+c.exit)
 			spec.BackoffBase, spec.MaxRetries = new(3600.0), new(int64(1))
 			w.enqueue(spec)
-			w.becomes("a", queue.Processing.String())
+			w.waitForState("a", queue.Processing.String())
 			calls.On(func(_ context.Context, call faultstore.Call) error {
 				if call.Method != "Select" || !call.After {
 					return nil
@@ -75,7 +75,7 @@ func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
 				if err := os.WriteFile(gate, nil, 0o600); err != nil {
 					t.Error(err)
 				}
-				w.becomes("a", c.becomes)
+				w.waitForState("a", c.becomes)
 				for busy := true; busy; time.Sleep(time.Millisecond) { // until no worker has the job
 					list, err := w.WorkerList(t.Context(), control.Nothing{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
@@ -85,7 +85,7 @@ func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
 			if err := c.verb(w); err != nil {
 				t.Error(err)
 			}
-			w.becomes("a", c.becomes)
+			w.waitForState("a", c.becomes)
 		})
 	}
 }
@@ -94,7 +94,7 @@ func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
 func TestTheStoreKnowsItsNode(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
-	hooked(t, func(_ context.Context, c faultstore.Call) error {
+	startWithHook(t, func(_ context.Context, c faultstore.Call) error {
 		if n, is := c.Arg.(store.Node); is && !c.After {
 			names <- n.Name
 		}
@@ -108,20 +108,20 @@ func TestTheStoreKnowsItsNode(t *testing.T) {
 
 // A slow store that fails every fifth call for a while loses no job and runs no job twice. Results are
 // recorded later, and clients get an error that says to try again.
-func TestWholeServiceOutlivesFaults(t *testing.T) {
+func TestServiceOutlivesStoreFaults(t *testing.T) {
 	t.Parallel()
-	var dice atomic.Uint64
-	faulty := func(_ context.Context, c faultstore.Call) error {
-		n := dice.Add(1) * 0x9e3779b97f4a7c15 >> 40
+	var callCount atomic.Uint64
+	hook := func(_ context.Context, c faultstore.Call) error {
+		n := callCount.Add(1) * 0x9e3779b97f4a7c15 >> 40
 		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.After || n%5 != 0 {
 			return nil
 		}
 		return queue.Errorf(queue.CodeUnavailable, "refused on purpose; try again later")
 	}
-	w, calls := hooked(t, nil)
-	calls.On(faulty)
+	w, calls := startWithHook(t, nil)
+	calls.On(hook)
 	ran := filepath.Join(t.TempDir(), "ran")
-	again := func(what string, do func() error) {
+	retry := func(what string, do func() error) {
 		t.Helper()
 		for range 100 {
 			err := do()
@@ -138,13 +138,13 @@ func TestWholeServiceOutlivesFaults(t *testing.T) {
 	for i := range 40 {
 		id := fmt.Sprint("j", i)
 		ids = append(ids, id)
-		again("enqueue", func() error {
+		retry("enqueue", func() error {
 			_, err := w.Enqueue(t.Context(), control.Enqueue{Spec: command(id, "echo "+id+" >>"+ran), Key: id})
 			return err
 		})
 	}
 	for _, id := range ids {
-		again("wait", func() error {
+		retry("wait", func() error {
 			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
 				if e.Job.State != "completed" || e.Job.Attempts != 1 {
 					t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
@@ -166,18 +166,18 @@ func TestWholeServiceOutlivesFaults(t *testing.T) {
 // A requeued job may have run and ended before the request reads its state again.
 func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	t.Parallel()
-	w, calls := hooked(t, nil)
+	w, calls := startWithHook(t, nil)
 	w.enqueue(command("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
-	w.becomes("a", queue.Processing.String())
+	w.waitForState("a", queue.Processing.String())
 	calls.On(func(_ context.Context, call faultstore.Call) error {
 		if j, err := calls.Store.Get(t.Context(), "a"); call.Method == "Get" && (err != nil || j.Runs > 0) {
 			calls.On(nil)
-			w.becomes("a", queue.Completed.String())
+			w.waitForState("a", queue.Completed.String())
 		}
 		return nil
 	})
-	w.verb(w.Requeue, "a")
-	if j := w.becomes("a", queue.Completed.String()); len(j.History) != 2 {
+	w.apply(w.Requeue, "a")
+	if j := w.waitForState("a", queue.Completed.String()); len(j.History) != 2 {
 		t.Errorf("it ran %d times", len(j.History))
 	}
 }

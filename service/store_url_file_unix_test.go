@@ -9,7 +9,7 @@ import (
 )
 
 // Doctor reports a file with the database URL that all users can read.
-func TestStoreFileOfEverybody(t *testing.T) {
+func TestDoctorWarnsOfAStoreFileThatOthersCanRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {

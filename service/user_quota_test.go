@@ -17,10 +17,10 @@ import (
 // A status shows the bytes of the caller's jobs and the limit. Only for admins, it also lists the users that
 // use 90 % of their limit or more.
 func TestStatusShowsBytesOfUsers(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	draft := jobNamed("large")
 	draft.Stdin = strings.Repeat("x", 10_000)
-	s.stores(t, draft)
+	s.enqueueJobs(t, draft)
 	used := s.store.UserBytes(owner)
 	limit := func(n int64) {
 		c := *s.config.Load()
@@ -29,7 +29,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	}
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
-		st, err := s.Status(by(t, uid, right), control.Nothing{})
+		st, err := s.Status(asPeer(t, uid, right), control.Nothing{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 
 // A status lists a limited number of users near their quota: those that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	for uid := range maxNearQuota + 1 {
 		draft := jobNamed("")
 		draft.UID, draft.Stdin = owner+uid, strings.Repeat("x", 1000+uid)
@@ -74,7 +74,7 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	c := *s.config.Load()
 	c.MaxBytesUser = 1
 	s.config.Store(&c)
-	st, err := s.Status(by(t, 0, control.Admin), control.Nothing{})
+	st, err := s.Status(asPeer(t, 0, control.Admin), control.Nothing{})
 	if err != nil || len(st.NearQuota) != maxNearQuota || st.NearQuota[0].UID != owner+maxNearQuota {
 		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err, maxNearQuota)
 	}
@@ -83,11 +83,11 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 // fillQuota enqueues 8 large jobs of owner, and sets the quota so that no other job fits.
 func fillQuota(t *testing.T, s *Service, stdin string) {
 	t.Helper()
-	drafts := many("old", 8)
+	drafts := namedJobs("old", 8)
 	for i := range drafts {
 		drafts[i].Stdin = stdin
 	}
-	s.stores(t, drafts...)
+	s.enqueueJobs(t, drafts...)
 	c := *s.config.Load()
 	c.MaxBytesUser = s.store.UserBytes(owner) + 100
 	s.config.Store(&c)
@@ -96,22 +96,22 @@ func fillQuota(t *testing.T, s *Service, stdin string) {
 // A schedule that exceeds the quota is rejected, unless removing inputs of ended jobs makes enough room, as
 // for a job.
 func TestScheduleAddMakesRoom(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	mine := by(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.Submit)
 	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *", Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
-	_, err := s.ScheduleAdd(mine, add)
+	_, err := s.ScheduleAdd(ownerCtx, add)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
 	}
 	before := s.store.UserBytes(owner)
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(mine, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.ScheduleAdd(mine, add); err != nil {
+	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("once all are cancelled: %v", err)
 	}
 	if now := s.store.UserBytes(owner); now > s.maxBytesUser() || now < before-30_000 {
@@ -122,18 +122,18 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 // Each frame of a batch that exceeds the quota makes room. The bytes of staged frames count, so the removals
 // for a frame take them into account.
 func TestEachFrameOfABatchMakesRoom(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	mine := by(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.Submit)
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(mine, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
 	for n := range 6 {
 		last := n == 5
-		if _, err := s.EnqueueBatch(mine, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
+		if _, err := s.EnqueueBatch(ownerCtx, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
 		if used := s.store.UserBytes(owner); used > s.maxBytesUser() {
@@ -145,30 +145,30 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 // A request that exceeds the quota removes inputs of ended jobs, oldest end first, and no more than it needs.
 // Jobs that can still run keep their input, and can cause the request to be rejected.
 func TestEnqueueMakesRoom(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	spec := func(id string) control.Enqueue {
 		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
 	}
 	fillQuota(t, s, large)
-	mine := by(t, owner, control.Submit)
-	_, err := s.Enqueue(mine, spec("refused"))
+	ownerCtx := asPeer(t, owner, control.Submit)
+	_, err := s.Enqueue(ownerCtx, spec("refused"))
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
 	}
-	if got, err := s.Cancel(mine, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // old0 ended first
-	if got, err := s.Cancel(mine, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.Enqueue(mine, spec("new")); err != nil {
+	if _, err := s.Enqueue(ownerCtx, spec("new")); err != nil {
 		t.Fatalf("once all are cancelled: %v", err)
 	}
 	removed := map[string][]string{}
-	page, err := s.List(mine, control.List{})
+	page, err := s.List(ownerCtx, control.List{})
 	for _, j := range page.Jobs {
 		if len(j.InputRemoved) > 0 {
 			removed[j.ID] = j.InputRemoved
@@ -177,11 +177,11 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
-	got, err := s.Retry(mine, control.Retry{Selection: control.Selection{ID: "old0"}})
+	got, err := s.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
 	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" || !strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
-	why, err := s.Why(mine, control.WhyParams{ID: "old0"})
+	why, err := s.Why(ownerCtx, control.WhyParams{ID: "old0"})
 	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" || !strings.Contains(why.Reasons[0].Text, store.QuotaField) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
@@ -191,23 +191,23 @@ func TestEnqueueMakesRoom(t *testing.T) {
 func cancelAll(t *testing.T, s *Service) {
 	t.Helper()
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(by(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 }
 
 // A request that does not fit even without all inputs and outputs of ended jobs removes none of them.
 func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	mine := by(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.Submit)
 	cancelAll(t, s)
 	before := s.store.UserBytes(owner)
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
-		if _, err := s.Enqueue(mine, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
+		if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
 		if now := s.store.UserBytes(owner); now != before {
@@ -220,9 +220,9 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 
 // An operator's edit of another user's job removes nothing of that user's jobs.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
-	if _, err := s.Enqueue(by(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
+	if _, err := s.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
 		t.Fatal(err)
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
@@ -232,41 +232,41 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 		Selection: control.Selection{ID: "waiting"},
 		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
-	got, err := s.Edit(by(t, owner+1, control.Operate), edit)
+	got, err := s.Edit(asPeer(t, owner+1, control.Operate), edit)
 	if now := s.store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaField) || now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now, before)
 	}
-	if got, err := s.Edit(by(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
+	if got, err := s.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
 
 // A request makes all the room that it needs, regardless of the number of ended jobs.
 func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
-	s := stored(t)
-	drafts := many("old", 120)
+	s := newServiceWithStore(t)
+	drafts := namedJobs("old", 120)
 	for i := range drafts {
 		drafts[i].Stdin = strings.Repeat("x", 2000)
 	}
-	s.stores(t, drafts...)
+	s.enqueueJobs(t, drafts...)
 	c := *s.config.Load()
 	c.MaxBytesUser = s.store.UserBytes(owner) + 100
 	s.config.Store(&c)
-	mine := by(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.Submit)
 	for i := range drafts {
-		if got, err := s.Cancel(mine, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
+		if got, err := s.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
 			t.Fatal(got, err)
 		}
 	}
 	spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", 220_000))}
-	if _, err := s.Enqueue(mine, control.Enqueue{Spec: spec}); err != nil {
+	if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
 		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
 	}
 }
 
 // With a limit of 1 byte, upkeep removes all it can. Only 0 means unlimited.
 func TestRoomyBytesOfASmallLimit(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
 		set := *s.config.Load()
 		set.MaxBytesUser = c[0]

@@ -131,7 +131,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, err // the patch would be invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	asks, err := s.editScope(&peer, p.Set)
+	scope, err := s.editScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
@@ -139,7 +139,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Checks the job's current state: the user that it runs as may have changed.
-		err := s.mayEdit(&peer, &asks, j)
+		err := s.mayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
 			err = j.Edit(s.replaceNulls(p.Set, j.Queue), d)
@@ -157,7 +157,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 			err = checkSecrets(j)
 		}
 		if err == nil {
-			asks.apply(j)
+			scope.apply(j)
 		}
 		return err
 	}
@@ -165,9 +165,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
 	if err == nil && len(v.Done) > 0 {
-		var said receiptNotes
-		s.addNotes(&said, []queue.Job{any})
-		v.Notes = said.notes
+		var notes receiptNotes
+		s.addNotes(&notes, []queue.Job{any})
+		v.Notes = notes.notes
 		v.Unenforced, err = s.unenforcedLimits(ctx, []queue.Job{any}, false)
 	}
 	return v, err

@@ -14,28 +14,28 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waited is a wait that runs in its own goroutine.
-type waited struct {
-	told  chan string
-	after control.Waited
-	err   error
-	over  chan struct{}
+// pendingWait is a wait that runs in its own goroutine.
+type pendingWait struct {
+	reported chan string
+	result   control.Waited
+	err      error
+	done     chan struct{}
 }
 
-func (s *Service) waits(ctx context.Context, p control.Wait) *waited {
-	w := &waited{told: make(chan string, 2*control.MaxWaits), over: make(chan struct{})}
+func (s *Service) startWait(ctx context.Context, p control.Wait) *pendingWait {
+	w := &pendingWait{reported: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
 	go func() { // ends with the wait
-		defer close(w.over)
-		w.after, w.err = s.Wait(ctx, p, func(e control.Ended) error { w.told <- e.Job.ID; return nil })
-		close(w.told)
+		defer close(w.done)
+		w.result, w.err = s.Wait(ctx, p, func(e control.Ended) error { w.reported <- e.Job.ID; return nil })
+		close(w.reported)
 	}()
 	return w
 }
 
-// all returns the ids of the reported jobs once the wait has ended.
-func (w *waited) all() (ids []string) {
-	<-w.over
-	for id := range w.told {
+// reportedIDs returns the ids of the reported jobs once the wait has ended.
+func (w *pendingWait) reportedIDs() (ids []string) {
+	<-w.done
+	for id := range w.reported {
 		ids = append(ids, id)
 	}
 	return ids
@@ -43,20 +43,20 @@ func (w *waited) all() (ids []string) {
 
 // A wait reports jobs when they end, and misses none. Jobs that ended before are reported in the order of the
 // request. One goroutine serves the wait, regardless of the number of jobs.
-func TestWaitTellsWhatEnds(t *testing.T) {
-	s := stored(t)
-	s.stores(t, many("j", control.MaxWaits)...)
-	jobs := s.claims(t, control.MaxWaits)
-	s.ends(t, jobs[:10], queue.Completed, queue.Attempt{})
+func TestWaitReportsEndedJobs(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", control.MaxWaits)...)
+	jobs := s.claimJobs(t, control.MaxWaits)
+	s.endJobs(t, jobs[:10], queue.Completed, queue.Attempt{})
 	var ids []string
 	for i := range jobs {
 		ids = append(ids, jobs[len(jobs)-1-i].ID)
 	}
 	before := runtime.NumGoroutine()
-	w := s.waits(by(t, owner, control.Read), control.Wait{IDs: ids})
+	w := s.startWait(asPeer(t, owner, control.Read), control.Wait{IDs: ids})
 	var first []string
 	for range 10 {
-		first = append(first, <-w.told)
+		first = append(first, <-w.reported)
 	}
 	if want := ids[len(ids)-10:]; !slices.Equal(first, want) {
 		t.Errorf("first told of %q, want %q", first, want)
@@ -66,54 +66,54 @@ func TestWaitTellsWhatEnds(t *testing.T) {
 	}
 	var ending sync.WaitGroup
 	for i := 10; i < len(jobs); i += 90 {
-		ending.Go(func() { s.ends(t, jobs[i:i+90], queue.Dead, queue.Attempt{}) })
+		ending.Go(func() { s.endJobs(t, jobs[i:i+90], queue.Dead, queue.Attempt{}) })
 	}
 	ending.Wait()
-	rest := w.all()
+	rest := w.reportedIDs()
 	slices.Sort(rest)
-	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.after.Open) > 0 || w.after.TimedOut {
-		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.after, w.err)
+	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.Open) > 0 || w.result.TimedOut {
+		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.result, w.err)
 	}
 }
 
 // A wait for any job ends with the first ended job in the order of the request. A wait that times out has
 // reported the jobs that have ended, and returns those that have not.
 func TestWaitEnds(t *testing.T) {
-	s := stored(t)
-	s.stores(t, many("j", 5)...)
-	jobs := s.claims(t, 4)
-	ctx := by(t, owner, control.Read)
-	s.ends(t, jobs[1:3], queue.Completed, queue.Attempt{})
-	w := s.waits(ctx, control.Wait{IDs: control.Names{"j4", "j2", "j1", "j2"}, Any: true})
-	if got := w.all(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.after.Open) != "[j4 j1 j2]" || w.err != nil {
-		t.Errorf("any: %q, %+v, %v", got, w.after, w.err)
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", 5)...)
+	jobs := s.claimJobs(t, 4)
+	ctx := asPeer(t, owner, control.Read)
+	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
+	w := s.startWait(ctx, control.Wait{IDs: control.Names{"j4", "j2", "j1", "j2"}, Any: true})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.Open) != "[j4 j1 j2]" || w.err != nil {
+		t.Errorf("any: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.waits(ctx, control.Wait{ID: "j0", IDs: control.Names{"j1", "j4"}, Timeout: control.Span(time.Nanosecond)})
-	if got := w.all(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.after.Open) != "[j0 j4]" || !w.after.TimedOut {
-		t.Errorf("with a timeout: %q, %+v, %v", got, w.after, w.err)
+	w = s.startWait(ctx, control.Wait{ID: "j0", IDs: control.Names{"j1", "j4"}, Timeout: control.Span(time.Nanosecond)})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.Open) != "[j0 j4]" || !w.result.TimedOut {
+		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.waits(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
-	<-w.told
-	s.ends(t, jobs[:1], queue.Completed, queue.Attempt{})
-	if got := w.all(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.after.TimedOut || len(w.after.Open) > 0 {
-		t.Errorf("all: %q, %+v, %v", got, w.after, w.err)
+	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
+	<-w.reported
+	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut || len(w.result.Open) > 0 {
+		t.Errorf("all: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.waits(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
-	if got := w.all(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
+	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
+	if got := w.reportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
 		t.Errorf("a job that is not there: %q, %v", got, w.err)
 	}
-	gone, leave := context.WithCancel(ctx)
-	w = s.waits(gone, control.Wait{IDs: control.Names{"j1", "j3"}})
-	<-w.told
-	leave()
-	if w.all(); !errors.Is(w.err, context.Canceled) {
+	cancelled, cancel := context.WithCancel(ctx)
+	w = s.startWait(cancelled, control.Wait{IDs: control.Names{"j1", "j3"}})
+	<-w.reported
+	cancel()
+	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
 		t.Errorf("whoever has gone: %v", w.err)
 	}
-	w = s.waits(ctx, control.Wait{IDs: control.Names{"j4"}})
-	if v, err := s.Remove(by(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
+	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
+	if v, err := s.Remove(asPeer(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if w.all(); !errors.Is(w.err, queue.ErrNotFound) {
+	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {
 		t.Errorf("a job that is removed: %v", w.err)
 	}
 }

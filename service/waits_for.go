@@ -140,15 +140,15 @@ func mustEnd(how queue.ParentEnd) string {
 
 // pauseReason returns who paused a running job.
 func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
-	at, by := s.pauseOf(j)
-	if at == 0 {
+	since, uid := s.pauseOf(j)
+	if since == 0 {
 		return control.Reason{}, false
 	}
 	next := "queuectl resume " + j.ID
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", s.userName(by), at), Next: next}, true
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", s.userName(uid), since), Next: next}, true
 }
 
 // stopReasons returns what keeps this node from starting any job.

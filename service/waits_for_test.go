@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// waitsFor returns the kind of the reason that a list shows for each job, by id; "" means no reason.
-func (s *Service) waitsFor(t *testing.T) map[string]string {
+// listedReasons returns the kind of the reason that a list shows for each job, by id; "" means no reason.
+func (s *Service) listedReasons(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := s.List(by(t, owner, control.Submit), control.List{})
+	list, err := s.List(asPeer(t, owner, control.Submit), control.List{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +31,8 @@ func (s *Service) waitsFor(t *testing.T) map[string]string {
 // Lists do not depend on the writer, which may wait for a disk or a server. Without the writer, a list shows
 // only reasons that are known without it.
 func TestListsDoNotWaitForTheWriter(t *testing.T) {
-	s := stored(t)
-	s.stores(t, jobNamed("one"))
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, jobNamed("one"))
 	hung := faultstore.New(s.store)
 	hung.On(func(ctx context.Context, c faultstore.Call) error {
 		if c.Method == "Obstacles" {
@@ -44,7 +44,7 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	for workers, want := range map[int]string{0: "workers", 1: ""} {
 		s.pool = worker.New(s.store, s.poolConfig(), workers)
 		began := time.Now()
-		if got := s.waitsFor(t); got["one"] != want {
+		if got := s.listedReasons(t); got["one"] != want {
 			t.Errorf("with %d workers it waits for %q, want %q", workers, got["one"], want)
 		}
 		if took := time.Since(began); took > waitsForTimeout+5*time.Second {
@@ -55,17 +55,17 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 
 // Jobs share a reason only if they wait at gates of the same kind.
 func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
-	s := stored(t)
+	s := newServiceWithStore(t)
 	s.pool = worker.New(s.store, s.poolConfig(), 1)
-	locked, elsewhere := jobNamed("locked"), jobNamed("elsewhere")
+	locked, other := jobNamed("locked"), jobNamed("elsewhere")
 	locked.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "gpu1", N: 1}}
-	elsewhere.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", N: 1}}
-	for _, j := range []queue.Job{locked, elsewhere} {
+	other.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", N: 1}}
+	for _, j := range []queue.Job{locked, other} {
 		if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{j}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := s.waitsFor(t); got["locked"] == got["elsewhere"] || got["elsewhere"] != "node" {
+	if got := s.listedReasons(t); got["locked"] == got["elsewhere"] || got["elsewhere"] != "node" {
 		t.Errorf("got %v, want a node for the second job alone", got)
 	}
 }

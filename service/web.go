@@ -109,9 +109,9 @@ func (s *Service) swapRunning(name, text string, set bool) (before string, exist
 
 // WebOpen implements control.API.
 func (s *Service) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
-	url, ends, err := s.web.Link(control.PeerFrom(ctx))
+	url, expires, err := s.web.Link(control.PeerFrom(ctx))
 	if err != nil {
 		return v, err
 	}
-	return control.WebLink{URL: url, Expires: control.Time(ends.UnixMilli())}, s.audit(ctx, "web.open", "", nil)
+	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, s.audit(ctx, "web.open", "", nil)
 }

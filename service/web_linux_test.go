@@ -13,8 +13,8 @@ import (
 
 // Browsers that show the same page hold no connections between its updates, and each update is made once for
 // all of them. The service therefore does not raise GOMAXPROCS, which would slow a drain by a twentieth.
-func TestBrowsersThatLookAreNoCrowd(t *testing.T) {
-	wholes(t, func(w *whole) {
+func TestIdleBrowsersHoldNoConnections(t *testing.T) {
+	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		state, err := w.WebStart(ctx, control.WebStart{Listen: "127.0.0.1:0"})
 		if err != nil {
@@ -70,9 +70,9 @@ func TestBrowsersThatLookAreNoCrowd(t *testing.T) {
 			}
 		}
 		next("fragments")
-		begun := w.crowds.Load()
+		begun := w.concurrentCalls.Load()
 		next("tick")
-		if n := w.crowds.Load() - begun; n != 0 {
+		if n := w.concurrentCalls.Load() - begun; n != 0 {
 			w.Errorf("room was made for many %d times", n)
 		}
 	})

@@ -43,13 +43,13 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
 	add := func(r control.Reason) { w.Reasons = append(w.Reasons, r) }
 	now := s.store.Now()
-	own, waits := s.ownReason(&j, now)
+	reason, waits := s.ownReason(&j, now)
 	switch {
 	case j.State == queue.Blocked:
 		return w, s.whyBlocked(ctx, &j, add)
 	case waits:
-		add(own)
-		w.Earliest = own.At
+		add(reason)
+		w.Earliest = reason.At
 	}
 	if j.State == queue.Processing {
 		return w, nil
@@ -62,17 +62,17 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
 		return w, nil
 	}
-	here, err := s.localReasons(ctx, &j)
+	local, err := s.localReasons(ctx, &j)
 	if err != nil {
 		return w, err
 	}
 	var others []nodeResult
-	if len(here) > 0 { // otherwise this node may start the job
+	if len(local) > 0 { // otherwise this node may start the job
 		if others, err = s.broadcast(ctx, nodeRequest{Command: "why", Ref: j.ID}); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, mergeReasons(s.node, here, others)...)
+	w.Reasons = append(w.Reasons, mergeReasons(s.node, local, others)...)
 	s.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
@@ -167,8 +167,8 @@ func (s *Service) localReasons(ctx context.Context, j *queue.Job) ([]control.Rea
 		if !o.Paused {
 			continue
 		}
-		at := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
-		s.addPause(ctx, &list[at], &all[j.Seq][i])
+		pos := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
+		s.addPause(ctx, &list[pos], &all[j.Seq][i])
 	}
 	return list, nil
 }

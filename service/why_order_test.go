@@ -17,7 +17,7 @@ import (
 // and why.
 func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	const other, third = owner + 1, owner + 2
-	s := stored(t) // jobs are ordered by priority
+	s := newServiceWithStore(t) // jobs are ordered by priority
 	put := func(uid, n int, priority int64) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
@@ -29,7 +29,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		}
 	}
 	why := func(id string) control.Why {
-		w, err := s.Why(by(t, owner, control.Submit), control.WhyParams{ID: control.Name(id)})
+		w, err := s.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: control.Name(id)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	put(third, 1, 5)
 	j := jobNamed("mine")
 	j.Priority = 5
-	s.stores(t, j)
+	s.enqueueJobs(t, j)
 	put(other, 2, 14)
 	put(other, 1, 15)
 	put(other, 1, 5) // enqueued later
@@ -53,7 +53,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	}
 	j = jobNamed("mine2")
 	j.Priority = 5
-	s.stores(t, j)
+	s.enqueueJobs(t, j)
 	put(third, 1, 5) // enqueued later too, but its user has the turn
 	want = []string{fmt.Sprintf("4 from %d (priority up to 15)", other), fmt.Sprintf("2 from %d (users take turns)", third), fmt.Sprintf("1 from %d (waiting longer)", owner)}
 	got = nil
@@ -79,7 +79,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	const other = owner + 1
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging, Interval: time.Minute},
 		{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}} {
-		s := stored(t)
+		s := newServiceWithStore(t)
 		if err := s.store.SetOrder(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w, err := s.Why(by(t, owner, control.Submit), control.WhyParams{ID: "mine"})
+		w, err := s.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: "mine"})
 		if want := fmt.Sprintf("1 from %d (waiting longer)", other); err != nil || len(w.AheadByUser) != 1 || w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)
 		}

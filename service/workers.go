@@ -120,7 +120,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		oldest, err = s.store.Oldest(ctx)
 		return err
 	})
-	away := err
+	unavailable := err
 	if err != nil && !s.isStoreUnavailable(err) {
 		return control.Status{}, err
 	}
@@ -136,12 +136,12 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	if all := s.paused.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
 	}
-	if away == nil {
+	if unavailable == nil {
 		ended, _ := s.otherNodesThroughput(ctx)
 		st.Throughput += ended
 		st.Health = health(s.problems(ctx))
 	} else {
-		st.Away = away.Error()
+		st.Away = unavailable.Error()
 		st.Health = health([]string{st.Away + "; the job counts may be outdated"}, true)
 	}
 	for _, state := range queue.States() {

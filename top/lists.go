@@ -102,7 +102,7 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-func (m *model) rowStyle() cli.Look { return cli.Look{Screen: &m.snapshot.screen, Now: m.now} }
+func (m *model) screenTexts() cli.Look { return cli.Look{Screen: &m.snapshot.screen, Now: m.now} }
 
 // column is a column of a list of jobs: its heading, the windows in which it appears, and its content.
 type column struct {
@@ -194,7 +194,7 @@ func (m *model) waiting() table {
 	n := len(list)
 	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
-		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.rowStyle().Starts(j) }},
+		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.screenTexts().Starts(j) }},
 		{"PRIORITY", narrowWindow, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
 		commandColumn,
 	})
@@ -216,19 +216,19 @@ func (m *model) failed() table {
 		list = append(list, row{job: &s.Dead[i].Job, lastLine: s.Dead[i].LastLine})
 	}
 	n := len(list)
-	look := m.rowStyle()
+	texts := m.screenTexts()
 	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
 		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return cli.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
 			if j.State == queue.Failed.String() {
-				return look.Starts(j)
+				return texts.Starts(j)
 			}
-			return look.Ago(j.FinishedAt)
+			return texts.Ago(j.FinishedAt)
 		}},
 		{"COMMAND", narrowWindow, 0, commandColumn.text},
 		{"WHY", 0, 0, func(j *control.Job, r *row) string {
-			return look.Why(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
+			return texts.Why(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
 		}},
 	})
 	t.more, t.all = m.countOf(failedList)-int64(n), "queuectl list --failed"
@@ -299,7 +299,7 @@ func percent(j *control.Job) string {
 
 // runTime returns how long a job has run or has been paused. The pane below the list shows who paused it.
 func (m *model) runTime(j *control.Job) string {
-	text, _, _ := strings.Cut(m.rowStyle().Runs(j), " by ")
+	text, _, _ := strings.Cut(m.screenTexts().Runs(j), " by ")
 	return text
 }
 

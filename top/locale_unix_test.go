@@ -11,16 +11,16 @@ import (
 )
 
 func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
-	ours := shown(control.Admin)
-	ours.screen.Running = ours.screen.Running[:2] // the third has non-ASCII text
+	snap := testSnapshot(control.Admin)
+	snap.screen.Running = snap.screen.Running[:2] // the third has non-ASCII text
 	for _, width := range []int{60, 132} {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)
-			s := &screen{T: t, model: newModel("build-01", now, ours)}
-			s.does(size{width, 30})
+			s := &screen{T: t, model: newModel("build-01", now, snap)}
+			s.send(size{width, 30})
 			var seen strings.Builder
 			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc", "/", "x", "esc", "w", "f", "q"} {
-				s.types(keys)
+				s.typeKeys(keys)
 				seen.WriteString(strings.Join(s.lines(), "\n"))
 			}
 			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })

@@ -50,7 +50,7 @@ func (f *fake) Whoami(context.Context, control.Nothing) (control.Whoami, error) 
 }
 
 func (f *fake) Screen(context.Context, control.ScreenRows) (control.Screen, error) {
-	return shown(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
+	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
 }
 
 func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) error) (control.LogsEnd, error) {
@@ -86,7 +86,7 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 // If the service rejects the first fetch, Run returns an error before it writes to the terminal.
-func TestRefusedAtFirst(t *testing.T) {
+func TestRunReturnsTheFirstError(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
 	f := &fake{onFetch: func(int) error { return refusal }}
 	if out, err := runsOn(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {

@@ -116,9 +116,9 @@ func (m *model) listView() []string {
 	lines = append(lines, m.tabs())
 	lines = append(lines, m.tableView(head, rows)...)
 	list, output := m.heights()
-	above := len(lines)
+	linesAbove := len(lines)
 	if head {
-		for ; above < aboveLists+1+list; above++ {
+		for ; linesAbove < aboveLists+1+list; linesAbove++ {
 			lines = append(lines, "")
 		}
 		lines = append(lines, m.outputView(output)...)
@@ -133,19 +133,19 @@ const aboveLists = 3
 // verdict returns the lines above the lists: the status line and, if full is set, the counts. The clock is
 // at the right end of the first line that has room for it.
 func (m *model) verdict(full bool) []string {
-	words := m.rowStyle()
-	level, text, colour := words.Verdict()
-	said, clock := paint(level, colour)+text, m.now.Format("15:04:05")
+	texts := m.screenTexts()
+	level, text, colour := texts.Verdict()
+	status, clock := paint(level, colour)+text, m.now.Format("15:04:05")
 	if !full {
-		return []string{m.spread(said, clock)}
+		return []string{m.spread(status, clock)}
 	}
-	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Room(said)+1+cli.Room(right) <= m.width {
+	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Room(status)+1+cli.Room(right) <= m.width {
 		clock = right
 	}
-	lines := append(cli.Fold(m.width, said), cli.Fold(m.width, words.Counts())...)
+	lines := append(cli.Fold(m.width, status), cli.Fold(m.width, texts.Counts())...)
 	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
-	at := slices.IndexFunc(lines, func(l string) bool { return cli.Room(l)+1+cli.Room(clock) <= m.width })
-	lines[max(at, 0)] = m.spread(lines[max(at, 0)], clock)
+	free := slices.IndexFunc(lines, func(l string) bool { return cli.Room(l)+1+cli.Room(clock) <= m.width })
+	lines[max(free, 0)] = m.spread(lines[max(free, 0)], clock)
 	return lines
 }
 
@@ -279,7 +279,7 @@ func (m *model) jobLine(j *control.Job) string {
 		text += fmt.Sprintf(", attempt %d of %d", max(cli.Attempts(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
-		text += ", " + m.rowStyle().Runs(j)
+		text += ", " + m.screenTexts().Runs(j)
 	}
 	if j.PID != nil {
 		text += fmt.Sprintf(", pid %d", *j.PID)
