@@ -32,7 +32,7 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 			got = news.parts
 		}
 		if !maps.Equal(got, want) {
-			t.Errorf("%s hears %v, want %v", who, got, want)
+			t.Errorf("%s received %v, want %v", who, got, want)
 		}
 	}
 	f.publish(page, map[string]string{"a": "1", "b": "1"})
@@ -69,7 +69,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	}
 	r, reopened, _ := f.join(7, "page", idle)
 	if _, ended := f.take(reopened, r); ended || reopened == over {
-		t.Error("who comes then is to leave too")
+		t.Error("a reader that joins later must leave too")
 	}
 	f.end("page", over) // a late call for the old feed
 	f.removeReader(7, "page", over, old)

@@ -68,7 +68,7 @@ func TestWrongLinksAreBounded(t *testing.T) {
 			}
 		}
 		if denied != maxFailures || late != 100-maxFailures {
-			t.Errorf("%d were denied, %d told to wait", denied, late)
+			t.Errorf("%d were denied, %d were asked to wait", denied, late)
 		}
 		if _, err := s.signIn(right, "a.localhost"); err != nil {
 			t.Error(err)

@@ -66,7 +66,7 @@ func TestNamesAreResolved(t *testing.T) {
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
 		if !strings.Contains(s.unknownNames(), name) {
-			t.Errorf("%s is not told: %s", name, s.unknownNames())
+			t.Errorf("%s is not reported: %s", name, s.unknownNames())
 		}
 	}
 	if finding := s.examineAccess(); len(finding) != 1 {

@@ -54,7 +54,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if held, err := s.router().route(ctx, nodeRequest{Command: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("who has given up is told %v, %v", held, err)
+		t.Errorf("the caller that gave up got %v, %v", held, err)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestRunnersToEndAreFound(t *testing.T) {
 			s.home = runner.Home{Dir: c.roots, Socket: "spawn.sock"}
 		}
 		if got := s.adoptionError(runner.ErrRefused).Error(); !strings.HasSuffix(got, ": "+c.command) {
-			t.Errorf("%+v: told %s", c, got)
+			t.Errorf("%+v: got %s", c, got)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "file")

@@ -26,23 +26,23 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		{"a reader", asPeer(t, 3001, control.Read), false}, {"another one", asPeer(t, 3002, control.Submit), false},
 		{"an operator", asPeer(t, 3003, control.Operate), true}, {"its user", asPeer(t, owner, control.Submit), true},
 	} {
-		told := map[string]bool{}
-		if _, err := s.Events(c.ctx, control.Events{}, func(e control.Event) error { told[e.ID] = true; return nil }); err != nil {
+		listed := map[string]bool{}
+		if _, err := s.Events(c.ctx, control.Events{}, func(e control.Event) error { listed[e.ID] = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if !told["own"] || told["hook"] != c.sees {
-			t.Errorf("events tell %s of %v", c.who, told)
+		if !listed["own"] || listed["hook"] != c.sees {
+			t.Errorf("events for %s list %v", c.who, listed)
 		}
 		worker := viewWorkers([]worker.Status{{Job: "hook", Private: hook.Private()}}, "n", new(control.PeerFrom(c.ctx))).Workers[0]
 		if worker.State != "busy" || (worker.Job != nil) != c.sees {
-			t.Errorf("the list of workers tells %s of %+v", c.who, worker)
+			t.Errorf("the list of workers for %s contains %+v", c.who, worker)
 		}
 		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
 			p := control.Name(id)
-			_, shown := s.Show(c.ctx, control.Show{ID: p})
-			_, told := s.Why(c.ctx, control.WhyParams{ID: p})
-			_, drawn := s.Tree(c.ctx, control.Tree{ID: p})
-			for what, err := range map[string]error{"show": shown, "why": told, "tree": drawn} {
+			_, showErr := s.Show(c.ctx, control.Show{ID: p})
+			_, whyErr := s.Why(c.ctx, control.WhyParams{ID: p})
+			_, treeErr := s.Tree(c.ctx, control.Tree{ID: p})
+			for what, err := range map[string]error{"show": showErr, "why": whyErr, "tree": treeErr} {
 				if (err == nil) != want || err != nil && !errors.Is(err, queue.ErrNotFound) {
 					t.Errorf("%s of %s by %s: %v", what, id, c.who, err)
 				}
@@ -83,12 +83,12 @@ func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
 	s.enqueueJobs(t, j)
 	for _, c := range []struct {
 		without bool
-		told    string
+		env     string
 	}{{true, "***"}, {false, "secret"}} {
 		before, _ := s.store.LastEvent()
 		d, err := s.Show(asPeer(t, 3004, control.Admin), control.Show{ID: "a", WithoutEnv: c.without})
 		after, _ := s.store.LastEvent()
-		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.told || (before == after) != c.without {
+		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.env || (before == after) != c.without {
 			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)
 		}
 	}

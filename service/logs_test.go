@@ -161,7 +161,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 			}
 		})
 		if lines != n || grown > most {
-			t.Errorf("%d lines were told, and the heap grew by %d bytes; want %d lines, and at most %d", lines, grown, n, most)
+			t.Errorf("%d lines were sent, and the heap grew by %d bytes; want %d lines, and at most %d", lines, grown, n, most)
 		}
 	}
 	var d control.JobDetail

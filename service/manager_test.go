@@ -74,7 +74,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	close(s.unblock)
 	waitClosed(t, "that it is ready", ready)
 	if _, err := c.Status(ctx, control.Nothing{}); err != nil {
-		t.Errorf("who came early is told %v", err)
+		t.Errorf("the early client got %v", err)
 	}
 }
 

@@ -80,11 +80,11 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
 		if !strings.Contains(s.unknownNames(), name) {
-			t.Errorf("%s is not told: %s", name, s.unknownNames())
+			t.Errorf("%s is not reported: %s", name, s.unknownNames())
 		}
 	}
 	if !strings.Contains(log.String(), "9007199254740991") {
-		t.Errorf("a number of nobody is not told: %s", log.String())
+		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
 	if s, _ := newServiceWithAccess(t, nil); len(s.access.Load().Users)+len(s.access.Load().Groups) != 0 {
 		t.Errorf("a user's own service lets others in: %+v", s.access.Load())

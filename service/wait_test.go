@@ -59,7 +59,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 		first = append(first, <-w.reported)
 	}
 	if want := ids[len(ids)-10:]; !slices.Equal(first, want) {
-		t.Errorf("first told of %q, want %q", first, want)
+		t.Errorf("first reported %q, want %q", first, want)
 	}
 	if n := runtime.NumGoroutine() - before; n > 10 {
 		t.Errorf("%d goroutines wait for %d jobs", n, len(ids))

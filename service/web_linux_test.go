@@ -65,7 +65,7 @@ func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 				for lines.Scan() && lines.Text() != "event: "+event {
 				}
 				if lines.Err() != nil || lines.Text() != "event: "+event {
-					w.Fatalf("browser %d hears no %s: %q, %v", i, event, lines.Text(), lines.Err())
+					w.Fatalf("browser %d received no %s: %q, %v", i, event, lines.Text(), lines.Err())
 				}
 			}
 		}
