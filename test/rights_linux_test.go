@@ -219,7 +219,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if r := q.as(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {
 		t.Errorf("a mask was written in place of a value: %+v", r)
 	}
-	if said := q.said(); strings.Contains(said, "c4n4ry") {
+	if said := q.logText(); strings.Contains(said, "c4n4ry") {
 		t.Errorf("the log of the service tells it:\n%s", said)
 	}
 	q.mustAs(alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
@@ -434,7 +434,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.write("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.start("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
-	if said := q.said(); strings.Count(said, words) != 1 {
+	if said := q.logText(); strings.Count(said, words) != 1 {
 		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(said, words), said)
 	}
 	if d := q.doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {

@@ -100,7 +100,7 @@ func TestSocketOfAnotherIsLeft(t *testing.T) {
 	if err := os.Rename(socket+".other", socket); err != nil {
 		t.Fatal(err)
 	}
-	q.until("the service says who stands in its way", 10*time.Second, func() bool { return strings.Contains(q.said(), "answers there already") })
+	q.until("the service says who stands in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "answers there already") })
 	c, err := net.Dial("unix", socket)
 	if err != nil {
 		t.Fatal(err)

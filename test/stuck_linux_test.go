@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,16 +19,6 @@ func stuckQueue(t *testing.T) (q *queue, d *disk, spec fields) {
 	q.env = []string{"QUEUECTL_FAILPOINTS=impatient"}
 	q.start("--workers", "1")
 	return q, d, fields{"argv": []string{"cat", d.path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
-}
-
-// logText returns the logs of the queue's services and runners.
-func (q *queue) logText() (text string) {
-	names, _ := filepath.Glob(q.path("stderr-*"))
-	for _, name := range names {
-		raw, _ := os.ReadFile(name)
-		text += string(raw)
-	}
-	return text
 }
 
 // health returns what status reports about the workers and about the service's health.

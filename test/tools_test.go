@@ -194,8 +194,8 @@ func enqueueRaw(w *wire, id string) bool {
 	return err == nil && a.Error == nil
 }
 
-// said returns the service's log so far.
-func (q *queue) said() (text string) {
+// logText returns the logs of the queue's services and runners so far.
+func (q *queue) logText() (text string) {
 	logs, _ := filepath.Glob(q.path("stderr-*"))
 	for _, name := range logs {
 		raw, _ := os.ReadFile(name)

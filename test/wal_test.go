@@ -62,7 +62,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		w.enqueue(fields{"command": "true"})
 		return health().Health == "ok"
 	})
-	if n := strings.Count(q.said(), "another program keeps reading"); n != 1 {
+	if n := strings.Count(q.logText(), "another program keeps reading"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
 }
