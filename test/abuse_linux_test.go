@@ -55,7 +55,7 @@ func TestAbuse(t *testing.T) {
 	}
 	q := rooted(t, sharedMachine+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota), "accounts = *\n")
 	q.must("worker", "scale", "8")
-	program := filepath.Join(filepath.Dir(q.roots), "test")
+	program := filepath.Join(filepath.Dir(q.rootRunnerDir), "test")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestAbuse(t *testing.T) {
 	}
 	q.databaseBounded(t, int64(len(attackers))*abuseQuota<<20)
 	for pid := range first {
-		if !lives(pid) {
+		if !isAlive(pid) {
 			t.Errorf("process %d, which there was at the beginning, has ended", pid)
 		}
 	}
@@ -184,7 +184,7 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // asking sends the third user's requests over one connection. It reconnects after an error.
-func (m *measured) asking(ctx context.Context, ask func(*caller) error) {
+func (m *measured) asking(ctx context.Context, ask func(*rawClient) error) {
 	for ctx.Err() == nil {
 		err := m.askOn(ctx, ask)
 		if err != nil && !errors.Is(err, errReconnect) && ctx.Err() == nil {
@@ -196,13 +196,13 @@ func (m *measured) asking(ctx context.Context, ask func(*caller) error) {
 	}
 }
 
-func (m *measured) askOn(ctx context.Context, ask func(*caller) error) error {
+func (m *measured) askOn(ctx context.Context, ask func(*rawClient) error) error {
 	conn, err := connectAs(m.q.dir, third)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	c := newCaller(conn)
+	c := newRawClient(conn)
 	for ctx.Err() == nil {
 		if err := ask(c); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (m *measured) askOn(ctx context.Context, ask func(*caller) error) error {
 
 // runTrue enqueues a "true" job, waits for it, reads its output, and then shows it. It records how
 // long each part took.
-func (m *measured) runTrue(c *caller) error {
+func (m *measured) runTrue(c *rawClient) error {
 	began := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
 	var j struct {
@@ -271,7 +271,7 @@ func (m *measured) askOnce(c *caller) error {
 }
 
 // askAll sends the other requests that a user may send.
-func (m *measured) askAll(c *caller) error {
+func (m *measured) askAll(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
 		return err

@@ -13,41 +13,41 @@ import (
 	"time"
 )
 
-// caller is a raw protocol client that sends one request at a time.
-type caller struct {
+// rawClient is a raw protocol client that sends one request at a time.
+type rawClient struct {
 	net.Conn
-	in *bufio.Reader
-	id int
+	reader *bufio.Reader
+	id     int
 }
 
-func newCaller(c net.Conn) *caller { return &caller{c, bufio.NewReaderSize(c, 16<<10), 0} }
+func newRawClient(c net.Conn) *rawClient { return &rawClient{c, bufio.NewReaderSize(c, 16<<10), 0} }
 
-// asked is the error that the service returned for a refused request.
-type asked struct{ code, message string }
+// refusedError is the error that the service returned for a refused request.
+type refusedError struct{ code, message string }
 
-func (e *asked) Error() string { return e.code + ": " + e.message }
+func (e *refusedError) Error() string { return e.code + ": " + e.message }
 
 // call sends a request and returns its result. It discards the notifications that precede the
 // result.
-func (c *caller) call(method, params string) (json.RawMessage, error) {
+func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	c.id++
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.id, method, params); err != nil {
 		return nil, err
 	}
 	for {
-		line, err := c.in.ReadBytes('\n')
+		line, err := c.reader.ReadBytes('\n')
 		if err != nil {
 			return nil, err
 		}
-		var a answer
+		var a wireMessage
 		if err := json.Unmarshal(line, &a); err != nil {
 			return nil, err
 		}
 		switch {
 		case a.Method != "":
 		case a.Error != nil:
-			return nil, &asked{a.Error.Data.Code, a.Error.Message}
+			return nil, &refusedError{a.Error.Data.Code, a.Error.Message}
 		default:
 			return a.Result, nil
 		}
@@ -56,7 +56,7 @@ func (c *caller) call(method, params string) (json.RawMessage, error) {
 
 // each opens conns connections concurrently. It calls do on each, and opens a new one when do
 // returns, until the attack ends.
-func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *caller)) {
+func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {
 		all.Go(func() {
@@ -68,7 +68,7 @@ func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *calle
 					continue
 				}
 				stop := context.AfterFunc(ctx, func() { c.Close() })
-				do(newCaller(c))
+				do(newRawClient(c))
 				stop()
 				c.Close()
 			}
@@ -78,11 +78,11 @@ func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *calle
 }
 
 // asks sends one request and counts it in n.
-func (a *abuser) asks(c *caller, n *tally, method, params string) (result json.RawMessage, ok bool) {
+func (a *abuser) asks(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
 	n.sent.Add(1)
 	n.bytes.Add(int64(len(params)))
 	result, err := c.call(method, params)
-	var refused *asked
+	var refused *refusedError
 	switch {
 	case err == nil:
 		n.answered.Add(1)
@@ -96,7 +96,7 @@ func (a *abuser) asks(c *caller, n *tally, method, params string) (result json.R
 
 // again repeats one request on several connections.
 func (a *abuser) again(ctx context.Context, n *tally, conns int, method, params string) {
-	a.each(ctx, n, conns, func(c *caller) {
+	a.each(ctx, n, conns, func(c *rawClient) {
 		for a.rest(ctx) {
 			if _, ok := a.asks(c, n, method, params); !ok {
 				return
@@ -109,7 +109,7 @@ func (a *abuser) again(ctx context.Context, n *tally, conns int, method, params 
 // replies and starts over.
 func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
-	a.each(ctx, n, conns, func(c *caller) {
+	a.each(ctx, n, conns, func(c *rawClient) {
 		for a.rest(ctx) {
 			var reader sync.WaitGroup
 			reader.Go(func() { a.readAnswers(ctx, c, n, requests) })
@@ -127,7 +127,7 @@ func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, m
 }
 
 // readAnswers reads the given number of replies. It stops early at the end of the connection.
-func (a *abuser) readAnswers(ctx context.Context, c *caller, n *tally, answers int) {
+func (a *abuser) readAnswers(ctx context.Context, c *rawClient, n *tally, answers int) {
 	buf := make([]byte, 64<<10)
 	for got := 0; got < answers && a.rest(ctx); {
 		k, err := c.Read(buf)

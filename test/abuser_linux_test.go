@@ -50,7 +50,7 @@ type abuser struct {
 type tally struct {
 	sent, answered, refused, bytes atomic.Int64
 
-	why atomic.Pointer[asked] // the first refusal, nil if none
+	why atomic.Pointer[refusedError] // the first refusal, nil if none
 }
 
 // attack is one way to attack. It runs until its context ends.
@@ -187,7 +187,7 @@ func (a *abuser) connects(ctx context.Context, n *tally) {
 // abandoned repeatedly sends requests and closes the connection without reading the replies.
 func (a *abuser) abandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
-	a.each(ctx, n, 100, func(c *caller) {
+	a.each(ctx, n, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
 			n.sent.Add(64)
 			n.bytes.Add(int64(len(lines)))
@@ -246,7 +246,7 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 		return
 	}
 	defer end()
-	a.each(ctx, n, 1, func(c *caller) {
+	a.each(ctx, n, 1, func(c *rawClient) {
 		for a.rest(ctx) {
 			a.asks(c, n, "enqueue", runs("setsid sleep 3 & exit 0", ""))
 			if _, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
@@ -261,7 +261,7 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 // executed their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
-	a.each(ctx, n, 1, func(c *caller) {
+	a.each(ctx, n, 1, func(c *rawClient) {
 		for a.rest(ctx) {
 			if _, ok := a.asks(c, n, "enqueue", runs(stop, "")); !ok {
 				return
@@ -304,7 +304,7 @@ func (a *abuser) largeJobs(ctx context.Context, n *tally) {
 	var stored atomic.Int64
 	var mu sync.Mutex
 	var ids []string
-	a.each(ctx, n, 4, func(c *caller) {
+	a.each(ctx, n, 4, func(c *rawClient) {
 		for a.rest(ctx) {
 			if stored.Load() < 300 {
 				result, ok := a.asks(c, n, "enqueue", spec)
@@ -348,7 +348,7 @@ func (a *abuser) padded(ctx context.Context, n *tally) {
 // line.
 func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
-	a.each(ctx, n, 200, func(c *caller) {
+	a.each(ctx, n, 200, func(c *rawClient) {
 		for range 100 {
 			if !a.rest(ctx) {
 				return
@@ -371,7 +371,7 @@ func (a *abuser) waits(ctx context.Context, n *tally) {
 		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
 	}
 	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
-	a.each(ctx, n, 1, func(c *caller) {
+	a.each(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.asks(c, n, "enqueue.batch", batch)
 		var got struct{ IDs json.RawMessage }
 		json.Unmarshal(result, &got)
@@ -384,7 +384,7 @@ func (a *abuser) waits(ctx context.Context, n *tally) {
 
 // outputs repeatedly requests large outputs.
 func (a *abuser) outputs(ctx context.Context, n *tally) {
-	a.each(ctx, n, 1, func(c *caller) {
+	a.each(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.asks(c, n, "enqueue", runs("yes | head -c 16000000; yes | head -c 16000000 >&2", `,"output_limit":16777216`))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
@@ -403,7 +403,7 @@ func (a *abuser) outputs(ctx context.Context, n *tally) {
 // connections follow the output.
 func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
-	a.each(ctx, n, 1, func(c *caller) {
+	a.each(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.asks(c, n, "enqueue", runs(prints, ""))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
@@ -438,7 +438,7 @@ func (a *abuser) faults(ctx context.Context, n *tally) {
 
 // numbers uses the sequence numbers of the next 100,000 jobs as job ids.
 func (a *abuser) numbers(ctx context.Context, n *tally) {
-	a.each(ctx, n, 1, func(c *caller) {
+	a.each(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
 			result, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
 			var got struct{ Seq int64 }
@@ -458,7 +458,7 @@ func (a *abuser) numbers(ctx context.Context, n *tally) {
 
 // batches stages batches of named jobs and never commits them.
 func (a *abuser) batches(ctx context.Context, n *tally) {
-	a.each(ctx, n, 2, func(c *caller) {
+	a.each(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
 		var jobs []string
 		for i := range 1000 {
@@ -483,7 +483,7 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 // a user may set, and a higher one, which the service must refuse.
 func (a *abuser) priority(ctx context.Context, n *tally) {
 	const most, beyond = `"priority":15`, `"priority":1000000`
-	a.each(ctx, n, 4, func(c *caller) {
+	a.each(ctx, n, 4, func(c *rawClient) {
 		for a.rest(ctx) {
 			result, ok := a.asks(c, n, "enqueue", runs("sleep 0.1", ","+most))
 			var got struct{ ID string }
@@ -509,7 +509,7 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 
 // storms changes jobs back and forth, by id and by selector.
 func (a *abuser) storms(ctx context.Context, n *tally) {
-	a.each(ctx, n, 8, func(c *caller) {
+	a.each(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
 			result, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))

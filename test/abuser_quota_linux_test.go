@@ -19,7 +19,7 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := large(tomorrow)
 	var retried sync.Once
-	a.each(ctx, n, 4, func(c *caller) {
+	a.each(ctx, n, 4, func(c *rawClient) {
 		retried.Do(func() { a.asks(c, n, "enqueue", printing) })
 		for a.rest(ctx) {
 			result, ok := a.asks(c, n, "enqueue", spec)
@@ -79,7 +79,7 @@ func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := newCaller(conn)
+	c := newRawClient(conn)
 	var is struct {
 		Bytes    int64
 		MaxBytes int64 `json:"max_bytes"`

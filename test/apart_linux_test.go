@@ -165,7 +165,7 @@ func newApart(t *testing.T) *apart {
 			n.holder.Wait()
 		})
 		own, _ := os.Readlink("/proc/self/ns/net")
-		n.until("its network is there", 5*time.Second, func() bool {
+		n.waitUntil("its network is there", 5*time.Second, func() bool {
 			its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.holder.Process.Pid))
 			return err == nil && its != own
 		})
@@ -180,7 +180,7 @@ func newApart(t *testing.T) *apart {
 		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outside)
 		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + apartLease.String(), "QUEUECTL_LOG_LEVEL=info"}
 		own = n.bin
-		n.bin = n.write("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.holder.Process.Pid, own))
+		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.holder.Process.Pid, own))
 		os.Chmod(n.bin, 0o755)
 		a.nodes = append(a.nodes, n)
 	}

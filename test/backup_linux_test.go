@@ -13,7 +13,7 @@ import (
 // An interrupted backup leaves no file. A backup does not replace a target that is not a regular
 // file, and it follows a symbolic link.
 func TestBackupTargets(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "true")
 	out := filepath.Join(q.dir, "out")
 	if err := os.Mkdir(out, 0o700); err != nil {
@@ -44,7 +44,7 @@ func TestBackupTargets(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	q.until("it has begun", 20*time.Second, func() bool {
+	q.waitUntil("it has begun", 20*time.Second, func() bool {
 		list, _ := os.ReadDir(out)
 		return len(list) > 0
 	})

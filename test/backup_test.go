@@ -23,7 +23,7 @@ import (
 // was acknowledged before the backup began, and the outputs. Restored elsewhere, it runs. Only its
 // owner can read it, and the backup leaves no other file.
 func TestBackupUnderLoad(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
 	q.must("wait", "large")
 	q.must("worker", "scale", "0")
@@ -51,7 +51,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		defer mu.Unlock()
 		return len(acked)
 	}
-	q.until("all enqueue", 20*time.Second, func() bool { return count() > 500 })
+	q.waitUntil("all enqueue", 20*time.Second, func() bool { return count() > 500 })
 	mu.Lock()
 	before := slices.Clone(acked)
 	mu.Unlock()
@@ -65,7 +65,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 	t.Logf("%d jobs were acknowledged before, %d by its end; %d bytes", len(before), count(), end.Bytes)
 	info, err := os.Stat(file)
-	if err != nil || !ownersAlone(info) || info.Size() != end.Bytes {
+	if err != nil || !isOwnerOnly(info) || info.Size() != end.Bytes {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(q.dir, "*copy-*")); len(left) > 0 {
@@ -83,7 +83,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	if out := other.must("logs", "large", "--stdout"); len(out) != 200_000 {
 		t.Errorf("the restored output has %d bytes", len(out))
 	}
-	if r := other.cli(append([]string{"wait"}, before[:100/fewer]...)...); r.code != 0 {
+	if r := other.cli(append([]string{"wait"}, before[:100/jobDivisor]...)...); r.code != 0 {
 		t.Errorf("restored jobs do not run: %+v", r)
 	}
 }
@@ -111,7 +111,7 @@ func holdsAll(t *testing.T, file string, ids []string) {
 // A restore keeps the previous database aside and never reuses an event number. It changes nothing
 // if the file is not a sound backup.
 func TestRestore(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	file := filepath.Join(q.dir, "copy.db")
 	q.must("backup", file)
@@ -167,7 +167,7 @@ func TestRestore(t *testing.T) {
 // When all outputs together exceed retention_output, the service removes the oldest ones, in the
 // database and in files, and keeps their jobs. logs states why an output is gone.
 func TestOutputsMakeRoom(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for i := range 6 {
 		q.must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d", 100_000+i*20_000))
 	}
@@ -179,7 +179,7 @@ func TestOutputsMakeRoom(t *testing.T) {
 		list, _ := filepath.Glob(q.path("runner/output/*"))
 		return len(list)
 	}
-	q.until("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
+	q.waitUntil("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
 	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err, "removed to make room (setting retention_output)") {
 		t.Errorf("logs of the oldest: %+v", r)
 	}
@@ -198,21 +198,21 @@ func TestOutputsMakeRoom(t *testing.T) {
 // A service that is killed during a backup leaves neither a file nor a partial one, and cleans up
 // at its next start. restore refuses to replace the queue while a runner runs jobs.
 func TestBackupInterrupted(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for i := range 50 {
 		q.dial().enqueue(fields{"delay": "1h", "id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	q.must("enqueue", "--id", "long", "sleep 300")
-	q.until("it runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
 	file := filepath.Join(q.dir, "out", "copy.db")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	cmd := q.command("backup", file)
-	if err := begin(cmd); err != nil {
+	if err := startCommand(cmd); err != nil {
 		t.Fatal(err)
 	}
-	q.until("the copy begins, or is done", 20*time.Second, func() bool {
+	q.waitUntil("the copy begins, or is done", 20*time.Second, func() bool {
 		left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*"))
 		_, err := os.Stat(file)
 		return len(left) > 0 || err == nil

@@ -51,7 +51,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 		if c.home == "closed" && os.Geteuid() == 0 {
 			as(cmd, outsider)
 		}
-		r := ran(t, cmd)
+		r := runCommand(t, cmd)
 		if says := strings.ReplaceAll(c.says, "HOME", q.path(c.home)); r.code != c.code || !strings.Contains(r.err, says) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, says)
 		}

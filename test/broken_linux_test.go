@@ -19,15 +19,15 @@ func TestQuotaIsAFullDisk(t *testing.T) {
 		q.start("--workers", "2")
 		gate := q.path("go")
 		q.must("enqueue", "--id", "runs", untilGate(gate))
-		q.dial().runs("runs")
+		q.dial().waitRunning("runs")
 		lift := q.trace("-P", q.path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
 		if r := q.cli("enqueue", "--id", "refused", "true"); r.code == 0 || q.gone(0) {
 			t.Errorf("%s: %+v", fault, r)
 		}
-		q.write("go", "")
+		q.writeFile("go", "")
 		lift()
 		q.must("wait", "--timeout", "20s", "runs")
-		q.until("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "taken", "true").code == 0 })
+		q.waitUntil("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "taken", "true").code == 0 })
 		if q.gone(0) {
 			t.Errorf("%s ended the service:\n%s", fault, q.log)
 		}
@@ -69,7 +69,7 @@ func TestReserveThatCannotBeMade(t *testing.T) {
 	if err := os.RemoveAll(q.path("reserve")); err != nil {
 		t.Fatal(err)
 	}
-	q.until("new jobs are taken", 10*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
+	q.waitUntil("new jobs are taken", 10*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
 }
 
 // If other accounts can write to the parent directory of the jobs' private directories, the runner
@@ -92,7 +92,7 @@ func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 		if verb == "why" {
 			words = append(words, "waits")
 		}
-		q.until(verb+" names the directory and the command that helps", 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, want) })
+		q.waitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, want) })
 	}
 	if err := os.Chmod(place, 0o700); err != nil {
 		t.Fatal(err)

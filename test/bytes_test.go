@@ -14,7 +14,7 @@ import (
 // The jobs of one user hold at most max_bytes_per_user, also after a restart. Inputs of ended jobs
 // make room for new ones.
 func TestUserBytesAreBounded(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "2MiB")
 	file := filepath.Join(t.TempDir(), "job")
 	if err := os.WriteFile(file, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`), 0o600); err != nil {
@@ -75,7 +75,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.must("config", "set", "max_bytes_per_user", "20MiB")
 	q.must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.must("config", "set", "max_bytes_per_user", "64KiB")
-	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
+	q.waitUntil("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
 	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
 	}
@@ -84,11 +84,11 @@ func TestUserBytesAreBounded(t *testing.T) {
 // A job that prints a lot and is retried many times never takes its user above max_bytes_per_user.
 // The output of its last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "1MiB")
 	q.must("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms", "head -c 300000 /dev/zero | tr '\\0' x; exit 1")
 	most := 0
-	q.until("the job is dead", time.Minute, func() bool {
+	q.waitUntil("the job is dead", time.Minute, func() bool {
 		var st struct {
 			Bytes int `json:"user_bytes"`
 		}

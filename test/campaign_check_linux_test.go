@@ -366,7 +366,7 @@ func (c *campaign) left(folder string, program bool) (left []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		left, pids = nil, nil
-		for pid, words := range related(folder) {
+		for pid, words := range processesUsing(folder) {
 			if program || !strings.HasPrefix(words, c.bin) {
 				left, pids = append(left, fmt.Sprintf("%d %q", pid, words)), append(pids, pid)
 			}

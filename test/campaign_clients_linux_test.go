@@ -89,11 +89,11 @@ var expected = []string{"unavailable", "no_space", "outcome_unknown", "not_found
 // call sends one request and records the time to its reply. wait is how long the request itself
 // may wait. sent is false if the service was unreachable, answered is false if the connection
 // broke before a reply.
-func (a *campaignClient) call(method string, params any, wait time.Duration) (got answer, sent, answered bool) {
+func (a *campaignClient) call(method string, params any, wait time.Duration) (got wireMessage, sent, answered bool) {
 	return a.stream(method, params, wait, func(json.RawMessage) {})
 }
 
-func (a *campaignClient) stream(method string, params any, wait time.Duration, tell func(json.RawMessage)) (got answer, sent, answered bool) {
+func (a *campaignClient) stream(method string, params any, wait time.Duration, tell func(json.RawMessage)) (got wireMessage, sent, answered bool) {
 	began := time.Now()
 	a.ask.within = wait + answerBound + 5*time.Second
 	got, err := a.ask.ask(method, params, tell)
@@ -169,7 +169,7 @@ const repeats = 40
 
 // insist sends a request with a key until it gets a reply. A refusal counts as a reply only if no
 // earlier copy of the request can have been carried out.
-func (a *campaignClient) insist(method string, params fields) (got answer, ok bool) {
+func (a *campaignClient) insist(method string, params fields) (got wireMessage, ok bool) {
 	lost := false
 	for range repeats {
 		got, sent, answered := a.call(method, params, 0)

@@ -170,8 +170,8 @@ func (c *campaign) program(args ...string) *exec.Cmd {
 func (c *campaign) endAll() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		left := related(c.dir)
-		maps.Copy(left, related(c.home))
+		left := processesUsing(c.dir)
+		maps.Copy(left, processesUsing(c.home))
 		if len(left) == 0 {
 			return
 		}
@@ -443,7 +443,7 @@ func (f *faultInjector) damageLiving() {
 	if after&1 != 0 {
 		f.killService()
 	}
-	if after&2 != 0 && isRunner(pid, f.runners()) {
+	if after&2 != 0 && isRunner(pid, f.runnerDir()) {
 		kill(pid)
 	}
 	if after&1 != 0 {

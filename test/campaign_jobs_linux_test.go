@@ -19,7 +19,7 @@ import (
 // shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
-` + holding("$RIG/locks/$tag") + ` || note X 0
+` + lockingCommand("$RIG/locks/$tag") + ` || note X 0
 note S 0
 case $shape in
 forks) (sleep 600 >/dev/null 2>&1 &) ;;

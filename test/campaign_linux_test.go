@@ -245,7 +245,7 @@ func (c *campaign) describeUnfinished() string {
 			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.Attempts, j.PID, j.Labels["tag"])
 		}
 	}
-	for _, line := range processes(c.dir) {
+	for _, line := range processesWithArg(c.dir) {
 		fmt.Fprintln(&text, line)
 	}
 	return text.String()

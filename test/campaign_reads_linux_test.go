@@ -19,7 +19,7 @@ func isDial(err error) bool {
 
 // ask sends a request over a new connection. It repeats the request while no service is reachable
 // or the reply says to try again.
-func (c *campaign) ask(method string, params any) (got answer) {
+func (c *campaign) ask(method string, params any) (got wireMessage) {
 	c.Helper()
 	a := &asker{q: c.queue, within: answerBound}
 	defer func() {

@@ -127,13 +127,13 @@ func (s *ownService) command(caller []string, args ...string) *exec.Cmd {
 
 func (s *ownService) run(caller []string, args ...string) result {
 	s.Helper()
-	return ran(s, s.command(caller, args...))
+	return runCommand(s, s.command(caller, args...))
 }
 
 // pids returns the process ids of the service and its runner.
 func (s *ownService) pids() (service, runner int) {
 	s.Helper()
-	for _, line := range processes(s.home) {
+	for _, line := range processesWithArg(s.home) {
 		s.Log(line)
 	}
 	for _, e := range must(filepath.Glob("/proc/[0-9]*/environ")) {
@@ -180,7 +180,7 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	self := must(os.Executable())
 	caller := s.command([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
 	caller.Env = append(caller.Env, callerRole+"=1")
-	r := ran(s, caller)
+	r := runCommand(s, caller)
 	if r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -227,7 +227,7 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run", "ls -l /proc/self/fd"); r.code != 0 || strings.Contains(r.out, lock) {
 		t.Fatalf("%+v", r)
 	}
-	if !free(t, lock) {
+	if !isUnlocked(t, lock) {
 		t.Error("the service or its runner holds the lock of the client's caller")
 	}
 	service, runner := s.pids()
@@ -253,7 +253,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	}
 	caller := s.command(nil, append(words, "env")...)
 	caller.Env = append(caller.Env, variables...)
-	r := ran(s, caller)
+	r := runCommand(s, caller)
 	service, runner := s.pids()
 	for _, v := range variables {
 		if r.code != 0 || !strings.Contains(r.out, v+"\n") {
@@ -331,7 +331,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 		t.Errorf("nice value of a job: %q, want 5", got)
 	}
 	q.kill()
-	q.until("the lock is free", 5*time.Second, func() bool { return free(t, lock) })
+	q.waitUntil("the lock is free", 5*time.Second, func() bool { return isUnlocked(t, lock) })
 	if len(q.runnerPids()) == 0 {
 		t.Error("the runner has ended; the test wants it to go on")
 	}

@@ -17,9 +17,9 @@ import (
 // enqueue accepts a line, words after --, JSON, a JSON array, flags and files. All forms store the
 // same job.
 func TestEnqueueForms(t *testing.T) {
-	q := serving(t, "--workers", "0")
-	array := q.write("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
-	lines := q.write("lines", "{\"id\":\"g1\",\"command\":\"x\"}\n\n  {\"id\":\"g2\",\"command\":\"x\"}")
+	q := startQueue(t, "--workers", "0")
+	array := q.writeFile("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
+	lines := q.writeFile("lines", "{\"id\":\"g1\",\"command\":\"x\"}\n\n  {\"id\":\"g2\",\"command\":\"x\"}")
 	for _, c := range []struct {
 		stdin string
 		args  []string
@@ -37,7 +37,7 @@ func TestEnqueueForms(t *testing.T) {
 		{`{"id":"h","command":"x"}`, []string{"--file", "-"}, "h"},
 		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
 	} {
-		if r := q.cliIn(c.stdin, append([]string{"enqueue"}, c.args...)...); r.code != 0 || strings.TrimSpace(r.out) != c.out {
+		if r := q.cliWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.code != 0 || strings.TrimSpace(r.out) != c.out {
 			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
 		}
 	}
@@ -52,7 +52,7 @@ func TestEnqueueForms(t *testing.T) {
 		t.Errorf("enqueue --json: %s", got)
 	}
 	q.must("worker", "scale", "1")
-	if j := q.dial().end("i"); j.Output != "fed" {
+	if j := q.dial().waitEnded("i"); j.Output != "fed" {
 		t.Errorf("stdin: %q", j.Output)
 	}
 }
@@ -61,7 +61,7 @@ func TestEnqueueForms(t *testing.T) {
 // takes. An invalid line is named, and its ids are free again. A client or service that dies
 // stores none or all of the jobs.
 func TestBatchIsWhole(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
 	count := func() int { return q.dial().counts()["pending"] }
 	bad := slices.Clone(lines)
@@ -77,16 +77,16 @@ func TestBatchIsWhole(t *testing.T) {
 		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: invalid JSON"},
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
 	} {
-		if r := q.cliIn(c.text, "enqueue", "--file", "-"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, c.err) || r.out != "" || count() != 0 {
+		if r := q.cliWithInput(c.text, "enqueue", "--file", "-"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, c.err) || r.out != "" || count() != 0 {
 			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.code, r.err, count())
 		}
 	}
-	file := q.write("good", strings.Join(lines, "\n"))
+	file := q.writeFile("good", strings.Join(lines, "\n"))
 	if got := strings.Count(q.must("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
 		t.Errorf("%d ids, %d jobs", got+1, count())
 	}
 	want := count()
-	for i := range max(20/fewer, 8) {
+	for i := range max(20/jobDivisor, 8) {
 		cmd := q.command("enqueue", "--file", file, "-q")
 		var said bytes.Buffer
 		cmd.Stderr = &said
@@ -122,7 +122,7 @@ func TestBatchIsWhole(t *testing.T) {
 // JSON output has the members that the contract names. Lists are one array, one line per item with
 // --jsonl, or ids with -q. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
 		if got := q.must(append(strings.Fields(args), "--json")...); got != "[]" {
 			t.Errorf("%s --json: %q", args, got)
@@ -133,7 +133,7 @@ func TestJSONShapes(t *testing.T) {
 	}
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; exec sleep 60", "labels": fields{"a": "b"}})
-	w.runs(id)
+	w.waitRunning(id)
 	var shown map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &shown); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestJSONShapes(t *testing.T) {
 
 // A job runs in its caller's working directory, with the variables that it requested.
 func TestCallersPlace(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	sub := q.path("sub")
 	os.Mkdir(sub, 0o755)
@@ -187,12 +187,12 @@ func TestCallersPlace(t *testing.T) {
 	say := func(args ...string) string {
 		cmd := q.command(append([]string{"enqueue"}, args...)...)
 		cmd.Dir, cmd.Env = sub, append(cmd.Env, "PWD="+sub, "TZ=Asia/Tokyo", "LC_ALL=C", "OTHER=o", "MORE=m")
-		r := ran(t, cmd)
+		r := runCommand(t, cmd)
 		if r.code != 0 {
 			t.Errorf("enqueue %q: %+v", args, r)
 			return ""
 		}
-		j := w.end(strings.TrimSpace(r.out))
+		j := w.waitEnded(strings.TrimSpace(r.out))
 		return filepath.ToSlash(j.Output + j.Error)
 	}
 	for _, c := range []struct{ got, want string }{
@@ -202,7 +202,7 @@ func TestCallersPlace(t *testing.T) {
 		{say("--env-pass", "OTHER", "--env", "X=a=b", "echo $OTHER [$MORE] $X"), "o [] a=b\n"},
 		{say("--env-pass", "*", "echo $OTHER $MORE"), "o m\n"},
 		{say("--id", "me", "echo $QUEUECTL_JOB_ID $QUEUECTL_ATTEMPT $QUEUECTL_QUEUE $QUEUECTL_WORKER"), "me 1 default w1\n"},
-		{say("echo $QUEUECTL_SOCKET"), filepath.ToSlash(q.socketOf()) + "\n"},
+		{say("echo $QUEUECTL_SOCKET"), filepath.ToSlash(q.socketAddress()) + "\n"},
 		{say("--stdin", "a\nb", "wc -l"), "1\n"},
 		{say("--max-retries", "0", "--shell", "sh -ec", "false; echo no"), "exit code 1"},
 		{say("--no-cwd", "--command", `[ "$PWD" = "$HOME" ] && echo home`), "home\n"},
@@ -223,15 +223,15 @@ func TestOrder(t *testing.T) {
 		t.Run(c.scheduling+" "+c.aging, func(t *testing.T) {
 			t.Parallel()
 			q := newQueue(t, "")
-			q.write("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
+			q.writeFile("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
 			q.start()
 			w := q.dial()
 			for _, p := range []int{3, 5, 8, 2, -1, 7} {
 				w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p})
 			}
 			q.must("worker", "scale", "1")
-			q.until("all have run", 10*time.Second, func() bool { return w.counts()["completed"] == 6 })
-			if got := strings.Join(strings.Fields(q.text("order")), " "); got != c.want {
+			q.waitUntil("all have run", 10*time.Second, func() bool { return w.counts()["completed"] == 6 })
+			if got := strings.Join(strings.Fields(q.readFile("order")), " "); got != c.want {
 				t.Errorf("ran %q, want %q", got, c.want)
 			}
 		})
@@ -242,9 +242,9 @@ func TestOrder(t *testing.T) {
 // the service runs or while it is stopped. status reports the change until all jobs are ranked
 // again.
 func TestOrderIsChanged(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
-	q.must("enqueue", "--file", q.write("jobs.jsonl", lines))
+	q.must("enqueue", "--file", q.writeFile("jobs.jsonl", lines))
 	w := q.dial()
 	for _, p := range []int{1, 9, 5} {
 		w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p, "id": fmt.Sprint("p", p)})
@@ -256,11 +256,11 @@ func TestOrderIsChanged(t *testing.T) {
 	q.kill() // while the jobs are being ranked
 	q.start("--workers", "0")
 	q.must("config", "set", "scheduling", "priority")
-	q.until("all are ranked", 60*time.Second, func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
+	q.waitUntil("all are ranked", 60*time.Second, func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
 	q.must("rm", "--id-glob", "[0-9]*")
 	q.must("worker", "scale", "1")
 	q.must("wait", "p1", "p5", "p9")
-	if got := strings.Join(strings.Fields(q.text("order")), " "); got != "9 5 1" {
+	if got := strings.Join(strings.Fields(q.readFile("order")), " "); got != "9 5 1" {
 		t.Errorf("ran %q, want by priority", got)
 	}
 }

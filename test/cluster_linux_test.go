@@ -97,7 +97,7 @@ func TestMachinesOfOneImage(t *testing.T) {
 	}
 	for _, name := range []string{"b", "c"} {
 		q := machine(t, p, name)
-		q.write("node.id", string(image))
+		q.writeFile("node.id", string(image))
 		q.start("--workers", "2")
 		nodes = append(nodes, q)
 	}
@@ -151,7 +151,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 		}
 		return all.Throughput == 13 && slices.Contains(of, ended{"default", 13})
 	}
-	a.until("it has heard what has ended on the other one", 10*time.Second, endsKnown)
+	a.waitUntil("it has heard what has ended on the other one", 10*time.Second, endsKnown)
 	for range 3 { // repeat, because each node may have learned something about the other's jobs by then
 		a.must("pause", "--all")
 		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "all jobs are paused") {
@@ -180,7 +180,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	gate := b.path("go")
 	b.must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo ended")
-	a.until("it runs", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "begun") })
+	a.waitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "begun") })
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b", "status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
 		if text := a.must(strings.Fields(verb)...); !strings.Contains(text, want) {
 			t.Errorf("%s on a machine that shares its queue does not say %q:\n%s", verb, want, text)
@@ -189,7 +189,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	followed := a.command("logs", "-f", "--stdout", "long")
 	out := &strings.Builder{}
 	followed.Stdout = out // the shell reports the signal on stderr
-	if err := begin(followed); err != nil {
+	if err := startCommand(followed); err != nil {
 		t.Fatal(err)
 	}
 	a.must("pause", "long")
@@ -198,14 +198,14 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	a.must("resume", "long")
 	a.must("kill", "long", "--signal", "USR1")
-	a.until("the signal has come", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "told") })
-	b.write("go", "")
+	a.waitUntil("the signal has come", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "told") })
+	b.writeFile("go", "")
 	a.must("wait", "--timeout", "20s", "long")
 	if err := followed.Wait(); err != nil || out.String() != "begun\ntold\nended\n" {
 		t.Errorf("followed from elsewhere: %q, %v", out, err)
 	}
 	b.must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.until("it runs", 20*time.Second, func() bool { return a.show("endless").State == "processing" })
+	a.waitUntil("it runs", 20*time.Second, func() bool { return a.show("endless").State == "processing" })
 	a.must("cancel", "endless")
 	if j := b.show("endless"); j.State != "cancelled" {
 		t.Errorf("cancelled from elsewhere it is %s", j.State)
@@ -227,7 +227,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	last := b.path("last")
 	b.must("enqueue", "--id", "last", "--on", "b", untilGate(last))
-	a.until("it runs", 20*time.Second, func() bool { return a.show("last").State == "processing" })
+	a.waitUntil("it runs", 20*time.Second, func() bool { return a.show("last").State == "processing" })
 	a.must("node", "drain", "b")
 	if n := a.nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes %+v", n)
@@ -236,10 +236,10 @@ func TestMachinesShareAQueue(t *testing.T) {
 		t.Errorf("status of a node that drains: %s", text)
 	}
 	waits := a.command("node", "drain", "b", "--wait")
-	if err := begin(waits); err != nil {
+	if err := startCommand(waits); err != nil {
 		t.Fatal(err)
 	}
-	b.write("last", "")
+	b.writeFile("last", "")
 	if err := waits.Wait(); err != nil {
 		t.Errorf("drain --wait: %v", err)
 	}
@@ -308,16 +308,16 @@ func TestMachineIsLost(t *testing.T) {
 	runs := func(by *queue, on string) func() bool {
 		return func() bool { return by.nodes()[on].Running == 2 }
 	}
-	a.until("both run", 20*time.Second, runs(a, "a"))
+	a.waitUntil("both run", 20*time.Second, runs(a, "a"))
 	b.start("--workers", "2")
 	a.kill()
-	b.until("it runs them again", 40*time.Second, runs(b, "b"))
+	b.waitUntil("it runs them again", 40*time.Second, runs(b, "b"))
 	if n, health := b.nodes()["a"], b.cli("status", "--check"); n.State != "away" || !strings.Contains(health.out, "node a has sent no heartbeat since") || health.code == 0 {
 		t.Errorf("a node that is gone is %+v, %+v", n, health)
 	}
 	a.start("--workers", "2")
 	b.cmd.Process.Signal(syscall.SIGSTOP)
-	a.until("it runs them again", 40*time.Second, runs(a, "a"))
+	a.waitUntil("it runs them again", 40*time.Second, runs(a, "a"))
 	b.cmd.Process.Signal(syscall.SIGCONT)
 	select {
 	case <-b.ended: // another node has taken over, so the service exits
@@ -350,7 +350,7 @@ func TestCancelOnALostMachine(t *testing.T) {
 	_, nodes := machines(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	a.must("enqueue", "--id", "long", "--on", "a", untilGate(a.path("never")))
-	a.dial().runs("long")
+	a.dial().waitRunning("long")
 	a.kill()
 	b.must("cancel", "long")
 	if j := b.show("long"); j.State != "cancelled" {
@@ -366,25 +366,25 @@ func TestFollowedOverARestart(t *testing.T) {
 	gate := a.path("go")
 	// The job prints continuously.
 	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+"' ]; do echo tick; sleep 0.05; done; echo end of it")
-	a.dial().runs("long")
+	a.dial().waitRunning("long")
 	var followed []*exec.Cmd
 	var outs []*lockedBuffer
 	for _, q := range nodes {
 		cmd, out := q.command("logs", "-f", "long"), &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr = out, out
-		if err := begin(cmd); err != nil {
+		if err := startCommand(cmd); err != nil {
 			t.Fatal(err)
 		}
 		followed, outs = append(followed, cmd), append(outs, out)
-		q.until("it is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
+		q.waitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
 	}
 	p.Kill()
 	for _, q := range nodes {
-		q.until("it is known", 20*time.Second, func() bool { return q.cli("status", "--check").code == 2 })
+		q.waitUntil("it is known", 20*time.Second, func() bool { return q.cli("status", "--check").code == 2 })
 	}
 	p.Start(t)
-	b.until("it is back", 20*time.Second, func() bool { return b.cli("show", "long").code == 0 })
-	a.write("go", "")
+	b.waitUntil("it is back", 20*time.Second, func() bool { return b.cli("show", "long").code == 0 })
+	a.writeFile("go", "")
 	for i, cmd := range followed {
 		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") || !strings.Contains(out, "end of") {
 			t.Errorf("on %s: %q, %v", nodes[i].env[0], out, err)
@@ -398,18 +398,18 @@ func TestFollowedOverALostMachine(t *testing.T) {
 	p, nodes := machines(t, "a")
 	a, b := nodes[0], machine(t, p, "b")
 	a.must("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", untilGate(a.path("go")))
-	a.dial().runs("long")
+	a.dial().waitRunning("long")
 	b.start("--workers", "2")
 	followed := b.command("logs", "-f", "long")
 	out := &strings.Builder{}
 	followed.Stdout = out
-	if err := begin(followed); err != nil {
+	if err := startCommand(followed); err != nil {
 		t.Fatal(err)
 	}
-	b.until("it is followed", 10*time.Second, func() bool { return strings.Contains(b.must("logs", "long"), "up") })
+	b.waitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.must("logs", "long"), "up") })
 	a.kill()
-	b.until("it runs there", 40*time.Second, func() bool { return b.nodes()["b"].Running == 1 })
-	a.write("go", "")
+	b.waitUntil("it runs there", 40*time.Second, func() bool { return b.nodes()["b"].Running == 1 })
+	a.writeFile("go", "")
 	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -424,12 +424,12 @@ func TestMachineComesBack(t *testing.T) {
 	gate := a.path("go")
 	a.must("enqueue", "--id", "long", "--on", "a", untilGate(gate))
 	w := b.dial()
-	pid := w.runs("long").PID
+	pid := w.waitRunning("long").PID
 	for range 3 {
 		a.kill()
 		a.start("--workers", "2")
 	}
-	a.write("go", "")
+	a.writeFile("go", "")
 	b.must("wait", "--timeout", "20s", "long")
 	if j := b.show("long"); j.Attempts != 1 || j.State != "completed" {
 		t.Errorf("%+v, and ran with pid %d", j, pid)
@@ -448,18 +448,18 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 	for name, q := range map[string]*queue{"a": a, "b": b} {
 		q.start("--workers", "2")
 		q.must("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
-		q.dial().runs("on-" + name)
+		q.dial().waitRunning("on-" + name)
 	}
 	trees := map[*queue]int{a: a.dial().show("on-a").PID, b: b.dial().show("on-b").PID}
 	p.Kill()
-	a.until("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
+	a.waitUntil("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
 	if syscall.Kill(trees[b], 0) != nil {
 		t.Error("a job is ended that was to go on")
 	}
 	p.Start(t)
-	a.write("go", "")
+	a.writeFile("go", "")
 	for _, id := range []string{"on-a", "on-b"} {
-		a.until(id+" has ended", 60*time.Second, func() bool {
+		a.waitUntil(id+" has ended", 60*time.Second, func() bool {
 			// The node that reconnects first may have taken over the other one, whose service then exits.
 			for _, q := range []*queue{a, b} {
 				select {
@@ -533,7 +533,7 @@ func TestMachinesByAPooler(t *testing.T) {
 		}
 	}
 	b.must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.until("it runs", 20*time.Second, func() bool { return a.show("endless").State == "processing" })
+	a.waitUntil("it runs", 20*time.Second, func() bool { return a.show("endless").State == "processing" })
 	a.must("cancel", "endless")
 	for _, q := range []*queue{a, b} {
 		if code := q.stop(); code != 0 {

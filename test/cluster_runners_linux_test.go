@@ -15,14 +15,14 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 	p, nodes := machines(t, "a")
 	a := nodes[0]
 	a.must("enqueue", "--id", "long", "--max-retries", "0", untilGate(a.path("go")))
-	pid := a.dial().runs("long").PID
+	pid := a.dial().waitRunning("long").PID
 	p.Kill()
 	a.kill()
 	a.killRunners()
 	if syscall.Kill(pid, 0) != nil {
 		t.Log("the job has ended with its runner")
 	}
-	a.until("the job is ended", 10*time.Second, func() bool {
+	a.waitUntil("the job is ended", 10*time.Second, func() bool {
 		// A service manager would restart it like this.
 		if err := a.tryStart("--workers", "2"); err == nil {
 			t.Error("the service starts without its database")
@@ -32,7 +32,7 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 	})
 	p.Start(t)
 	a.start("--workers", "2")
-	a.until("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
+	a.waitUntil("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
 }
 
 // When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
@@ -44,21 +44,21 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	a.must("enqueue", "--id", "long", untilGate(a.path("go")))
 	a.must("enqueue", "--id", "ends", untilGate(a.path("end")))
 	w := a.dial()
-	pid, ends := w.runs("long").PID, w.runs("ends").PID
+	pid, ends := w.waitRunning("long").PID, w.waitRunning("ends").PID
 	p.Freeze(true)
 	t.Cleanup(func() { p.Freeze(false) })
-	a.write("end", "")
-	a.until("a job has ended, which is to be stored", 10*time.Second, func() bool { return !lives(ends) })
+	a.writeFile("end", "")
+	a.waitUntil("a job has ended, which is to be stored", 10*time.Second, func() bool { return !isAlive(ends) })
 	time.Sleep(200 * time.Millisecond) // time for the service to block on the store
 	a.killRunners()
 	began := time.Now()
-	a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
-	if took := time.Since(began); took > patience*2*time.Second {
+	a.waitUntil("the job is ended", 10*time.Second, func() bool { return !isAlive(pid) })
+	if took := time.Since(began); took > timeoutFactor*2*time.Second {
 		t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
 	}
 	p.Freeze(false)
-	a.write("go", "")
-	a.until("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
+	a.writeFile("go", "")
+	a.waitUntil("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
 }
 
 // If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s
@@ -75,7 +75,7 @@ func TestStillRunnerWithoutItsService(t *testing.T) {
 // If a runner is killed while its service cannot act, its jobs are ended immediately.
 func TestDeadRunnerWithoutItsService(t *testing.T) {
 	t.Parallel()
-	runnerWithoutService(t, patience*2*time.Second, (*queue).killRunners)
+	runnerWithoutService(t, timeoutFactor*2*time.Second, (*queue).killRunners)
 }
 
 // runnerWithoutService harms the runner of a node whose service is stopped (SIGSTOP), and then of
@@ -88,17 +88,17 @@ func runnerWithoutService(t *testing.T, within time.Duration, harm func(*queue))
 		id := fmt.Sprint("j", i)
 		a.must("enqueue", "--id", id, untilGate(a.path("go")))
 		w := a.dial()
-		pid := w.runs(id).PID
+		pid := w.waitRunning(id).PID
 		end()
 		harm(a)
 		began := time.Now()
-		a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
+		a.waitUntil("the job is ended", 10*time.Second, func() bool { return !isAlive(pid) })
 		if took := time.Since(began); took > within {
 			t.Errorf("it lived on for %v, which is to be %v at most", took, within)
 		}
 		if i == 0 {
 			a.cmd.Process.Signal(syscall.SIGCONT)
-			a.until("it runs again", 60*time.Second, func() bool {
+			a.waitUntil("it runs again", 60*time.Second, func() bool {
 				if a.cli("show", id).code != 0 {
 					return false
 				}
@@ -107,9 +107,9 @@ func runnerWithoutService(t *testing.T, within time.Duration, harm func(*queue))
 			})
 		}
 	}
-	a.write("go", "")
+	a.writeFile("go", "")
 	a.start("--workers", "2")
 	for _, id := range []string{"j0", "j1"} {
-		a.until(id+" has ended", 60*time.Second, func() bool { return a.show(id).State == "completed" })
+		a.waitUntil(id+" has ended", 60*time.Second, func() bool { return a.show(id).State == "completed" })
 	}
 }

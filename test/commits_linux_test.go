@@ -91,9 +91,9 @@ func TestFreezesCutByKills(t *testing.T) {
 		for n := 5; n <= 15; n += step {
 			q := newQueue(t, "failpoint")
 			q.start("--workers", fmt.Sprint(jobs))
-			q.must("enqueue", "-q", "-Q", "fz", "--lines", q.write("lines", strings.Repeat("sleep 600\n", jobs)))
+			q.must("enqueue", "-q", "-Q", "fz", "--lines", q.writeFile("lines", strings.Repeat("sleep 600\n", jobs)))
 			w := q.dial()
-			w.until("they run", 20*time.Second, func() bool { return w.counts()["processing"] == jobs })
+			w.waitUntil("they run", 20*time.Second, func() bool { return w.counts()["processing"] == jobs })
 			if verb[1] == "resume" {
 				q.must("queue", "pause", "fz", "--freeze")
 			}
@@ -112,7 +112,7 @@ func TestFreezesCutByKills(t *testing.T) {
 				q.told(verb...)
 				frozen = false
 			}
-			q.until(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return still() == map[bool]int{true: jobs}[frozen] })
+			q.waitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return still() == map[bool]int{true: jobs}[frozen] })
 			q.told("cancel", "--all", "--yes")
 			q.stop()
 		}
@@ -133,11 +133,11 @@ func scenario(q *queue) {
 	count := func(args ...string) int {
 		return len(strings.Fields(q.told(append([]string{"list", "-q"}, args...)...)))
 	}
-	q.until("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
+	q.waitUntil("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
 		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 && count("--id-glob", "x", "--state", "cancelled") == 1
 	})
 	q.step("schedule", "rm", "s")
-	q.until("nothing is left to run", 30*time.Second, func() bool { return count("--state", "waiting", "--state", "processing") == 1 })
+	q.waitUntil("nothing is left to run", 30*time.Second, func() bool { return count("--state", "waiting", "--state", "processing") == 1 })
 	made := map[string]int{} // number of hooks, by the job and outcome that caused them
 	var hooks []struct {
 		State  string            `json:"state"`

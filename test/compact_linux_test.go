@@ -34,12 +34,12 @@ func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 // again and that no restart of the service was needed.
 func (q *queue) takesJobsAgain(free func() int64) {
 	q.Helper()
-	q.until("ended jobs can be removed", 30*time.Second, func() bool {
+	q.waitUntil("ended jobs can be removed", 30*time.Second, func() bool {
 		return q.cli("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").code == 0
 	})
-	q.until("new jobs are taken again", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "after", "true").code == 0 })
+	q.waitUntil("new jobs are taken again", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "after", "true").code == 0 })
 	q.must("wait", "after", "--timeout", "20")
-	q.until("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
+	q.waitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
 	if out := q.cli("doctor", "--verify"); !strings.Contains(out.out, "are free for new rows") || !strings.Contains(out.out, "SQLite finds no damage") {
 		q.Errorf("doctor: %s%s", out.out, out.err)
 	}
@@ -85,9 +85,9 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	}
 	q.must("enqueue", "--lines", list)
 	q.must("queue", "resume", "default")
-	q.until("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
+	q.waitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
 	q.cli("queue", "pause", "default") // may be refused for lack of space
-	q.until("the rest is cancelled", 30*time.Second, func() bool { return q.cli("cancel", "--all", "--yes").code == 0 })
+	q.waitUntil("the rest is cancelled", 30*time.Second, func() bool { return q.cli("cancel", "--all", "--yes").code == 0 })
 	q.cli("queue", "resume", "default")
 	q.takesJobsAgain(free)
 }

@@ -27,7 +27,7 @@ func (q *queue) completes(words ...string) (list []string) {
 // Shells complete commands, ids to which the command applies, states, settings, and flag values
 // that come from a fixed set. Completion does not start a stopped service.
 func TestCompletion(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {
 		q.must("enqueue", "--id", id, "true")
 	}
@@ -53,7 +53,7 @@ func TestCompletion(t *testing.T) {
 	// The script works without the package bash-completion.
 	if bash, err := exec.LookPath("bash"); err == nil && runtime.GOOS != "windows" {
 		for line, want := range map[string]string{"queuectl stat": "status", "queuectl list --queue=g": "gpu", "queuectl list -Q g": "gpu", "queuectl run --on-lost=ho": "hold", "queuectl show ": "c"} {
-			script := q.write("complete.sh", `unset -f _get_comp_words_by_ref _filedir _init_completion
+			script := q.writeFile("complete.sh", `unset -f _get_comp_words_by_ref _filedir _init_completion
 source <("$1" completion bash)
 queuectl() { "$QUEUECTL" --dir "$DIR" "$@"; }
 COMP_LINE=$2 COMP_POINT=${#2}
@@ -88,7 +88,7 @@ echo "${COMPREPLY[0]%% *}"`)
 	home := t.TempDir()
 	cmd := exec.Command(q.bin, "__complete", "show", "")
 	cmd.Env = environment(home)
-	if r := ran(t, cmd); r.code != 0 || r.out != ":36\n" {
+	if r := runCommand(t, cmd); r.code != 0 || r.out != ":36\n" {
 		t.Errorf("without a service: %+v", r)
 	}
 	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
@@ -130,7 +130,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("the first page does not name %q", named)
 		}
 	}
-	if r := q.cli("man", q.write("file", "")+"/below"); r.code == 0 || !strings.Contains(r.err, "file") {
+	if r := q.cli("man", q.writeFile("file", "")+"/below"); r.code == 0 || !strings.Contains(r.err, "file") {
 		t.Errorf("below a file: %+v, want an error that names it", r)
 	}
 }

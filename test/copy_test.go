@@ -16,7 +16,7 @@ import (
 func (q *queue) copied(t *testing.T) *queue {
 	t.Helper()
 	other := newQueue(t, "")
-	if err := copyFolder(q.dir, other.dir); err != nil {
+	if err := copyDir(q.dir, other.dir); err != nil {
 		t.Fatalf("copy: %v", err)
 	}
 	return other
@@ -41,7 +41,7 @@ func TestCopyOfTheFolder(t *testing.T) {
 			ids := w.batch([]fields{{"id": "a", "command": untilGate(gate)}, {"id": "b", "command": untilGate(gate)}})
 			pids := map[string]int{}
 			for _, id := range ids {
-				pids[id] = w.runs(id).PID
+				pids[id] = w.waitRunning(id).PID
 			}
 			q.kill()
 			c := q.copied(t)
@@ -54,42 +54,42 @@ func TestCopyOfTheFolder(t *testing.T) {
 			}
 			for range 2 { // the copy's epochs get higher than the original's
 				for _, id := range ids {
-					c.dial().runs(id)
+					c.dial().waitRunning(id)
 				}
 				c.kill()
 				c.start("--workers", "2")
 			}
 			cw, qw := c.dial(), q.dial()
 			for _, id := range ids {
-				if j := qw.show(id); j.State != "processing" || j.PID != pids[id] || !lives(pids[id]) {
-					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id], lives(pids[id]))
+				if j := qw.show(id); j.State != "processing" || j.PID != pids[id] || !isAlive(pids[id]) {
+					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id], isAlive(pids[id]))
 				}
-				if j := cw.runs(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
+				if j := cw.waitRunning(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
 					t.Errorf("the copy's %s: %+v", id, j)
 				}
 			}
 			// In the copy both jobs are suspected of killing their runner. Each has a dedicated runner in
 			// addition to the shared one.
-			c.until("the copy has three runners", 20*time.Second, func() bool { return len(c.runnerPids()) == 3 })
+			c.waitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.runnerPids()) == 3 })
 			if own := q.runnerPids(); len(own) != 1 || slices.Contains(c.runnerPids(), own[0]) {
 				t.Errorf("runners %v and %v", own, c.runnerPids())
 			}
 			// A request to one queue does not affect the other.
-			cw.good("cancel", fields{"ids": []string{"b"}}, nil)
-			if j := qw.show("b"); j.State != "processing" || !lives(pids["b"]) {
+			cw.mustCall("cancel", fields{"ids": []string{"b"}}, nil)
+			if j := qw.show("b"); j.State != "processing" || !isAlive(pids["b"]) {
 				t.Errorf("after the copy cancelled its own, the original's b is %s", j.State)
 			}
 			if err := os.WriteFile(gate, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range ids {
-				j := qw.end(id)
+				j := qw.waitEnded(id)
 				want := fmt.Sprintf("up\npid %d\nend of %d\n", pids[id], pids[id])
 				if j.State != "completed" || j.Attempts != 1 || j.Output != want {
 					t.Errorf("the original's %s: %+v, want output %q", id, j, want)
 				}
 			}
-			j := cw.end("a")
+			j := cw.waitEnded("a")
 			own := j.History[1].PID
 			want := fmt.Sprintf("up\npid %d\nend of %d\n", own, own)
 			if j.State != "completed" || j.Attempts != 2 || j.Output != want || own == pids["a"] {
@@ -110,25 +110,25 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	w := q.dial()
 	gate := filepath.ToSlash(t.TempDir()) + "/go"
 	id := w.enqueue(fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done", "allow_background": true})
-	w.runs(id)
+	w.waitRunning(id)
 	c := q.copied(t)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j := w.end(id)
+	j := w.waitEnded(id)
 	var left int
 	if _, err := fmt.Sscanf(j.Output, "left %d", &left); err != nil {
 		t.Fatalf("output %q: %v", j.Output, err)
 	}
-	t.Cleanup(func() { endPID(fmt.Sprint(left)) })
+	t.Cleanup(func() { killListed(fmt.Sprint(left)) })
 	q.kill()
 	q.killRunners()
 	c.start("--workers", "0")
-	if !lives(left) {
+	if !isAlive(left) {
 		t.Error("the copy ended a process that the original's job had left on purpose")
 	}
 	q.start("--workers", "0")
-	if !lives(left) {
+	if !isAlive(left) {
 		t.Error("the original ended it")
 	}
 }

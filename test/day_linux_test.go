@@ -13,10 +13,10 @@ import (
 
 // "worker start" in the foreground adds workers until Ctrl-C, and lets their jobs end.
 func TestForegroundWorkers(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	workers := func() (st struct{ Workers struct{ Total int } }) {
-		w.good("status", fields{}, &st)
+		w.mustCall("status", fields{}, &st)
 		return st
 	}
 	cmd := q.command("worker", "start", "-c", "2", "--foreground")
@@ -27,7 +27,7 @@ func TestForegroundWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.until("three workers", 20*time.Second, func() bool { return workers().Workers.Total == 3 })
+	w.waitUntil("three workers", 20*time.Second, func() bool { return workers().Workers.Total == 3 })
 	cmd.Process.Signal(syscall.SIGINT)
 	text, _ := io.ReadAll(out)
 	if err := cmd.Wait(); err != nil || string(text) != "1 worker\n" {
@@ -40,7 +40,7 @@ func TestForegroundWorkers(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
+	w.waitUntil("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
 	q.stop()
 	if err := cmd.Wait(); err == nil {
 		t.Error("it says that all is well when the service has ended")
@@ -49,7 +49,7 @@ func TestForegroundWorkers(t *testing.T) {
 
 // A second Ctrl-C cancels the job and ends run, even if no process reads the output of run.
 func TestCtrlCWhereNobodyReads(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	cmd := q.command("run", "--id", "loud", "yes")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -69,7 +69,7 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, since := "", time.Now()
-	q.until("it has all that it holds", 20*time.Second, func() bool {
+	q.waitUntil("it has all that it holds", 20*time.Second, func() bool {
 		now, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", cmd.Process.Pid))
 		if first, _, _ := strings.Cut(string(now), "\n"); first != read {
 			read, since = first, time.Now()
@@ -93,7 +93,7 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 // run prints all output of a job immediately, even far more than is stored for other jobs. If that
 // is still not all, run says so.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	const lines = 1_000_000
 	r := q.cli("run", "--", "seq", fmt.Sprint(lines))
 	if want := 6_888_896; r.code != 0 || len(r.out) != want || r.err != "" {

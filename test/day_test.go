@@ -39,7 +39,7 @@ func (q *queue) events(args ...string) (list []event) {
 // Event numbers have no gap, also across restarts and kills, and events can be read again from any
 // number. A follower gets each event once, even across its reconnections.
 func TestEventsAreDurableAndGapless(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	follow := func(since int64) (next func() event, stop func()) {
 		cmd := q.command("events", "-f", "--json", "--since", fmt.Sprint(since))
 		out, err := cmd.StdoutPipe()
@@ -123,14 +123,14 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 // During a drain no job starts, including prefetched jobs and after a restart. Running jobs end,
 // and status reports the drain. After the drain, jobs start again.
 func TestDrain(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	for range 8 {
-		w.end(w.enqueue(fields{"command": "true"})) // short jobs, so that the service prefetches more of them
+		w.waitEnded(w.enqueue(fields{"command": "true"})) // short jobs, so that the service prefetches more of them
 	}
 	gate := q.path("gate")
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
-	w.runs(running)
+	w.waitRunning(running)
 	ids := w.batch([]fields{{"command": "true"}, {"command": "true"}})
 	if r := q.cli("status", "--check"); r.code != 0 || r.out != "ok\n" {
 		t.Errorf("status before: %+v", r)
@@ -144,8 +144,8 @@ func TestDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.write("gate", "")
-	w.end(running)
+	q.writeFile("gate", "")
+	w.waitEnded(running)
 	if text, err := io.ReadAll(out); err != nil || string(text) != `{"draining":true,"running":0}`+"\n" {
 		t.Errorf("drain --wait: %q, %v", text, err)
 	}
@@ -164,7 +164,7 @@ func TestDrain(t *testing.T) {
 	}
 	q.must("drain", "--off")
 	for _, id := range ids {
-		w.end(id)
+		w.waitEnded(id)
 	}
 	if r := q.cli("drain", "--off", "--wait"); r.code != 2 {
 		t.Errorf("drain --off --wait: %+v", r)
@@ -174,14 +174,14 @@ func TestDrain(t *testing.T) {
 // A second drain can be requested while another one waits until no job runs. The waiting drain
 // fails if drain --off ends it.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	gate := q.path("gate")
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
-	w.runs(running)
-	waits := make(chan answer, 1)
+	w.waitRunning(running)
+	waits := make(chan wireMessage, 1)
 	go func() { waits <- q.dial().call("drain", fields{"wait": true}) }() // ends when the drain ends
-	q.until("it drains", 10*time.Second, func() bool { return strings.Contains(q.must("status"), "drain") })
+	q.waitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.must("status"), "drain") })
 	q.must("drain")
 	select {
 	case got := <-waits:
@@ -192,17 +192,17 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	if got := <-waits; got.Error == nil || got.Error.Data.Code != "wrong_state" {
 		t.Errorf("got %+v, want wrong_state", got)
 	}
-	q.write("gate", "")
-	w.end(running)
+	q.writeFile("gate", "")
+	w.waitEnded(running)
 }
 
 // reload applies the settings of the file, and names those that another source overrides.
 func TestReloadVerb(t *testing.T) {
 	q := newQueue(t, "")
-	file := q.write("queuectl.toml", "max_retries = 1\npriority = 3\n")
+	file := q.writeFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
 	q.start("--config", file)
 	q.must("config", "set", "priority", "4")
-	q.write("queuectl.toml", "max_retries = 2\npriority = 3\n")
+	q.writeFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
 	r := q.cli("reload")
 	if r.code != 0 || !strings.Contains(r.err, "priority") || strings.Contains(r.err, "max_retries") {
 		t.Errorf("reload: %+v", r)
@@ -210,7 +210,7 @@ func TestReloadVerb(t *testing.T) {
 	if got := q.setting("max_retries"); got.Value != "2" {
 		t.Errorf("after reload: %+v", got)
 	}
-	q.write("queuectl.toml", "max_retrys = 9\n")
+	q.writeFile("queuectl.toml", "max_retrys = 9\n")
 	if r := q.cli("reload"); r.code == 0 || !strings.Contains(r.err, "max_retrys") {
 		t.Errorf("reload of a wrong file: %+v", r)
 	}
@@ -222,13 +222,13 @@ func TestReloadVerb(t *testing.T) {
 // logs prints the output of several jobs one after another, or line by line as it arrives. Each
 // line names its job. --since omits older output.
 func TestLogsOfSeveralJobs(t *testing.T) {
-	q := serving(t, "--workers", "3")
+	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	gate := q.path("gate")
 	long := w.enqueue(fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate + " ]; do sleep 0.02; done; printf late"})
 	q.must("enqueue", "--id", "b", "echo one; echo two")
-	w.end("b")
-	w.until("it has printed", 20*time.Second, func() bool { return q.must("logs", long) == "early" })
+	w.waitEnded("b")
+	w.waitUntil("it has printed", 20*time.Second, func() bool { return q.must("logs", long) == "early" })
 	if got, want := q.must("logs", "b", long), "b        | one\nb        | two\nlong-one | early"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -269,7 +269,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 // Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not
 // ended stay, and so does the dead-letter queue.
 func TestCleanupAndRetention(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	var specs []fields
 	for i := range 30 {
@@ -277,7 +277,7 @@ func TestCleanupAndRetention(t *testing.T) {
 	}
 	specs = append(specs, fields{"id": "dead", "command": "exit 1", "max_retries": 0}, fields{"id": "later", "command": "true", "delay": "1h"})
 	w.batch(specs)
-	w.until("all have ended", 20*time.Second, func() bool { c := w.counts(); return c["completed"] == 30 && c["dead"] == 1 })
+	w.waitUntil("all have ended", 20*time.Second, func() bool { c := w.counts(); return c["completed"] == 30 && c["dead"] == 1 })
 	for _, c := range []struct {
 		args, out string
 		left      int
@@ -296,11 +296,11 @@ func TestCleanupAndRetention(t *testing.T) {
 		}
 	}
 	q.must("config", "set", "retention_max_jobs", "5")
-	w.until("five are left", 40*time.Second, func() bool { return w.counts()["completed"] == 5 })
+	w.waitUntil("five are left", 40*time.Second, func() bool { return w.counts()["completed"] == 5 })
 	ended := time.Now()
-	w.until("they are a second old", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
+	w.waitUntil("they are a second old", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
 	q.must("config", "set", "retention_completed", "1s")
-	w.until("none is left", 40*time.Second, func() bool { return w.counts()["completed"] == 0 })
+	w.waitUntil("none is left", 40*time.Second, func() bool { return w.counts()["completed"] == 0 })
 	if c := w.counts(); c["dead"] != 1 || c["pending"] != 1 {
 		t.Errorf("left: %v", c)
 	}

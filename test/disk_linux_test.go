@@ -39,19 +39,19 @@ type served struct {
 }
 
 // serveDisk serves the disk until the process is ended or its parent is gone.
-func serveDisk(folder string) error {
+func serveDisk(dir string) error {
 	image, err := io.ReadAll(os.NewFile(3, "image"))
 	if err != nil {
 		return err
 	}
 	s := &served{RawFileSystem: fuse.NewDefaultRawFileSystem(), image: image, log: os.NewFile(4, "log")}
-	server, err := fuse.NewServer(s, folder, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk", DirectMountStrict: true, DisableXAttrs: true})
+	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk", DirectMountStrict: true, DisableXAttrs: true})
 	if err != nil {
 		return err
 	}
 	go func() { // ends when the process ends
 		io.Copy(io.Discard, os.Stdin)
-		abandon(folder)
+		abandon(dir)
 		os.Exit(1)
 	}()
 	server.Serve()
@@ -64,8 +64,8 @@ func serveDisk(folder string) error {
 func abandon(folder string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(folder)
-	for _, line := range processes(dir) {
-		endPID(line)
+	for _, line := range processesWithArg(dir) {
+		killListed(line)
 	}
 	for _, name := range []string{"disk", "fuse"} {
 		syscall.Unmount(filepath.Join(dir, name), syscall.MNT_DETACH)

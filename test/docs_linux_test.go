@@ -171,7 +171,7 @@ func newHome(t *testing.T) *home {
 			if _, err := os.Stat(q.path("queuectl.sock")); err == nil {
 				q.cli("service", "stop")
 			}
-			q.clean()
+			q.endProcesses()
 		}
 		os.RemoveAll(dir)
 	})

@@ -11,7 +11,7 @@ import (
 
 // Doctor finds files that other users can access, and a runner that does not answer.
 func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	os.Chmod(q.path("queuectl.db"), 0o644)
 	q.diagnosed("a wrong mode", "permissions", "chmod 600 "+q.path("queuectl.db"))
@@ -38,7 +38,7 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 
 	pid := q.runnerPid()
 	syscall.Kill(pid, syscall.SIGSTOP)
-	q.until("it has stopped", 20*time.Second, func() bool {
+	q.waitUntil("it has stopped", 20*time.Second, func() bool {
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return strings.Contains(string(raw), ") T ")
 	})

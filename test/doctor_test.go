@@ -115,7 +115,7 @@ func TestNetworkFileSystem(t *testing.T) {
 	q.cmd = nil
 	cmd := q.command("doctor", "--json", "--verify")
 	cmd.Env = append(cmd.Env, q.env...)
-	if r := ran(t, cmd); r.code != 1 || !strings.Contains(r.out, network) || !strings.Contains(r.out, `"check":"counters","level":"ok"`) {
+	if r := runCommand(t, cmd); r.code != 1 || !strings.Contains(r.out, network) || !strings.Contains(r.out, `"check":"counters","level":"ok"`) {
 		t.Errorf("doctor: %+v", r)
 	}
 }
@@ -123,7 +123,7 @@ func TestNetworkFileSystem(t *testing.T) {
 // Without a running service, doctor reads the files of the queue. It reports damage by other
 // programs and says how to fix it.
 func TestDoctorOfAStoppedQueue(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	q.stop()
 	q.healthy("stopped")
@@ -144,7 +144,7 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 // Doctor creates no files for a stopped queue, regardless of the user who runs it. Files created
 // by root would prevent the owner's service from starting.
 func TestDoctorMakesNothing(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	q.stop()
 	os.Remove(q.path("service.lock"))
@@ -180,7 +180,7 @@ func TestDoctorMakesNothing(t *testing.T) {
 
 // Doctor finds faults planted in a running queue and says how to fix them, and the advice works.
 func TestDoctorFindsWhatIsPlanted(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
 	q.must("run", "true")
 	q.must("enqueue", "--delay", "1h", "true")

@@ -13,13 +13,13 @@ import (
 // drain returns once no job can start, even if the runner does not answer. The runner does not
 // start a job later that it received before the drain.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	long := w.enqueue(fields{"command": "echo up; " + q.waitFor("go")})
-	w.runs(long)
+	w.waitRunning(long)
 	_, thaw := q.freeze()
 	sent := w.enqueue(fields{"command": "touch " + q.path("started")})
-	q.until("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
+	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
 	if got := q.quickly(15*time.Second, "drain"); got.code != 0 {
 		t.Fatalf("drain: %+v", got)
 	}
@@ -27,8 +27,8 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 		t.Errorf("drain has answered while the runner may start %d jobs", n)
 	}
 	thaw()
-	q.write("go", "")
-	w.end(long)
+	q.writeFile("go", "")
+	w.waitEnded(long)
 	if j := w.show(sent); j.State != "pending" {
 		t.Errorf("the job that was sent before the drain: %+v", j)
 	}
@@ -36,13 +36,13 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 		t.Error("a job has started during the drain")
 	}
 	q.must("drain", "--off")
-	w.end(sent)
+	w.waitEnded(sent)
 }
 
 // begun returns the number of attempts that the runners have recorded in their running tables.
 func (q *queue) begun() (n int) {
 	const slot = 64 // bytes; the first slot holds the header
-	tables, _ := filepath.Glob(q.runners() + "/*/running")
+	tables, _ := filepath.Glob(q.runnerDir() + "/*/running")
 	for _, name := range tables {
 		raw, _ := os.ReadFile(name)
 		for at := slot; at+slot <= len(raw); at += slot {
@@ -63,7 +63,7 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	q.start("--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo started"})
-	q.until("its attempt is noted", 10*time.Second, func() bool { return q.begun() == 1 })
+	q.waitUntil("its attempt is noted", 10*time.Second, func() bool { return q.begun() == 1 })
 	_, thaw := q.freeze()
 	for _, when := range []string{"at first", "after a restart"} {
 		got := q.quickly(15*time.Second, "drain")
@@ -75,10 +75,10 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 			q.start("--workers", "1")
 		}
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	thaw()
-	q.until("a drain is complete", 20*time.Second, func() bool { return q.cli("drain").code == 0 })
-	if j := q.dial().end(id); j.Output != "started\n" || len(j.History) != 1 {
+	q.waitUntil("a drain is complete", 20*time.Second, func() bool { return q.cli("drain").code == 0 })
+	if j := q.dial().waitEnded(id); j.Output != "started\n" || len(j.History) != 1 {
 		t.Errorf("got %+v, want one attempt", j)
 	}
 }
@@ -94,7 +94,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	a.start("--workers", "1")
 	b.start("--workers", "1")
 	id := a.must("enqueue", "--on", "b", "echo started")
-	a.until("its attempt is noted", 10*time.Second, func() bool { return b.begun() == 1 })
+	a.waitUntil("its attempt is noted", 10*time.Second, func() bool { return b.begun() == 1 })
 	want := "on b: job " + id + " is still starting; draining has begun, but this job may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
 		if got := a.quickly(20*time.Second, verb...); got.code != 3 || !strings.Contains(got.err, want) {
@@ -108,8 +108,8 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 			t.Error("a node that drains counts as one that has not confirmed another change")
 		}
 	}
-	b.write("go", "")
-	a.until("the job has run", 20*time.Second, func() bool { return a.show(id).State == "completed" })
+	b.writeFile("go", "")
+	a.waitUntil("the job has run", 20*time.Second, func() bool { return a.show(id).State == "completed" })
 	a.must("node", "drain", "b", "--wait")
 	a.must("drain", "--wait")
 }

@@ -56,7 +56,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 			q.env = c.env
 			trace := filepath.Join(q.dir, "trace")
 			q.startTraced(trace, "-s", "5000", "-e", "trace=fsync,fdatasync,write,pwrite64")
-			q.until("the service answers", 30*time.Second, func() bool { return q.cli("status").code == 0 })
+			q.waitUntil("the service answers", 30*time.Second, func() bool { return q.cli("status").code == 0 })
 			const each = 4
 			var clients sync.WaitGroup
 			for i := range c.clients {
@@ -250,7 +250,7 @@ func TestSmallDisk(t *testing.T) {
 		}
 	}
 	os.Remove(filler)
-	q.until("new jobs are taken again", 40*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
+	q.waitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
 }
 
 // fillDisk enqueues jobs that wait for the gate and then print output, while a file takes the rest
@@ -327,7 +327,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.until("it says so", 20*time.Second, func() bool { return strings.Contains(errs.String(), "once there is space") })
+		q.waitUntil("it says so", 20*time.Second, func() bool { return strings.Contains(errs.String(), "once there is space") })
 		cmd.Process.Signal(syscall.SIGTERM)
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
@@ -385,7 +385,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			if err := filler.Truncate(0); err != nil {
 				t.Fatal(err)
 			}
-			q.until("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
+			q.waitUntil("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
 			q.must("wait", "before")
 		})
 	}
@@ -428,7 +428,7 @@ func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 	q.must("config", "set", "max_connections_per_user", "2")
 	q.must("enqueue", "--id", "waits", "true")
 	// The open connections must be busy, because the service closes idle ones to admit a new one.
-	q.until("one more is refused", 20*time.Second, func() bool {
+	q.waitUntil("one more is refused", 20*time.Second, func() bool {
 		// This request may itself be refused by now.
 		fmt.Fprintln(q.dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
 		return q.cli("status").code != 0
@@ -451,7 +451,7 @@ func TestAFullDiskIsASignOfLife(t *testing.T) {
 	beats(1)
 	os.Remove(q.path("reserve"))
 	f := filled(t, disk)
-	q.until("the disk is full for the service too", 20*time.Second, func() bool {
+	q.waitUntil("the disk is full for the service too", 20*time.Second, func() bool {
 		os.Remove(q.path("reserve"))
 		f.Write(make([]byte, 4096))
 		return strings.Contains(q.cli("config", "set", "priority", "6").err, "space")

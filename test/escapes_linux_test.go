@@ -9,11 +9,11 @@ import (
 // both on a terminal and in a pipe. In a pipe, colours are escaped too, so that nothing is
 // dropped. logs prints the job's output unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	const hidden = "z\u200bz\u2060\x1b[35mz"
 	id := w.enqueue(fields{"id": "hides", "command": ": '" + hidden + "'; printf '" + hidden + "'; exit 3", "max_retries": 0, "labels": fields{"l": hidden}})
-	w.end(id)
+	w.waitEnded(id)
 	const inPipe = `z\u200bz\u2060\x1b[35mz`
 	for _, args := range [][]string{{"status"}, {"show", id}, {"list"}, {"list", "--columns", "id,labels"}, {"dlq", "list"}} {
 		r := q.cli(args...)

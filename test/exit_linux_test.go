@@ -11,7 +11,7 @@ import (
 // Ctrl-C leaves the job running and says how to follow it again. A second Ctrl-C, or
 // --cancel-on-exit, cancels the job. run and wait exit with 130 in all cases.
 func TestInterrupted(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	const again = "press Ctrl-C again to cancel it"
 	for i, c := range []struct {
@@ -27,7 +27,7 @@ func TestInterrupted(t *testing.T) {
 		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)
 		f.Process.Signal(os.Interrupt)
 		if c.times > 1 {
-			w.until("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.said.String(), again) })
+			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.said.String(), again) })
 			f.Process.Signal(os.Interrupt)
 		}
 		if said := f.ends(t, 130); !strings.Contains(said, c.says) {

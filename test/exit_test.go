@@ -36,9 +36,9 @@ func (w *wire) follow(id, verb string, flags ...string) *following {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { f.Process.Kill() })
-	w.until("the job is there", 20*time.Second, func() bool { return w.call("show", fields{"id": id}).Error == nil })
-	w.runs(id)
-	w.until("the verb is at work", 20*time.Second, func() bool { return f.printed.String() != "" })
+	w.waitUntil("the job is there", 20*time.Second, func() bool { return w.call("show", fields{"id": id}).Error == nil })
+	w.waitRunning(id)
+	w.waitUntil("the verb is at work", 20*time.Second, func() bool { return f.printed.String() != "" })
 	return f
 }
 
@@ -72,7 +72,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, verb := range []string{"run", "wait"} {
 				t.Run(verb, func(t *testing.T) {
-					q := serving(t, "--workers", "1")
+					q := startQueue(t, "--workers", "1")
 					f := q.dial().follow("job", verb, c.flags...)
 					c.do(q, "job")
 					if said := f.ends(t, c.code); verb == "run" && !strings.Contains(said, c.says) {
@@ -92,7 +92,7 @@ var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*;
 
 // If the job is removed, run and wait report that it will not end.
 func TestExitCodeOfARemovedJob(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
 		if args[0] == "wait" {
 			q.must("enqueue", "--id", "job", "true")
@@ -102,7 +102,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 		if err := f.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.until("the job is there", 20*time.Second, func() bool { return q.cli("rm", "job").code == 0 })
+		q.waitUntil("the job is there", 20*time.Second, func() bool { return q.cli("rm", "job").code == 0 })
 		if said := f.ends(t, 125); !strings.Contains(said, `there is no job "job"`) {
 			t.Errorf("%v says %q", args, said)
 		}
@@ -112,16 +112,16 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 // A new job with the name of a removed job is a different job. A client that follows the removed
 // job does not continue with the new one.
 func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w, slow := q.dial(), q.dial()
 	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
-	w.runs("job")
+	w.waitRunning("job")
 	slow.say(request("logs", `{"id":"job","follow":true}`))
 	// The client reads no further, so the service waits for it.
 	if a, err := slow.read(); err != nil || a.Error != nil {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	w.good("rm", fields{"id": "job", "force": true}, nil)
+	w.mustCall("rm", fields{"id": "job", "force": true}, nil)
 	w.enqueue(fields{"id": "job", "command": "true", "delay": "1h"})
 	for {
 		a, err := slow.read()
@@ -129,7 +129,7 @@ func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.Method == "" {
-			if a.code() != "not_found" {
+			if a.errorCode() != "not_found" {
 				t.Errorf("it ended with %+v", a)
 			}
 			return
@@ -141,7 +141,7 @@ func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
 // --any ends with the first job that ends. A timeout has its exit code regardless of the jobs that
 // have ended.
 func TestWaitForSeveral(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	w.enqueue(fields{"id": "good", "command": "true"})
 	w.enqueue(fields{"id": "fine", "command": "true"})
@@ -180,7 +180,7 @@ func TestWaitForSeveral(t *testing.T) {
 // However jobs are selected, waiting for an empty selection succeeds. An ended job counts as in
 // "wait ID".
 func TestWaitForASelection(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	user := strings.TrimSpace(q.must("whoami", "--json"))
 	user = regexp.MustCompile(`"user":"([^"]+)"`).FindStringSubmatch(user)[1]
 	check := func(words string, code int) {
@@ -213,7 +213,7 @@ func TestWaitForASelection(t *testing.T) {
 // A job that names a missing file is enqueued with a warning, and fails without a retry. A shell
 // that does not find a command is retried.
 func TestMissingFilesAreNotRetried(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	missing := filepath.ToSlash(q.path("missing"))
 	retried := q.must("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
 	type missingFile struct{ args, says, fault string }
@@ -248,9 +248,9 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 
 // A job whose working directory does not exist is enqueued with a warning, and fails without a retry.
 func TestMissingWorkDirIsNotRetried(t *testing.T) {
-	q := serving(t, "--workers", "1")
-	missing, file := q.path("missing"), q.write("file", "")
-	list := q.write("list", fmt.Sprintf("{\"id\":\"l1\",\"command\":\"true\",\"cwd\":%q}\n{\"id\":\"l2\",\"command\":\"true\",\"cwd\":%[1]q}\n", missing))
+	q := startQueue(t, "--workers", "1")
+	missing, file := q.path("missing"), q.writeFile("file", "")
+	list := q.writeFile("list", fmt.Sprintf("{\"id\":\"l1\",\"command\":\"true\",\"cwd\":%q}\n{\"id\":\"l2\",\"command\":\"true\",\"cwd\":%[1]q}\n", missing))
 	for _, c := range []struct {
 		args  []string
 		warns int
@@ -285,8 +285,8 @@ type jobEnd struct {
 // Each way in which a job ends has its own exit code, the same from run and from wait, whether
 // they start before or after the end. Invalid arguments exit with 125, see test/script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
-	q := serving(t, "--workers", "8")
-	script := q.write("not-executable"+extension, "not a program\n")
+	q := startQueue(t, "--workers", "8")
+	script := q.writeFile("not-executable"+extension, "not a program\n")
 	for _, c := range append([]jobEnd{
 		{"true", 0, "", ""},
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
@@ -307,7 +307,7 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
 			asRun, asWait := q.submitting("run", c.args), q.submitting("run -d", c.args)
-			detached := ran(t, asWait)
+			detached := runCommand(t, asWait)
 			id := strings.TrimSpace(detached.out)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
 			if r := q.cli("wait", id); r.code != c.code || r.out != "" || (c.code == 0) != (r.err == "") || c.code != 0 && !line.MatchString(r.err) {
@@ -322,7 +322,7 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			if j := q.show(id); j.Reason != c.reason {
 				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
 			}
-			r := ran(t, asRun)
+			r := runCommand(t, asRun)
 			r.err = betweenAttempts.ReplaceAllString(r.err, "")
 			if r.code != c.code || !strings.Contains(r.err, c.says) || c.says == "" && c.reason == "" && r.err != "" {
 				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.says)
@@ -341,7 +341,7 @@ func (q *queue) submitting(verb, words string) *exec.Cmd {
 		verb += " --max-retries 0"
 	}
 	cmd := q.command()
-	shell := shellOf(strings.Join([]string{filepath.ToSlash(q.bin), "--dir", q.dir, verb, words}, " "))
+	shell := shellCommand(strings.Join([]string{filepath.ToSlash(q.bin), "--dir", q.dir, verb, words}, " "))
 	shell.Env, shell.Dir = append(cmd.Env, publicPath), cmd.Dir
 	return shell
 }

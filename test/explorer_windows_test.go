@@ -16,7 +16,7 @@ const explorerRole = "QUEUECTL_TEST_EXPLORER"
 func explore() (code int) {
 	cmd := exec.Command(os.Getenv(explorerRole), os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := begin(cmd); err != nil {
+	if err := startCommand(cmd); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -44,7 +44,7 @@ func TestStartedByExplorer(t *testing.T) {
 	for _, program := range []string{q.bin, filepath.Join(filepath.Dir(q.bin), "queuectld.exe")} {
 		cmd := exec.Command(explorer, "version")
 		cmd.Env = append(environment(q.dir), explorerRole+"="+program)
-		if got := ran(t, cmd); got.code != 0 || !strings.HasPrefix(got.out, "queuectl ") {
+		if got := runCommand(t, cmd); got.code != 0 || !strings.HasPrefix(got.out, "queuectl ") {
 			t.Errorf("%s: %+v", program, got)
 		}
 	}

@@ -26,16 +26,16 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 	// One claim takes all jobs. After 50 ms without a start the service recalls them and claims
 	// nothing else.
 	r.must("worker", "scale", fmt.Sprint(2*jobs))
-	r.until("all jobs are claimed", 5*time.Second, func() bool { return r.reserved() == jobs })
+	r.waitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.reserved() == jobs })
 	// The service sends the START frames right after the claim. The test cannot observe their arrival.
 	time.Sleep(100 * time.Millisecond)
 	r.kill()
 	r.start("--workers", fmt.Sprint(2*jobs))
-	r.until("all jobs are claimed again", 5*time.Second, func() bool { return r.reserved() == jobs })
+	r.waitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.reserved() == jobs })
 	if s := r.noted("S"); len(s) > 0 {
 		t.Fatalf("the held STARTs ran: %v", s)
 	}
-	r.write("go", "")
+	r.writeFile("go", "")
 	return r
 }
 
@@ -45,7 +45,7 @@ func TestTheFenceBites(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
 		r := staleStarts(t, jobs, "")
-		r.until("all jobs ended", 20*time.Second, func() bool {
+		r.waitUntil("all jobs ended", 20*time.Second, func() bool {
 			return r.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 		})
 		r.noOverlap()
@@ -57,11 +57,11 @@ func TestTheFenceBites(t *testing.T) {
 		}
 	})
 	t.Run("without the fence", func(t *testing.T) {
-		if !lastWordsLast {
+		if !dataSurvivesClose {
 			return // stale frames cannot arrive late on this system
 		}
 		r := staleStarts(t, jobs, ",nofence")
-		r.until("the saboteur was caught", 10*time.Second, func() bool {
+		r.waitUntil("the saboteur was caught", 10*time.Second, func() bool {
 			for _, n := range r.noted("S") {
 				if n > 1 {
 					return true
@@ -123,7 +123,7 @@ func TestKeyFindsTheJob(t *testing.T) {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
 		gone = append(gone, w)
 	}
-	q.until("the jobs are stored", 5*time.Second, func() bool {
+	q.waitUntil("the jobs are stored", 5*time.Second, func() bool {
 		return q.peek(`SELECT count(*) FROM jobs`) == clients
 	})
 	for _, w := range gone {

@@ -17,10 +17,10 @@ func TestRunnerWithoutFolderEnds(t *testing.T) {
 		reason string
 	}{"with a service": {true, "stopped"}, "without one": {false, "lost"}} {
 		t.Run(name, func(t *testing.T) {
-			q := serving(t, "--workers", "1")
+			q := startQueue(t, "--workers", "1")
 			w := q.dial()
-			id := w.enqueue(fields{"command": holding(q.path("tree")) + ` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` + q.waitFor("never") + "; fi", "max_retries": 1})
-			w.runs(id)
+			id := w.enqueue(fields{"command": lockingCommand(q.path("tree")) + ` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` + q.waitFor("never") + "; fi", "max_retries": 1})
+			w.waitRunning(id)
 			runners := q.runnerPids()
 			folders, err := filepath.Glob(q.path("runner/[0-9]*"))
 			if err != nil || len(folders) != 1 || len(runners) != 1 {
@@ -32,12 +32,12 @@ func TestRunnerWithoutFolderEnds(t *testing.T) {
 			if err := os.RemoveAll(folders[0]); err != nil {
 				t.Fatal(err)
 			}
-			q.until("the runner has ended", 20*time.Second, func() bool { return !lives(runners[0]) })
+			q.waitUntil("the runner has ended", 20*time.Second, func() bool { return !isAlive(runners[0]) })
 			if !c.served {
 				q.start("--workers", "1")
 				w = q.dial()
 			}
-			j := w.end(id)
+			j := w.waitEnded(id)
 			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
 				t.Errorf("got %+v, want the first attempt %s, and another one", j, c.reason)
 			}

@@ -9,11 +9,11 @@ import (
 // If more jobs of a queue run than can be followed concurrently, the output of the others is
 // printed when they end.
 func TestFollowAFullQueue(t *testing.T) {
-	q := serving(t, "--workers", "40")
+	q := startQueue(t, "--workers", "40")
 	w := q.dial()
 	for i := range 30 {
 		id := w.enqueue(fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.1; done"})
-		w.runs(id)
+		w.waitRunning(id)
 	}
 	lines, _ := q.follows("logs", "-f", "--queue", "a", "--jsonl")
 	printed := map[string]string{}
@@ -33,7 +33,7 @@ func TestFollowAFullQueue(t *testing.T) {
 	until("long29", "up\n") // lists begin with the newest
 	w.enqueue(fields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
-	q.write("go", "")
+	q.writeFile("go", "")
 	for i := range 30 {
 		until(fmt.Sprint("long", i), "up\n")
 	}

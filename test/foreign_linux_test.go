@@ -140,7 +140,7 @@ func TestForeignServersAreToldNothing(t *testing.T) {
 		if c.name == "the service account's" {
 			cmd = q.whereServiceIs(attacker, cmd.Args)
 		}
-		r := ran(t, cmd)
+		r := runCommand(t, cmd)
 		told := p.told(t)
 		if c.trusted {
 			if !strings.Contains(told, "secret") {
@@ -161,7 +161,7 @@ func TestForeignServersAreToldNothing(t *testing.T) {
 // the given uid.
 func (q *queue) whereServiceIs(uid int, words []string) *exec.Cmd {
 	q.Helper()
-	accounts := q.write("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
+	accounts := q.writeFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
 	if err := os.Chmod(accounts, 0o644); err != nil {
 		q.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 		} {
 			cmd := exec.Command(q.bin, c.args...)
 			cmd.Dir, cmd.Env = q.dir, []string{"HOME=" + q.dir, c.env}
-			r := ran(t, cmd)
+			r := runCommand(t, cmd)
 			told := p.told(t)
 			if server == os.Geteuid() {
 				if !strings.Contains(told, `"jsonrpc"`) {
@@ -229,7 +229,7 @@ func TestServerOfAnUnmappedUserIsToldNothing(t *testing.T) {
 	p := tapAs(t, os.Geteuid(), q.path("s"))
 	cmd := q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
-	r := ran(t, cmd)
+	r := runCommand(t, cmd)
 	if told := p.told(t); told != "" || r.code != 5 || !strings.Contains(r.err, "user namespace") {
 		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", told, r)
 	}

@@ -13,7 +13,7 @@ import (
 // A shared key uses the limit that the operator has set, also after a restart. A job cannot change
 // it.
 func TestGatesOfEverybody(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {
 		t.Helper()
 		if got := q.cli(args...); got.code != 2 || !strings.Contains(got.err, want) {
@@ -68,7 +68,7 @@ func TestGatesOfEverybody(t *testing.T) {
 // A queue with its own retention settings keeps its ended jobs and their outputs accordingly.
 // Other queues use the general settings.
 func TestRetentionOfAQueue(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	if got := q.cli("queue", "set", "bulk", "--retention", "0s"); got.code != 2 || !strings.Contains(got.err, "retention") {
 		t.Errorf("got %+v", got)
 	}
@@ -89,14 +89,14 @@ func TestRetentionOfAQueue(t *testing.T) {
 		looks++
 		q.must("config", "set", "retention_events", fmt.Sprint(1+looks%6, "d"))
 	}
-	q.until("what is too much is gone", 60*time.Second, func() bool {
+	q.waitUntil("what is too much is gone", 60*time.Second, func() bool {
 		look()
 		return count("bulk") == 2 && count("brief") == 0
 	})
 	if n := count("default"); n != 4 {
 		t.Errorf("of the others %d are left", n)
 	}
-	q.until("outputs are gone", 60*time.Second, func() bool {
+	q.waitUntil("outputs are gone", 60*time.Second, func() bool {
 		look()
 		printed := 0
 		for _, id := range strings.Fields(q.must("list", "-Q", "loud", "-q")) {

@@ -17,7 +17,7 @@ import (
 func TestUnitsAreOneJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	file := q.write("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", \"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
+	file := q.writeFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", \"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
 	q.start("--config", file)
 	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist", "gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
 		if r := q.cli("enqueue", "--resource", need, "true"); r.code != 2 || !strings.Contains(r.err, want) {
@@ -25,7 +25,7 @@ func TestUnitsAreOneJobs(t *testing.T) {
 		}
 	}
 	// Each unit is a lock, which a job holds as long as any of its processes lives.
-	script := q.write("take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
+	script := q.writeFile("take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
 [ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
 sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	jobs, kills := 100, 5
@@ -36,11 +36,11 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	for i := range jobs {
 		fmt.Fprintf(&lines, `{"command": "sh %s", "cwd": %q, "resources": {"gpu": %d}}`+"\n", script, q.dir, 1+i%3)
 	}
-	q.must("enqueue", "--file", q.write("jobs", lines.String()))
+	q.must("enqueue", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
 		// An interrupted job runs alone afterwards, and is dead as poison after three interruptions.
 		ran := q.counted("completed")
-		q.until("some more have run", 30*time.Second, func() bool { return q.counted("completed") >= min(jobs, ran+8) })
+		q.waitUntil("some more have run", 30*time.Second, func() bool { return q.counted("completed") >= min(jobs, ran+8) })
 		if i%2 == 1 {
 			q.killRunners()
 			continue
@@ -48,9 +48,9 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		q.kill()
 		q.start("--config", file)
 	}
-	q.until("all have run", patience*2*time.Minute, func() bool { return q.counted("completed") >= jobs })
+	q.waitUntil("all have run", timeoutFactor*2*time.Minute, func() bool { return q.counted("completed") >= jobs })
 	ran := map[string]bool{}
-	for id := range strings.FieldsSeq(q.text("done")) {
+	for id := range strings.FieldsSeq(q.readFile("done")) {
 		ran[id] = true
 	}
 	if len(ran) != jobs {
@@ -60,7 +60,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		t.Errorf("units were taken twice: %s", text)
 	}
 	q.must("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
-	q.until("it runs", 10*time.Second, func() bool { return q.show("shown").State == "processing" })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return q.show("shown").State == "processing" })
 	if out := q.must("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
 		t.Errorf("what it holds is not shown: %s", out)
 	}
@@ -79,7 +79,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 // A queue's concurrency and pause survive a kill of the service, and a pause with a duration ends
 // by itself.
 func TestQueuesOverRestarts(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	q.must("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
 	q.must("enqueue", "-Q", "one", "--cwd", q.dir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
 	for range 5 {
@@ -87,7 +87,7 @@ func TestQueuesOverRestarts(t *testing.T) {
 	}
 	q.kill()
 	q.start("--workers", "4")
-	q.until("all of one have run", 30*time.Second, func() bool { return q.counted("completed") == 6 })
+	q.waitUntil("all of one have run", 30*time.Second, func() bool { return q.counted("completed") == 6 })
 	if n := q.counted("dead"); n != 0 {
 		t.Errorf("%d jobs met another one of their queue", n)
 	}
@@ -101,10 +101,10 @@ func TestQueuesOverRestarts(t *testing.T) {
 	q.must("queue", "resume", "default")
 	q.must("wait", "waits", "--timeout", "20")
 	q.must("enqueue", "-Q", "one", "--id", "stands", "--timeout", "60s", "sleep 600")
-	q.until("it runs", 10*time.Second, func() bool { return q.show("stands").State == "processing" })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return q.show("stands").State == "processing" })
 	q.must("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
 	q.must("queue", "set", "one", "--concurrency", "2")
-	q.until("it runs", 10*time.Second, func() bool { return q.show("alone").State == "processing" })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return q.show("alone").State == "processing" })
 	q.must("pause", "alone")
 	q.must("queue", "pause", "one", "--freeze")
 	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":"`) {
@@ -115,7 +115,7 @@ func TestQueuesOverRestarts(t *testing.T) {
 	}
 	q.start("--workers", "4")
 	q.must("queue", "resume", "one")
-	q.until("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool { return q.show("stands").State == "processing" && q.show("alone").State == "processing" })
+	q.waitUntil("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool { return q.show("stands").State == "processing" && q.show("alone").State == "processing" })
 	q.must("pause", "alone")
 	q.must("queue", "pause", "one", "--freeze")
 	q.must("queue", "resume", "one")
@@ -135,7 +135,7 @@ func TestQueuesOverRestarts(t *testing.T) {
 // After the reply to a pause no job of the queue starts, not even one that the runner already
 // holds. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	for round := range 12 {
 		name := fmt.Sprint("q", round)
@@ -147,16 +147,16 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 			args = append(args, "--freeze")
 		}
 		q.must(args...)
-		lines := func(file string) int { return strings.Count(q.text(file), "\n") }
+		lines := func(file string) int { return strings.Count(q.readFile(file), "\n") }
 		if !freeze {
-			w.until("what runs has ended", 10*time.Second, func() bool {
+			w.waitUntil("what runs has ended", 10*time.Second, func() bool {
 				var list struct {
 					Queues []struct {
 						Queue   string
 						Running int
 					}
 				}
-				w.good("queue.list", fields{}, &list)
+				w.mustCall("queue.list", fields{}, &list)
 				for _, q := range list.Queues {
 					if q.Queue == name {
 						return q.Running == 0
@@ -174,13 +174,13 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 			t.Errorf("round %d, freeze %t: %d jobs have ended after the pause", round, freeze, now-ended)
 		}
 		q.must("queue", "resume", name)
-		w.until("all have run", 30*time.Second, func() bool { return lines("ended") == 40*(round+1) })
+		w.waitUntil("all have run", 30*time.Second, func() bool { return lines("ended") == 40*(round+1) })
 	}
 }
 
 // Two queues with endless work and weights of 3 and 1 get starts in that proportion.
 func TestWeightsShareTheStarts(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("queue", "set", "three", "--weight", "3")
 	var lines strings.Builder
 	starts := 400
@@ -190,9 +190,9 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	for i := range 2 * starts {
 		fmt.Fprintf(&lines, `{"argv": ["true"], "queue": %q}`+"\n", []string{"three", "one"}[i%2])
 	}
-	q.must("enqueue", "-q", "--file", q.write("jobs", lines.String()))
+	q.must("enqueue", "-q", "--file", q.writeFile("jobs", lines.String()))
 	q.must("worker", "scale", "1")
-	q.until("half have run", 120*time.Second, func() bool { return q.counted("completed") >= starts })
+	q.waitUntil("half have run", 120*time.Second, func() bool { return q.counted("completed") >= starts })
 	q.must("worker", "scale", "0")
 	share := map[string]int{}
 	for line := range strings.Lines(q.must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished", "--columns", "queue")) {
@@ -220,7 +220,7 @@ func soaks() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 // A rate limit holds in every window, even across kills of the service and its runners, and is
 // used to its full extent.
 func TestRateOverKills(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	long, kills := 4, 2 // long is in seconds
 	if soaks() {
 		long, kills = 60, 20
@@ -229,7 +229,7 @@ func TestRateOverKills(t *testing.T) {
 	for range 10 * (long + 5) {
 		lines.WriteString(`{"argv": ["true"], "rate_limit": "api=10/s", "max_retries": 9}` + "\n")
 	}
-	q.must("enqueue", "-q", "--file", q.write("jobs", lines.String()))
+	q.must("enqueue", "-q", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
 		// The rate limits how many jobs start in this time.
 		time.Sleep(time.Duration(long) * time.Second / time.Duration(kills))

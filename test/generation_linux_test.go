@@ -88,7 +88,7 @@ func TestGenerations(t *testing.T) {
 				ids := w.batch(jobs)
 				pids := map[string]int{}
 				for _, id := range ids {
-					pids[id] = w.runs(id).PID
+					pids[id] = w.waitRunning(id).PID
 				}
 				runners := q.runnerPids()
 				if code := q.stop(); code != 0 {
@@ -99,7 +99,7 @@ func TestGenerations(t *testing.T) {
 				q.start("--workers", "4", "--keep-jobs")
 				w = q.dial()
 				for _, id := range ids {
-					if j := w.show(id); j.State != "processing" || j.PID != pids[id] || !lives(pids[id]) {
+					if j := w.show(id); j.State != "processing" || j.PID != pids[id] || !isAlive(pids[id]) {
 						t.Errorf("%s is %s with pid %d, was %d", id, j.State, j.PID, pids[id])
 					}
 				}
@@ -119,7 +119,7 @@ func TestGenerations(t *testing.T) {
 						t.Errorf("%s: %+v, want exit code %d and output %q", id, j, 10+i, want)
 					}
 				}
-				q.until("the other version's runner is gone", 20*time.Second, func() bool {
+				q.waitUntil("the other version's runner is gone", 20*time.Second, func() bool {
 					return !slices.Contains(q.runnerPids(), runners[0]) && syscall.Kill(runners[0], 0) == syscall.ESRCH
 				})
 				q.must("enqueue", "--id", "last", "echo fine")
@@ -163,10 +163,10 @@ func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 	q.start("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
 	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+untilGate(gate))
-	q.until("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
 	old := q.runnerPid()
 	q.kill()
-	q.until("the runner has noticed", 20*time.Second, func() bool {
+	q.waitUntil("the runner has noticed", 20*time.Second, func() bool {
 		sockets := 0
 		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
 		for _, fd := range fds {
@@ -188,5 +188,5 @@ func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 	if j := q.show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 || !strings.Contains(j.Output, "end of") {
 		t.Errorf("the job of the runner that ends: %+v, want it given back once", j)
 	}
-	q.until("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.runnerPids(), old) })
+	q.waitUntil("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.runnerPids(), old) })
 }

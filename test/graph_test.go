@@ -12,8 +12,8 @@ import (
 // A TOML file is a graph of jobs. Each job has a table, and the settings before the tables apply
 // to all jobs. A job may depend on a later one.
 func TestGraphOfTables(t *testing.T) {
-	q := serving(t, "--workers", "2")
-	file := q.write("graph.toml", `max_retries = 0
+	q := startQueue(t, "--workers", "2")
+	file := q.writeFile("graph.toml", `max_retries = 0
 labels = {of = "graph"}
 
 [jobs.ship]
@@ -43,7 +43,7 @@ timeout = 1.5
 		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: this field cannot be set for all jobs",
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
-		q.write("graph.toml", text)
+		q.writeFile("graph.toml", text)
 		if got := q.cli("enqueue", "--file", file); got.code != 2 || !strings.Contains(got.err, want) {
 			t.Errorf("%q: got %+v, want %q", text, got, want)
 		}
@@ -53,7 +53,7 @@ timeout = 1.5
 // A file may take several requests, and a job may depend on a job that comes much later in the
 // file.
 func TestDependenciesAheadInAFile(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	const n = 2500
 	var lines strings.Builder
 	for i := range n {
@@ -67,7 +67,7 @@ func TestDependenciesAheadInAFile(t *testing.T) {
 		}
 		lines.Write(append(raw, '\n'))
 	}
-	got := strings.Fields(q.must("enqueue", "--file", q.write("many.jsonl", lines.String())))
+	got := strings.Fields(q.must("enqueue", "--file", q.writeFile("many.jsonl", lines.String())))
 	if len(got) != n || got[0] != "j0" || got[n-1] != fmt.Sprint("j", n-1) || got[1200] != "j1200" {
 		t.Fatalf("got %d ids, from %.40q", len(got), got)
 	}
@@ -83,14 +83,14 @@ func TestDependenciesAheadInAFile(t *testing.T) {
 		}
 		fmt.Fprintf(&lines, `{"id":"k%d","command":"true","depends_on":["%s"]}`+"\n", i, parent)
 	}
-	if got := strings.Fields(q.must("enqueue", "--file", q.write("many.jsonl", lines.String()))); len(got) != 11_500 || got[11_000] != "k11000" {
+	if got := strings.Fields(q.must("enqueue", "--file", q.writeFile("many.jsonl", lines.String()))); len(got) != 11_500 || got[11_000] != "k11000" {
 		t.Errorf("got %d ids", len(got))
 	}
 	var cycle strings.Builder
 	for i := range n {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
 	}
-	if got := q.cli("enqueue", "--file", q.write("cycle.jsonl", cycle.String())); got.code != 2 || !strings.Contains(got.err, "depends on itself through other jobs") {
+	if got := q.cli("enqueue", "--file", q.writeFile("cycle.jsonl", cycle.String())); got.code != 2 || !strings.Contains(got.err, "depends on itself through other jobs") {
 		t.Errorf("a cycle: got %.300q", got.err)
 	}
 	if got := q.must("list", "--id-glob", "c*", "-q"); got != "" {

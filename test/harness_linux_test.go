@@ -18,37 +18,37 @@ import (
 )
 
 const (
-	extension  = "" // suffix of executable files
-	cutOff     = -1 // the exit code of a job that was ended; -1 because it has none
-	network    = "is on NFS"
-	socketName = "queuectl.sock"
-	makeFolder = "mkdir -p" // the command that messages recommend
+	extension    = "" // suffix of executable files
+	cutOff       = -1 // the exit code of a job that was ended; -1 because it has none
+	network      = "is on NFS"
+	socketName   = "queuectl.sock"
+	mkdirCommand = "mkdir -p" // the command that messages recommend
 
-	// ^On systems where starting a process is slow, tests run fewer jobs (divided by fewer) and wait
-	// longer (multiplied by patience).
-	fewer, patience = 1, 1
+	// ^On systems where starting a process is slow, tests run fewer jobs (divided by jobDivisor) and wait
+	// longer (multiplied by timeoutFactor).
+	jobDivisor, timeoutFactor = 1, 1
 
 	treesOutliveRunners = true
 	terminals           = true  // the service can give jobs a terminal
 	stopIsAnEvent       = false // a stop is requested by a signal and not recorded as an event
-	lastWordsLast       = true  // the last data sent on a connection can be read after the peer has closed it
+	dataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
 // The main thread runs only the main goroutine. Other threads may change their user (see
 // connectAs), and if the main thread did, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
-// begin starts a command. On Linux it does not retry.
-func begin(cmd *exec.Cmd) error { return cmd.Start() }
+// startCommand starts a command. On Linux it does not retry.
+func startCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// neverBegan is for systems on which starting a program fails now and then.
-func neverBegan(result) bool { return false }
+// startFailed is for systems on which starting a program fails now and then.
+func startFailed(result) bool { return false }
 
-// role runs this test binary in the role that its environment names. played is false if it has
+// runRole runs this test binary in the role that its environment names. hasRole is false if it has
 // none.
-func role() (code int, played bool) {
-	if folder := os.Getenv(diskRole); folder != "" {
-		if err := serveDisk(folder); err != nil {
+func runRole() (code int, hasRole bool) {
+	if mountDir := os.Getenv(diskRole); mountDir != "" {
+		if err := serveDisk(mountDir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1, true
 		}
@@ -67,20 +67,20 @@ func role() (code int, played bool) {
 	return 0, false
 }
 
-// host holds what a queue can have only on this system.
-type host struct {
-	owner *syscall.Credential // account of the service; nil means the account of this process
-	door  *os.File            // socket passed to the service; nil if the service creates its socket
-	pages []*os.File          // sockets passed to the service for the web page
+// osSpecific holds what a queue can have only on this system.
+type osSpecific struct {
+	owner         *syscall.Credential // account of the service; nil means the account of this process
+	controlSocket *os.File            // socket passed to the service; nil if the service creates its socket
+	pageSockets   []*os.File          // sockets passed to the service for the web page
 	// directory of the runners that root starts; "" if the service starts its own
-	roots string
+	rootRunnerDir string
 	// command such as unshare that executes the service's command; may be empty
-	prefix []string
+	commandPrefix []string
 }
 
 // attributes returns the process attributes of the service. Its process group receives no signals
 // from the terminal.
-func (h *host) attributes() *syscall.SysProcAttr {
+func (h *osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: h.owner}
 }
 
@@ -91,11 +91,11 @@ func environment(home string) []string {
 
 // serve returns the command of the service without starting it.
 func (q *queue) serve(args []string) *exec.Cmd {
-	words := append(slices.Concat(q.prefix, []string{q.bin}), args...)
+	words := append(slices.Concat(q.commandPrefix, []string{q.bin}), args...)
 	cmd := exec.Command(words[0], words[1:]...)
-	handed, names := slices.Clone(q.pages), slices.Repeat([]string{"web"}, len(q.pages))
-	if q.door != nil {
-		handed, names = append(handed, q.door), append(names, "queuectl.socket")
+	handed, names := slices.Clone(q.pageSockets), slices.Repeat([]string{"web"}, len(q.pageSockets))
+	if q.controlSocket != nil {
+		handed, names = append(handed, q.controlSocket), append(names, "queuectl.socket")
 	}
 	if len(handed) > 0 { // pass the sockets like systemd
 		script := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`,
@@ -107,24 +107,24 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	return cmd
 }
 
-// shellOf returns a shell that runs a line.
-func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
+// shellCommand returns a shell that runs a line.
+func shellCommand(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
-// tool returns the word by which a job can start a standard program, regardless of PATH.
-func tool(name string) string { return name }
+// toolPath returns the word by which a job can start a standard program, regardless of PATH.
+func toolPath(name string) string { return name }
 
-// tempFolder creates a directory that other users cannot access.
+// tempDir creates a directory that other users cannot access.
 // the name is short because the length of a socket's path is limited
-func tempFolder() (string, error) { return os.MkdirTemp("", "qt") }
+func tempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
-// askToStop requests the end of the service.
-func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
+// requestStop requests the end of the service.
+func (q *queue) requestStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
 
 // kill kills a process.
 func kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 
-// askToEnd requests that a runner ends itself and its jobs.
-func askToEnd(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
+// terminateRunner requests that a runner ends itself and its jobs.
+func terminateRunner(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
 
 // wasKilled reports whether a failpoint of the program killed it.
 func wasKilled(err error) bool {
@@ -136,13 +136,13 @@ func wasKilled(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// runners returns the directory of the queue's runners.
-func (q *queue) runners() string { return cmp.Or(q.roots, filepath.Join(q.dir, "runner")) }
+// runnerDir returns the directory of the queue's runners.
+func (q *queue) runnerDir() string { return cmp.Or(q.rootRunnerDir, filepath.Join(q.dir, "runner")) }
 
 // isRunner reports whether a process is a runner in the given directory.
-func isRunner(pid int, folder string) bool {
+func isRunner(pid int, dir string) bool {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(folder)))
+	return bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(dir)))
 }
 
 // dial connects to the service of a state directory.
@@ -153,27 +153,27 @@ func listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, socketName))
 }
 
-// socketOf returns the socket address that jobs get from the service.
-func (q *queue) socketOf() string { return q.path(socketName) }
+// socketAddress returns the socket address that jobs get from the service.
+func (q *queue) socketAddress() string { return q.path(socketName) }
 
 // halfClose closes the sending direction of a connection. It returns false if that is not
 // possible.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// ahead names the failpoints that make a service prefetch jobs, and aheadTag is the build tag of a
+// prefetchFailpoints names the failpoints that make a service prefetch jobs, and prefetchTag is the build tag of a
 // program with these failpoints. Both are empty because the service prefetches short jobs anyway.
-const ahead, aheadTag = "", ""
+const prefetchFailpoints, prefetchTag = "", ""
 
-// ofRunner occurs in the command line of a runner's helper processes. It matches nothing, because
+// runnerHelper occurs in the command line of a runner's helper processes. It matches nothing, because
 // there are none on this system.
-const ofRunner = "\x00"
+const runnerHelper = "\x00"
 
-// holding returns a job's command that takes a lock. The lock is held while any process of the job
+// lockingCommand returns a job's command that takes a lock. The lock is held while any process of the job
 // lives.
-func holding(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
+func lockingCommand(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
 
-// free reports whether no process holds the lock on a file.
-func free(t testing.TB, path string) bool {
+// isUnlocked reports whether no process holds the lock on a file.
+func isUnlocked(t testing.TB, path string) bool {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -183,15 +183,15 @@ func free(t testing.TB, path string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
-// lives reports whether a process is alive. A zombie is not.
-func lives(pid int) bool {
+// isAlive reports whether a process is alive. A zombie is not.
+func isAlive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(raw), ") ")
 	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// processes lists the processes whose command line contains a word.
-func processes(word string) (lines []string) {
+// processesWithArg lists the processes whose command line contains a word.
+func processesWithArg(word string) (lines []string) {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range list {
 		raw, _ := os.ReadFile(name)
@@ -202,24 +202,24 @@ func processes(word string) (lines []string) {
 	return lines
 }
 
-// related maps the pids of the processes that have a directory in their command line or
+// processesUsing maps the pids of the processes that have a directory in their command line or
 // environment to their command lines. This process is not included.
-func related(dir string) map[int]string {
+func processesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
 		pid, _ := strconv.Atoi(filepath.Base(name))
 		words, _ := os.ReadFile(name + "/cmdline")
 		env, _ := os.ReadFile(name + "/environ")
-		if pid != os.Getpid() && bytes.Contains(append(words, env...), []byte(dir)) && lives(pid) {
+		if pid != os.Getpid() && bytes.Contains(append(words, env...), []byte(dir)) && isAlive(pid) {
 			list[pid] = strings.ReplaceAll(string(words), "\x00", " ")
 		}
 	}
 	return list
 }
 
-// peak returns the highest resident memory of a process, in bytes.
-func peak(t testing.TB, pid int) int64 {
+// peakMemory returns the highest resident memory of a process, in bytes.
+func peakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -235,45 +235,45 @@ func peak(t testing.TB, pid int) int64 {
 	return 0
 }
 
-// copyFolder copies the contents of a directory into another one.
-func copyFolder(from, to string) error {
-	out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput()
+// copyDir copies the contents of a directory into another one.
+func copyDir(src, dst string) error {
+	out, err := exec.Command("cp", "-a", src+"/.", dst).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}
 	return err
 }
 
-// settle prepares the home of a script: it puts the program on the PATH.
-func (s *shell) settle(bin string) error {
+// setUpHome prepares the home of a script: it puts the program on the PATH.
+func (s *shell) setUpHome(bin string) error {
 	s.env = []string{"HOME=" + s.home, "PATH=" + s.home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC", "LANG=C.UTF-8"}
 	return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
 }
 
-// shellOf returns a shell that runs a line of the script.
-func (s *shell) shellOf(line string) *exec.Cmd { return shellOf(line) }
+// lineCommand returns a shell that runs a line of the script.
+func (s *shell) lineCommand(line string) *exec.Cmd { return shellCommand(line) }
 
-// typed returns a line of a script as a user of this system would type it.
-func (s *shell) typed(line string) string { return line }
+// platformLine returns a line of a script as a user of this system would type it.
+func (s *shell) platformLine(line string) string { return line }
 
-// seen returns output in the form that it has on Unix.
-func (s *shell) seen(text string) string { return text }
+// unixOutput returns output in the form that it has on Unix.
+func (s *shell) unixOutput(text string) string { return text }
 
 // userName returns the name of the user who runs the tests.
 func userName(t testing.TB) string {
-	return strings.TrimSpace(ran(t, exec.Command("id", "-un")).out)
+	return strings.TrimSpace(runCommand(t, exec.Command("id", "-un")).out)
 }
 
-// onScreen returns what a command shows on a terminal of the given width, and its exit code.
-func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) {
+// runOnTerminal returns what a command shows on a terminal of the given width, and its exit code.
+func runOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) {
 	screen := newScreen(t, columns)
 	cmd.Stdout, cmd.Stderr = screen.tty, screen.tty
 	code = exitCodeOf(t, cmd)
 	return screen.text(t), code
 }
 
-// ownersAlone reports whether only the owner of a file can access it.
-func ownersAlone(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
+// isOwnerOnly reports whether only the owner of a file can access it.
+func isOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
 // needs skips a test if a tool that CI installs is missing.
 func needs(t testing.TB, tool string) {

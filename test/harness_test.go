@@ -30,13 +30,13 @@ var binaries struct {
 }
 
 func TestMain(m *testing.M) {
-	if code, played := role(); played {
+	if code, hasRole := runRole(); hasRole {
 		os.Exit(code)
 	}
 	flag.Parse()
 	// Most tests spend most of their time waiting for other processes, so more of them run in
 	// parallel.
-	if most := flag.Lookup("test.parallel"); most.Value.String() == most.DefValue {
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
 	code := m.Run()
@@ -91,7 +91,7 @@ func install(t testing.TB, from, dir string) string {
 // queue is a state directory with a service that tests can kill and restart.
 type queue struct {
 	testing.TB
-	host
+	osSpecific
 	bin   string
 	dir   string   // state directory, with slashes, so that a shell reads it unchanged
 	env   []string // variables of the service in addition to those of environment
@@ -122,13 +122,13 @@ func (l *lockedBuffer) String() string {
 // processes of the queue are ended.
 func newQueue(t testing.TB, tag string) *queue {
 	t.Helper()
-	dir, err := tempFolder()
+	dir, err := tempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := &queue{TB: t, bin: binary(t, tag), dir: filepath.ToSlash(dir), log: &lockedBuffer{}}
 	t.Cleanup(func() {
-		q.clean()
+		q.endProcesses()
 		if t.Failed() {
 			t.Logf("service log:\n%s", q.log)
 		}
@@ -157,13 +157,13 @@ func (q *queue) tryStart(args ...string) error {
 	}
 	defer stderr.Close()
 	cmd.Stderr = stderr // a file, because the runner keeps it open when the service is killed
-	if err := begin(cmd); err != nil {
+	if err := startCommand(cmd); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
-	for deadline := time.Now().Add(patience * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(timeoutFactor * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
 		if strings.Contains(string(text), "queuectl: ready on") {
 			return nil
@@ -192,7 +192,7 @@ func (q *queue) kill() {
 // stop stops the service in the regular way and returns its exit code.
 func (q *queue) stop() int {
 	q.Helper()
-	q.askToStop()
+	q.requestStop()
 	select {
 	case <-q.ended:
 	case <-time.After(60 * time.Second):
@@ -206,12 +206,12 @@ func (q *queue) stop() int {
 // runnerPids returns the pids of the queue's live runners. The name of a runner's directory begins
 // with its pid.
 func (q *queue) runnerPids() (pids []int) {
-	folder := q.runners()
-	entries, _ := filepath.Glob(folder + "/*.*")
-	others, _ := filepath.Glob(folder + "/as-*/*.*")
-	for _, e := range append(entries, others...) {
+	dir := q.runnerDir()
+	entries, _ := filepath.Glob(dir + "/*.*")
+	accountEntries, _ := filepath.Glob(dir + "/as-*/*.*")
+	for _, e := range append(entries, accountEntries...) {
 		word, _, _ := strings.Cut(filepath.Base(e), ".")
-		if pid, err := strconv.Atoi(word); err == nil && isRunner(pid, folder) {
+		if pid, err := strconv.Atoi(word); err == nil && isRunner(pid, dir) {
 			pids = append(pids, pid)
 		}
 	}
@@ -237,10 +237,10 @@ func (q *queue) endRunners(end func(pid int), within time.Duration) bool {
 	return true
 }
 
-// clean ends all processes of the queue. A runner that ends on request also ends its jobs.
-func (q *queue) clean() {
+// endProcesses ends all processes of the queue. A runner that ends on request also ends its jobs.
+func (q *queue) endProcesses() {
 	q.kill()
-	if !q.endRunners(askToEnd, 5*time.Second) {
+	if !q.endRunners(terminateRunner, 5*time.Second) {
 		q.killRunners()
 	}
 }
@@ -254,15 +254,15 @@ type result struct {
 // cli runs a queuectl command on the queue.
 func (q *queue) cli(args ...string) result {
 	q.Helper()
-	return q.cliIn("", args...)
+	return q.cliWithInput("", args...)
 }
 
-func (q *queue) cliIn(stdin string, args ...string) result {
+func (q *queue) cliWithInput(stdin string, args ...string) result {
 	q.Helper()
 	for tries := 1; ; tries++ {
 		cmd := q.command(args...)
 		cmd.Stdin = strings.NewReader(stdin)
-		if r := ran(q, cmd); tries == 3 || !neverBegan(r) {
+		if r := runCommand(q, cmd); tries == 3 || !startFailed(r) {
 			return r
 		}
 	}
@@ -312,10 +312,10 @@ func (q *queue) show(id string) (j job) {
 	return j
 }
 
-// until polls ok until it returns true, and fails the test after limit.
-func (q *queue) until(what string, limit time.Duration, ok func() bool) {
+// waitUntil polls ok until it returns true, and fails the test after limit.
+func (q *queue) waitUntil(what string, limit time.Duration, ok func() bool) {
 	q.Helper()
-	limit *= patience
+	limit *= timeoutFactor
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			q.Fatalf("not within %v: %s", limit, what)
@@ -327,8 +327,8 @@ func (q *queue) until(what string, limit time.Duration, ok func() bool) {
 type wire struct {
 	*queue
 	net.Conn
-	in *bufio.Reader
-	id int
+	reader *bufio.Reader
+	id     int
 }
 
 func (q *queue) dial() *wire {
@@ -341,8 +341,8 @@ func (q *queue) dial() *wire {
 	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// answer is one line from the service: a reply or a notification.
-type answer struct {
+// wireMessage is one line from the service: a reply or a notification.
+type wireMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Result json.RawMessage `json:"result"`
 	Method string          `json:"method"`
@@ -358,9 +358,9 @@ type answer struct {
 }
 
 // read reads one line. An error means that the connection ended.
-func (w *wire) read() (a answer, err error) {
+func (w *wire) read() (a wireMessage, err error) {
 	w.SetReadDeadline(time.Now().Add(20 * time.Second))
-	line, err := w.in.ReadBytes('\n')
+	line, err := w.reader.ReadBytes('\n')
 	if err != nil {
 		return a, err
 	}
@@ -368,7 +368,7 @@ func (w *wire) read() (a answer, err error) {
 }
 
 // call sends a request and returns its reply.
-func (w *wire) call(method string, params any) answer {
+func (w *wire) call(method string, params any) wireMessage {
 	w.Helper()
 	w.id++
 	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.id, "method": method, "params": params})

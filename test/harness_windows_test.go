@@ -29,58 +29,58 @@ import (
 )
 
 const (
-	extension  = ".exe" // suffix of executable files
-	cutOff     = 1      // the exit code of a job that was ended
-	network    = "is on a network drive"
-	makeFolder = "mkdir" // the command that messages recommend
+	extension    = ".exe" // suffix of executable files
+	cutOff       = 1      // the exit code of a job that was ended
+	network      = "is on a network drive"
+	mkdirCommand = "mkdir" // the command that messages recommend
 
-	// ^On systems where starting a process is slow, tests run fewer jobs (divided by fewer) and wait
-	// longer (multiplied by patience).
-	fewer, patience = 10, 8
+	// ^On systems where starting a process is slow, tests run fewer jobs (divided by jobDivisor) and wait
+	// longer (multiplied by timeoutFactor).
+	jobDivisor, timeoutFactor = 10, 8
 
 	treesOutliveRunners = false // jobs end with their runner's job object
 	terminals           = false // the service cannot give jobs a terminal
 	// a stop is a request, so an audit event records it; there is no signal
-	stopIsAnEvent = true
-	lastWordsLast = false // the last data sent on a connection is lost when the peer closes it
+	stopIsAnEvent     = true
+	dataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
 
-// begin starts a command without pipes. It retries because starting a process fails now and then
+// startCommand starts a command without pipes. It retries because starting a process fails now and then
 // under Wine.
-func begin(cmd *exec.Cmd) error {
-	again := *cmd
+func startCommand(cmd *exec.Cmd) error {
+	unstarted := *cmd
 	err := cmd.Start()
 	for range 3 {
 		if !errors.Is(err, windows.ERROR_INTERNAL_ERROR) {
 			break
 		}
-		*cmd = again
+		*cmd = unstarted
 		err = cmd.Start()
 	}
 	return err
 }
 
-// neverBegan reports whether the client failed to start the service's program, as happens under
+// startFailed reports whether the client failed to start the service's program, as happens under
 // Wine.
-func neverBegan(r result) bool {
+func startFailed(r result) bool {
 	return r.code != 0 && strings.Contains(r.err, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// role runs this test binary in the role that its environment names. played is false if it has
+// runRole runs this test binary in the role that its environment names. hasRole is false if it has
 // none.
-func role() (code int, played bool) {
+func runRole() (code int, hasRole bool) {
 	if os.Getenv(explorerRole) != "" {
 		return explore(), true
 	}
 	return 0, false
 }
 
-// host holds what a queue can have only on this system, which is nothing.
-type host struct{}
+// osSpecific holds what a queue can have only on this system, which is nothing.
+type osSpecific struct{}
 
 // attributes returns the process attributes of the service. Its process group receives no Ctrl-C
 // from the console.
-func (*host) attributes() *syscall.SysProcAttr {
+func (*osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
@@ -123,14 +123,14 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	return cmd
 }
 
-// shellOf returns a shell that runs a line.
-func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
+// shellCommand returns a shell that runs a line.
+func shellCommand(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
 
-// tool returns the word by which a job can start a standard program, regardless of PATH.
-func tool(name string) string { return posix() + "/" + name + ".exe" }
+// toolPath returns the word by which a job can start a standard program, regardless of PATH.
+func toolPath(name string) string { return posix() + "/" + name + ".exe" }
 
-// tempFolder creates a directory that other users cannot access.
-func tempFolder() (string, error) {
+// tempDir creates a directory that other users cannot access.
+func tempDir() (string, error) {
 	u, err := user.Current()
 	if err != nil {
 		return "", err
@@ -149,9 +149,9 @@ func tempFolder() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// askToStop requests the end of the service with "service stop". Windows has no SIGTERM, and
+// requestStop requests the end of the service with "service stop". Windows has no SIGTERM, and
 // Ctrl-Break would need a separate console.
-func (q *queue) askToStop() {
+func (q *queue) requestStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
 	if slices.Contains(q.cmd.Args, "--keep-jobs") {
@@ -168,8 +168,8 @@ func kill(pid int) {
 	}
 }
 
-// askToEnd ends a runner and its jobs. Killing it is enough, because its jobs end with it.
-func askToEnd(pid int) { kill(pid) }
+// terminateRunner ends a runner and its jobs. Killing it is enough, because its jobs end with it.
+func terminateRunner(pid int) { kill(pid) }
 
 // wasKilled reports whether a failpoint of the program killed it.
 func wasKilled(err error) bool {
@@ -177,13 +177,13 @@ func wasKilled(err error) bool {
 	return errors.As(err, &exit) && exit.ExitCode() == 1
 }
 
-// runners returns the directory of the queue's runners.
-func (q *queue) runners() string { return q.path("runner") }
+// runnerDir returns the directory of the queue's runners.
+func (q *queue) runnerDir() string { return q.path("runner") }
 
 // isRunner reports whether a process is a runner in the given directory.
-func isRunner(pid int, folder string) bool {
-	words, _ := told(pid)
-	return strings.Contains(words, " runner ") && strings.Contains(slashed(words), slashed(folder))
+func isRunner(pid int, dir string) bool {
+	words, _ := startData(pid)
+	return strings.Contains(words, " runner ") && strings.Contains(normalPath(words), normalPath(dir))
 }
 
 // pipeName returns the name of the pipe on which the service of a state directory listens.
@@ -219,8 +219,8 @@ func listen(dir string) (net.Listener, error) {
 	return l, nil
 }
 
-// socketOf returns the pipe name that jobs get from the service.
-func (q *queue) socketOf() string { return pipeName(q.dir) }
+// socketAddress returns the pipe name that jobs get from the service.
+func (q *queue) socketAddress() string { return pipeName(q.dir) }
 
 // halfClose closes the sending direction of a connection. It returns false if that is not
 // possible.
@@ -229,20 +229,20 @@ func halfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// ahead names the failpoints that make a service prefetch jobs, and aheadTag is the build tag of a
+// prefetchFailpoints names the failpoints that make a service prefetch jobs, and prefetchTag is the build tag of a
 // program with these failpoints. The service prefetches only short jobs by itself, and no job is
 // short on Windows.
-const ahead, aheadTag = "ahead", "failpoint"
+const prefetchFailpoints, prefetchTag = "ahead", "failpoint"
 
-// ofRunner occurs in the command line of a runner's helper process, its console host.
-const ofRunner = "conhost.exe"
+// runnerHelper occurs in the command line of a runner's helper process, its console host.
+const runnerHelper = "conhost.exe"
 
-// holding returns a job's command that takes a lock. The lock is held while any process of the job
+// lockingCommand returns a job's command that takes a lock. The lock is held while any process of the job
 // lives.
-func holding(path string) string { return `hold "` + path + `"` }
+func lockingCommand(path string) string { return `hold "` + path + `"` }
 
-// free reports whether no process holds the lock on a file.
-func free(t testing.TB, path string) bool {
+// isUnlocked reports whether no process holds the lock on a file.
+func isUnlocked(t testing.TB, path string) bool {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
@@ -255,8 +255,8 @@ func free(t testing.TB, path string) bool {
 	return true
 }
 
-// lives reports whether a process is alive.
-func lives(pid int) bool {
+// isAlive reports whether a process is alive.
+func isAlive(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
 		return false
@@ -282,11 +282,11 @@ func pids() (list []int) {
 	return list
 }
 
-// told returns the command line and the environment with which a process was started. Both are ""
+// startData returns the command line and the environment with which a process was started. Both are ""
 // if the process has ended.
-func told(pid int) (words, env string) {
+func startData(pid int) (commandLine, env string) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
-	if err != nil || !lives(pid) {
+	if err != nil || !isAlive(pid) {
 		return "", ""
 	}
 	defer windows.CloseHandle(h)
@@ -310,12 +310,12 @@ func told(pid int) (words, env string) {
 		}
 		return string(windows.UTF16ToString(chars))
 	}
-	words = text(uintptr(unsafe.Pointer(params.CommandLine.Buffer)), uintptr(params.CommandLine.Length))
+	commandLine = text(uintptr(unsafe.Pointer(params.CommandLine.Buffer)), uintptr(params.CommandLine.Length))
 	chars := make([]uint16, params.EnvironmentSize/2)
 	if len(chars) > 0 && read(uintptr(params.Environment), unsafe.Pointer(&chars[0]), uintptr(len(chars))*2) {
 		env = strings.ReplaceAll(string(runes(chars)), "\x00", "\n")
 	}
-	return words, env
+	return commandLine, env
 }
 
 func runes(chars []uint16) (list []rune) {
@@ -325,25 +325,25 @@ func runes(chars []uint16) (list []rune) {
 	return list
 }
 
-// slashed normalises a text so that paths in it can be compared.
-func slashed(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
+// normalPath normalises a text so that paths in it can be compared.
+func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
-// processes lists the processes whose command line contains a word.
-func processes(word string) (lines []string) {
+// processesWithArg lists the processes whose command line contains a word.
+func processesWithArg(word string) (lines []string) {
 	for _, pid := range pids() {
-		if words, _ := told(pid); strings.Contains(slashed(words), slashed(word)) {
+		if words, _ := startData(pid); strings.Contains(normalPath(words), normalPath(word)) {
 			lines = append(lines, strconv.Itoa(pid)+" "+words)
 		}
 	}
 	return lines
 }
 
-// related maps the pids of the processes that have a directory in their command line or
+// processesUsing maps the pids of the processes that have a directory in their command line or
 // environment to their command lines. This process is not included.
-func related(dir string) map[int]string {
+func processesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
-		if words, env := told(pid); strings.Contains(slashed(words+env), slashed(dir)) && !isWineDesktop(words) {
+		if words, env := startData(pid); strings.Contains(normalPath(words+env), normalPath(dir)) && !isWineDesktop(words) {
 			list[pid] = words
 		}
 	}
@@ -354,11 +354,11 @@ func related(dir string) map[int]string {
 // needs a desktop starts it, so the desktop may have the environment of a job, and outlives the
 // job.
 func isWineDesktop(words string) bool {
-	return strings.Contains(slashed(words), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(words), "/desktop")
+	return strings.Contains(normalPath(words), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(words), "/desktop")
 }
 
-// peak returns the highest memory use of a process, in bytes.
-func peak(t testing.TB, pid int) int64 {
+// peakMemory returns the highest memory use of a process, in bytes.
+func peakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
 	if err != nil {
@@ -377,19 +377,19 @@ func peak(t testing.TB, pid int) int64 {
 	return int64(counters.peak)
 }
 
-// copyFolder copies the contents of a directory into another one. It skips files that another
+// copyDir copies the contents of a directory into another one. It skips files that another
 // process has locked.
-func copyFolder(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+func copyDir(src, dst string) error {
+	return filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(from, path)
+		name, err := filepath.Rel(src, path)
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			return os.MkdirAll(filepath.Join(to, name), 0o700)
+			return os.MkdirAll(filepath.Join(dst, name), 0o700)
 		}
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
@@ -398,13 +398,13 @@ func copyFolder(from, to string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, name), raw, 0o600)
+		return os.WriteFile(filepath.Join(dst, name), raw, 0o600)
 	})
 }
 
-// settle prepares the home of a script: it puts the program on the PATH, and the settings where
+// setUpHome prepares the home of a script: it puts the program on the PATH, and the settings where
 // Windows expects them.
-func (s *shell) settle(bin string) error {
+func (s *shell) setUpHome(bin string) error {
 	state := filepath.Join(s.home, ".local", "state")
 	for _, v := range environment(s.home) {
 		name, value, _ := strings.Cut(v, "=")
@@ -429,26 +429,26 @@ func (s *shell) settle(bin string) error {
 	return err
 }
 
-// settingsHere is the path of a user's settings on Windows, settingsThere the path that scripts
+// windowsSettingsPath is the path of a user's settings on Windows, unixSettingsPath the path that scripts
 // use.
 const (
-	settingsHere  = "~/.local/state/queuectl/queuectl.toml"
-	settingsThere = "~/.config/queuectl/queuectl.toml"
+	windowsSettingsPath = "~/.local/state/queuectl/queuectl.toml"
+	unixSettingsPath    = "~/.config/queuectl/queuectl.toml"
 )
 
-// shellOf returns a shell that runs a line of the script. If the line is only a queuectl command
+// lineCommand returns a shell that runs a line of the script. If the line is only a queuectl command
 // without shell syntax, it returns that command.
-func (s *shell) shellOf(line string) *exec.Cmd {
-	words, err := syntaxless(line)
+func (s *shell) lineCommand(line string) *exec.Cmd {
+	words, err := plainCommandWords(line)
 	if err != nil || len(words) == 0 || words[0] != "queuectl" {
-		return shellOf(line)
+		return shellCommand(line)
 	}
 	return exec.Command(filepath.Join(s.home, "bin", "queuectl"+extension), words[1:]...)
 }
 
-// syntaxless returns the words of a line that is a single command without shell syntax. It returns
+// plainCommandWords returns the words of a line that is a single command without shell syntax. It returns
 // none for other lines.
-func syntaxless(line string) (words []string, err error) {
+func plainCommandWords(line string) (words []string, err error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(line), "")
 	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 {
 		return nil, err
@@ -476,13 +476,13 @@ func syntaxless(line string) (words []string, err error) {
 	return words, nil
 }
 
-// typed returns a line of a script as a user of this system would type it.
-func (s *shell) typed(line string) string {
-	return strings.NewReplacer(settingsThere, settingsHere, "nowhere.sock", `'\\.\pipe\nowhere.sock'`).Replace(line)
+// platformLine returns a line of a script as a user of this system would type it.
+func (s *shell) platformLine(line string) string {
+	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock", `'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
-// here lists output that differs from Unix (find), with the output of Unix (there).
-var here = []struct{ find, there string }{
+// windowsOutput lists output that differs from Unix, and its form on Unix.
+var windowsOutput = []struct{ windowsText, unixText string }{
 	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
 	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
@@ -497,14 +497,14 @@ var here = []struct{ find, there string }{
 // timeZone matches the name that Windows uses for UTC.
 var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 
-// pathsHere matches paths below the home directory.
-var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
+// homePaths matches paths below the home directory.
+var homePaths = regexp.MustCompile(`~[^ :;"']*`)
 
 // defaults matches the lines of settings that have their default.
 var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// seen returns output in the form that it has on Unix.
-func (s *shell) seen(text string) string {
+// unixOutput returns output in the form that it has on Unix.
+func (s *shell) unixOutput(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
 		pipeName(filepath.Join(s.work, "nowhere")), "$WORK/nowhere/queuectl.sock",
@@ -512,21 +512,21 @@ func (s *shell) seen(text string) string {
 		strings.ReplaceAll(s.work, `\`, `\\`), s.work, filepath.ToSlash(s.work), s.work,
 	).Replace(text)
 	text = timeZone.ReplaceAllString(text, "${1}UTC$2")
-	text = pathsHere.ReplaceAllStringFunc(text, func(path string) string {
+	text = homePaths.ReplaceAllStringFunc(text, func(path string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
 	})
 	belowWork := regexp.MustCompile(regexp.QuoteMeta(s.work) + `\\[^ :;"']*`)
 	text = belowWork.ReplaceAllStringFunc(text, func(path string) string {
 		return s.work + strings.ReplaceAll(strings.ReplaceAll(path[len(s.work):], `\\`, "/"), `\`, "/")
 	})
-	for _, h := range here {
-		text = regexp.MustCompile(h.find).ReplaceAllString(text, h.there)
+	for _, h := range windowsOutput {
+		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
 	// The command lists only settings without their default, and Windows has one more line.
 	if shown := defaults.FindAllString(text, -1); len(shown) == 1 {
 		text = strings.Replace(text, shown[0], "", 1)
 	}
-	return strings.ReplaceAll(text, settingsHere, settingsThere)
+	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)
 }
 
 // userName returns the name of the user who runs the tests.
@@ -539,15 +539,15 @@ func userName(t testing.TB) string {
 	return name
 }
 
-// onScreen must not be called: the tests cannot create a Windows terminal.
-func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
+// runOnTerminal must not be called: the tests cannot create a Windows terminal.
+func runOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
 	t.Fatal("there is no terminal here")
 	return "", 0
 }
 
-// ownersAlone returns true. On Windows, the access list of the directory protects the file, and
+// isOwnerOnly returns true. On Windows, the access list of the directory protects the file, and
 // the service's tests check that list.
-func ownersAlone(os.FileInfo) bool { return true }
+func isOwnerOnly(os.FileInfo) bool { return true }
 
 // copyProgram copies a program to a path and replaces the file there. It renames the old file,
 // which may be running.

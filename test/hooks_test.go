@@ -63,7 +63,7 @@ func (p *postedTo) got() (ids, bodies []string, bad []error) {
 func (q *queue) hooksOf(id string, n int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
-	q.until(fmt.Sprint(n, " hooks of ", id), 20*time.Second, func() bool {
+	q.waitUntil(fmt.Sprint(n, " hooks of ", id), 20*time.Second, func() bool {
 		var list []struct {
 			ID     string            `json:"id"`
 			State  string            `json:"state"`
@@ -85,8 +85,8 @@ func (q *queue) hooksOf(id string, n int) map[string]string {
 // A job's own hooks run with its environment and directory, each after its event, and
 // receive details of the event.
 func TestHooksOfAJob(t *testing.T) {
-	q := serving(t, "--workers", "2")
-	q.write("here", "in its folder\n")
+	q := startQueue(t, "--workers", "2")
+	q.writeFile("here", "in its folder\n")
 	q.must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.dir,
 		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat", "--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
 	got := q.hooksOf("a", 3)
@@ -117,12 +117,12 @@ func TestHooksOfAJob(t *testing.T) {
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newPostedTo(t, http.StatusNoContent)
 	gone := newPostedTo(t, http.StatusGone)
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	q.must("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
-	secret := q.write("secret", webhookSecret+"\n")
+	secret := q.writeFile("secret", webhookSecret+"\n")
 	q.must("config", "set", "webhooks", fmt.Sprintf(`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, gone.URL, secret))
 	q.must("run", "--id", "a", "--on-completed", "echo own", "true")
-	q.until("two hooks of a", 20*time.Second, func() bool { return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2 })
+	q.waitUntil("two hooks of a", 20*time.Second, func() bool { return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2 })
 	q.must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
 	q.hooksOf("b", 1)
 	ids, bodies, bad := to.got()
@@ -140,7 +140,7 @@ func TestHooksOfTheSettings(t *testing.T) {
 		t.Errorf("posted %s, %v", bodies[0], err)
 	}
 	q.must("run", "--id", "c", "--queue", "bulk", "true")
-	q.until("a dead delivery", 20*time.Second, func() bool {
+	q.waitUntil("a dead delivery", 20*time.Second, func() bool {
 		return strings.Contains(q.must("dlq", "list", "--json"), `"webhook":"old"`)
 	})
 	id := strings.TrimSpace(q.must("hook", "test", "ops"))

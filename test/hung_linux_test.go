@@ -36,7 +36,7 @@ func (q *queue) freeze() (pid int, thaw func()) {
 	thaw = sync.OnceFunc(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	q.TB.Cleanup(thaw)
 	// a thread stops when it is next scheduled
-	q.until("all its threads have stopped", 10*time.Second, func() bool {
+	q.waitUntil("all its threads have stopped", 10*time.Second, func() bool {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, name := range threads {
 			stat, _ := os.ReadFile(name)
@@ -53,14 +53,14 @@ func (q *queue) freeze() (pid int, thaw func()) {
 // be cancelled, and new jobs run in another runner. A service that starts serves immediately. When
 // the runner continues, its job ends normally.
 func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(id)
+	w.waitRunning(id)
 	pid, thaw := q.freeze()
 	names := fmt.Sprintf("the runner with pid %d does not answer", pid)
 	waiting := w.enqueue(fields{"command": "sleep 600"})
-	q.until("what never started is cancelled", 20*time.Second, func() bool { return q.quickly(10*time.Second, "cancel", waiting).code == 0 })
+	q.waitUntil("what never started is cancelled", 20*time.Second, func() bool { return q.quickly(10*time.Second, "cancel", waiting).code == 0 })
 	if j := w.show(waiting); j.State != "cancelled" {
 		t.Errorf("what never started: %+v", j)
 	}
@@ -74,7 +74,7 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 		}
 	}
 	q.must("worker", "scale", "2")
-	if j := w.end(w.enqueue(fields{"command": "echo other"})); j.Output != "other\n" {
+	if j := w.waitEnded(w.enqueue(fields{"command": "echo other"})); j.Output != "other\n" {
 		t.Errorf("a job beside it: %+v", j)
 	}
 	if !strings.Contains(q.must("status"), names) {
@@ -88,15 +88,15 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 		t.Errorf("the next service was ready after %v", took)
 	}
 	w = q.dial()
-	if j := w.end(w.enqueue(fields{"command": "echo again"})); j.Output != "again\n" {
+	if j := w.waitEnded(w.enqueue(fields{"command": "echo again"})); j.Output != "again\n" {
 		t.Errorf("a job of the next service: %+v", j)
 	}
 	thaw()
 	if j := w.show(id); j.State != "cancelled" && j.State != "processing" {
 		t.Errorf("the job of the runner that hung: %+v", j)
 	}
-	q.write("go", "")
-	if j := w.end(id); len(j.History) != 1 {
+	q.writeFile("go", "")
+	if j := w.waitEnded(id); len(j.History) != 1 {
 		t.Errorf("the job of the runner that hung: %+v", j)
 	}
 }
@@ -105,10 +105,10 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 // runner hung before it started the job, that is another runner. If the job had started, it is the
 // same runner after it continues.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
-	q := serving(t, "--workers", "5")
+	q := startQueue(t, "--workers", "5")
 	w := q.dial()
 	begun := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(begun)
+	w.waitRunning(begun)
 	_, thaw := q.freeze()
 	moved := w.enqueue(fields{"command": "echo moved", "max_retries": 0})
 	follow := func(args ...string) <-chan result {
@@ -134,10 +134,10 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	want(logs, "logs -f", "moved\n")
 	want(lines, "logs -f -n 5", "moved\n")
 	thaw()
-	q.write("go", "")
+	q.writeFile("go", "")
 	want(stays, "logs -f of a job that had begun", "up\nend\n")
 	for _, id := range []string{begun, moved} {
-		if j := w.end(id); j.State != "completed" || len(j.History) != 1 {
+		if j := w.waitEnded(id); j.State != "completed" || len(j.History) != 1 {
 			t.Errorf("got %+v, want one attempt", j)
 		}
 	}
@@ -146,16 +146,16 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 // If a service restarts while its runner hangs, the job of that runner ends normally when the
 // runner continues.
 func TestHungRunnersJobGoesOn(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(id)
+	w.waitRunning(id)
 	_, thaw := q.freeze()
 	q.kill()
 	q.start("--workers", "1")
 	thaw()
-	q.write("go", "")
-	if j := q.dial().end(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
+	q.writeFile("go", "")
+	if j := q.dial().waitEnded(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
 		t.Errorf("got %+v", j)
 	}
 }
@@ -163,12 +163,12 @@ func TestHungRunnersJobGoesOn(t *testing.T) {
 // A stop ends a hung runner and its jobs after stop_timeout. The jobs return to the queue as
 // usual, except a job that a user has cancelled.
 func TestStopEndsAHungRunner(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; sleep 600 & sleep 600", "max_retries": 1})
-	pid := w.runs(id).PID
+	pid := w.waitRunning(id).PID
 	gone := w.enqueue(fields{"command": "echo up; exec sleep 600"})
-	w.runs(gone)
+	w.waitRunning(gone)
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.freeze()
 	for _, verb := range []string{"requeue", "cancel"} { // the last request takes effect
@@ -184,7 +184,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 		t.Errorf("the stop took %v", took)
 	}
 	for _, p := range []int{pid, runner} {
-		q.until(fmt.Sprintf("process %d is gone", p), 5*time.Second, func() bool { return syscall.Kill(p, 0) == syscall.ESRCH })
+		q.waitUntil(fmt.Sprintf("process %d is gone", p), 5*time.Second, func() bool { return syscall.Kill(p, 0) == syscall.ESRCH })
 	}
 	q.start("--workers", "0")
 	w = q.dial()
@@ -198,14 +198,14 @@ func TestStopEndsAHungRunner(t *testing.T) {
 
 // A service that starts while an old runner hangs immediately starts jobs in another runner.
 func TestHungRunnerHoldsUpNoStart(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	w.runs(w.enqueue(fields{"command": "echo up; exec sleep 600"}))
+	w.waitRunning(w.enqueue(fields{"command": "echo up; exec sleep 600"}))
 	q.freeze()
 	q.kill()
 	q.start("--workers", "2")
 	began := time.Now()
-	q.dial().end(q.dial().enqueue(fields{"command": "true"}))
+	q.dial().waitEnded(q.dial().enqueue(fields{"command": "true"}))
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("a job was done after %v", took)
 	}
@@ -214,29 +214,29 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 // A job that was sent to a runner, which then hung before it started the job, runs in another
 // runner. This also holds after the service has restarted and cannot reach the first runner.
 func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	begun := w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})
-	w.runs(begun)
+	w.waitRunning(begun)
 	_, thaw := q.freeze()
 	sent := w.enqueue(fields{"command": "echo other"})
-	q.until("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
+	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
 	q.kill()
 	q.start("--workers", "2")
 	w = q.dial()
-	if j := w.end(sent); j.Output != "other\n" || len(j.History) != 1 {
+	if j := w.waitEnded(sent); j.Output != "other\n" || len(j.History) != 1 {
 		t.Errorf("what was sent: %+v", j)
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	thaw()
-	if j := w.end(begun); j.State != "completed" || len(j.History) != 1 {
+	if j := w.waitEnded(begun); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("what had begun: %+v", j)
 	}
 }
 
 // A client with a timeout does not wait longer, even if the service hangs.
 func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	id := q.dial().enqueue(fields{"command": "true"})
 	pid := q.cmd.Process.Pid
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // so that the test can stop the service
@@ -248,14 +248,14 @@ func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
 
 // A job that prints is running, so it can get a signal.
 func TestSignalReachesWhatPrints(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w, reader := q.dial(), q.dial()
 	for range 10 {
 		id := w.enqueue(fields{"command": "trap 'exit 7' USR1; echo up; sleep 600 & wait", "max_retries": 0})
 		reader.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":%q,"follow":true}}`, id))
 		reader.read()
-		w.good("kill", fields{"id": id, "signal": "USR1"}, nil)
-		if j := w.end(id); deref(j.ExitCode) != 7 {
+		w.mustCall("kill", fields{"id": id, "signal": "USR1"}, nil)
+		if j := w.waitEnded(id); deref(j.ExitCode) != 7 {
 			t.Errorf("got %+v", j)
 		}
 		reader.read() // the reply
@@ -285,7 +285,7 @@ func TestRunnersThatDieYoungEndNoService(t *testing.T) {
 		}()
 		q.start("--workers", "1")
 		w := q.dial()
-		if j := w.end(w.enqueue(fields{"command": "echo hi", "max_retries": 9})); j.Output != "hi\n" {
+		if j := w.waitEnded(w.enqueue(fields{"command": "echo hi", "max_retries": 9})); j.Output != "hi\n" {
 			t.Errorf("%d: %+v", n, j)
 		}
 		if got := <-killed; got < 4 {
@@ -311,10 +311,10 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 				continue // a live runner would die of its next write to the mapped table
 			}
 			t.Run(fmt.Sprintf("%s, runner dies %t", name, dies), func(t *testing.T) {
-				q := serving(t, "--workers", "1")
+				q := startQueue(t, "--workers", "1")
 				w := q.dial()
 				id := w.enqueue(fields{"command": `echo up; [ "$QUEUECTL_ATTEMPT" = 1 ] && { setsid sleep 600 & ` + q.waitFor("go") + `; }; true`, "max_retries": 1})
-				tree := w.runs(id).PID
+				tree := w.waitRunning(id).PID
 				dirs, err := filepath.Glob(q.path("runner/*.*"))
 				if err != nil || len(dirs) != 1 {
 					t.Fatal(dirs, err)
@@ -333,11 +333,11 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 				attempts := 2
 				if !dies && (name == "boot id" || name == "table") {
 					attempts = 1
-					q.write("go", "")
+					q.writeFile("go", "")
 				} else {
-					q.until("the first tree is gone", 20*time.Second, func() bool { return syscall.Kill(tree, 0) == syscall.ESRCH })
+					q.waitUntil("the first tree is gone", 20*time.Second, func() bool { return syscall.Kill(tree, 0) == syscall.ESRCH })
 				}
-				if j := w.end(id); j.State != "completed" || len(j.History) != attempts || attempts == 2 && j.History[0].Reason != "lost" {
+				if j := w.waitEnded(id); j.State != "completed" || len(j.History) != attempts || attempts == 2 && j.History[0].Reason != "lost" {
 					t.Errorf("got %+v, want %d attempts, the first of two lost", j, attempts)
 				}
 			})
@@ -348,18 +348,18 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 // A runner whose socket is removed creates it again. The next service connects to it, and its jobs
 // continue.
 func TestRunnerMakesItsSocketAnew(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(id)
+	w.waitRunning(id)
 	q.kill()
 	socks, err := filepath.Glob(q.path("runner/*/run.sock"))
 	if err != nil || len(socks) != 1 || os.Remove(socks[0]) != nil {
 		t.Fatal(socks, err)
 	}
 	q.start("--workers", "1")
-	q.write("go", "")
-	if j := q.dial().end(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
+	q.writeFile("go", "")
+	if j := q.dial().waitEnded(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
 		t.Errorf("got %+v", j)
 	}
 }
@@ -375,9 +375,9 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	w := q.dial()
 	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran") + "; " + q.waitFor("go"), "on_lost": "dead"})
 	hold := w.enqueue(fields{"command": "echo up; " + q.waitFor("never")})
-	w.runs(hold)
+	w.waitRunning(hold)
 	ids := w.batch(specs)
-	q.until("three run", 20*time.Second, func() bool { return strings.Count(q.text("ran"), "\n") == 3 })
+	q.waitUntil("three run", 20*time.Second, func() bool { return strings.Count(q.readFile("ran"), "\n") == 3 })
 	// Stop the service while the jobs run, so that it stores no result.
 	syscall.Kill(q.cmd.Process.Pid, syscall.SIGSTOP)
 	runner := q.runnerPid()
@@ -385,12 +385,12 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 		found, _ := filepath.Glob(q.path("runner/output/*"))
 		return found
 	}
-	q.write("go", "")
-	q.until("their outputs are written", 20*time.Second, func() bool { return len(files()) >= 3 })
+	q.writeFile("go", "")
+	q.waitUntil("their outputs are written", 20*time.Second, func() bool { return len(files()) >= 3 })
 	syscall.Kill(runner, syscall.SIGKILL)
 	q.kill()
 	q.env = nil
-	q.write("runner/output/4000-7", "of an attempt that nobody knows")
+	q.writeFile("runner/output/4000-7", "of an attempt that nobody knows")
 	owned := func() int { return q.peek(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
 	if len(files()) < owned()+2 {
 		t.Error("no output was left behind")
@@ -399,9 +399,9 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	w = q.dial()
 	starts := map[string]int{}
 	for _, id := range ids {
-		w.end(id)
+		w.waitEnded(id)
 	}
-	for line := range strings.FieldsSeq(q.text("ran")) {
+	for line := range strings.FieldsSeq(q.readFile("ran")) {
 		starts[line]++
 	}
 	for id, n := range starts {
@@ -409,7 +409,7 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 			t.Errorf("job %s was started %d times, with on_lost dead", id, n)
 		}
 	}
-	q.until("what was left is deleted", 20*time.Second, func() bool {
+	q.waitUntil("what was left is deleted", 20*time.Second, func() bool {
 		q.must("config", "set", "retention_output", "1g") // triggers upkeep
 		return len(files()) == owned()
 	})
@@ -417,10 +417,10 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 
 // Concurrent changes of settings all take effect, in the order in which they are stored.
 func TestSettingsChangeInTurn(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	var calls sync.WaitGroup
 	for range 20 {
-		calls.Go(func() { q.dial().good("worker.start", fields{"count": 1}, nil) })
+		calls.Go(func() { q.dial().mustCall("worker.start", fields{"count": 1}, nil) })
 	}
 	calls.Wait()
 	if got := q.must("config", "get", "workers"); strings.TrimSpace(got) != "22" {
@@ -430,7 +430,7 @@ func TestSettingsChangeInTurn(t *testing.T) {
 		for n := range 8 {
 			calls.Go(func() {
 				w := q.dial()
-				w.good("config.set", fields{"key": "priority", "value": n + 1}, nil)
+				w.mustCall("config.set", fields{"key": "priority", "value": n + 1}, nil)
 				// Another request may end this drain before it is complete.
 				if got := w.call("drain", fields{"off": n%2 == 0}); got.Error != nil && got.Error.Data.Code != "wrong_state" {
 					t.Errorf("drain: %+v", *got.Error)
@@ -455,14 +455,14 @@ func TestSettingsChangeInTurn(t *testing.T) {
 // "service stop --runners" ends the runners that a service has left, with their jobs. It also
 // works if the database is older than the runners, so that no service starts on it.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	if err := os.WriteFile(q.path("keep"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	q.must("backup", q.path("old"))
 	id := w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})
-	pid := w.runs(id).PID
+	pid := w.waitRunning(id).PID
 	for range 3 { // each start raises the epoch
 		q.kill()
 		q.start("--workers", "1")
@@ -489,9 +489,9 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	if got := q.cli("service", "stop", "--runners"); got.code != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
 	}
-	q.until("the job is gone", 5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	q.waitUntil("the job is gone", 5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 	q.start("--workers", "1")
-	if j := q.dial().end(q.dial().enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
+	if j := q.dial().waitEnded(q.dial().enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("afterwards: %+v", j)
 	}
 }
@@ -500,15 +500,15 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 // Without that file, it is behind a live runner with a job that it does not contain. In both cases
 // the service refuses to start, says why, and does not end the runner's job.
 func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	w.end(w.enqueue(fields{"command": "true"})) // starts a runner
+	w.waitEnded(w.enqueue(fields{"command": "true"})) // starts a runner
 	wal := q.path("queuectl.db-wal")
 	kept, err := os.Stat(wal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := w.runs(w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})).PID
+	pid := w.waitRunning(w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})).PID
 	q.kill()
 	if err := os.Truncate(wal, kept.Size()); err != nil {
 		t.Fatal(err)
@@ -526,7 +526,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "its newest job is job 2, but the newest job of this queue is job 1") || !strings.Contains(said, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
 	}
-	if !lives(pid) {
+	if !isAlive(pid) {
 		t.Error("the job was ended")
 	}
 	if got := q.cli("service", "stop", "--runners"); got.code != 0 {
@@ -541,7 +541,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 func TestServiceKilledUnderAnUpload(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {
-			q := serving(t, "--workers", "0")
+			q := startQueue(t, "--workers", "0")
 			cmd, errs := q.command("enqueue", "--file", "-"), &lockedBuffer{}
 			cmd.Stderr = errs
 			in, err := cmd.StdinPipe()
@@ -555,7 +555,7 @@ func TestServiceKilledUnderAnUpload(t *testing.T) {
 			if _, err := in.Write([]byte(lines)); err != nil {
 				t.Fatal(err)
 			}
-			q.until("a part is stored", 20*time.Second, func() bool { return q.peek(`SELECT count(*) FROM frames`) > 0 })
+			q.waitUntil("a part is stored", 20*time.Second, func() bool { return q.peek(`SELECT count(*) FROM frames`) > 0 })
 			q.kill()
 			q.start("--workers", "0")
 			in.Write([]byte(lines)) // fails if the client has already ended

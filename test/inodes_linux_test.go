@@ -71,7 +71,7 @@ func TestNoInodes(t *testing.T) {
 	w := q.dial()
 	long := numbersTo(20000)
 	running := w.enqueue(fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done", "max_retries": 0})
-	w.runs(running)
+	w.waitRunning(running)
 	t.Logf("%d inodes taken", takeInodes(t, disk))
 
 	cut := func(id string) {
@@ -90,19 +90,19 @@ func TestNoInodes(t *testing.T) {
 	}
 	small := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
 	for _, id := range large {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		if j.State != "dead" || deref(j.ExitCode) != 7 || j.Attempts != 1 {
 			t.Errorf("without inodes: %+v, want its exit code", j)
 		}
 		cut(id)
 	}
-	if j := w.end(small); j.State != "completed" || j.Output != "hi\n" {
+	if j := w.waitEnded(small); j.State != "completed" || j.Output != "hi\n" {
 		t.Errorf("a small output: %+v", j)
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if j := w.end(running); j.State != "completed" {
+	if j := w.waitEnded(running); j.State != "completed" {
 		t.Errorf("what ran: %+v", j)
 	}
 	// The job's private directory is removed first, which may free an inode for the output.
@@ -112,7 +112,7 @@ func TestNoInodes(t *testing.T) {
 
 	giveInodes(t, disk)
 	id := w.enqueue(fields{"command": "seq 20000", "max_retries": 0})
-	if j := w.end(id); j.State != "completed" {
+	if j := w.waitEnded(id); j.State != "completed" {
 		t.Errorf("with inodes: %+v", j)
 	}
 	if text, dropped := w.logged(id); dropped != 0 || text != long {

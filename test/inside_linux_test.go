@@ -14,9 +14,9 @@ import (
 func (q *queue) swept(what string, within time.Duration) {
 	q.Helper()
 	left := ""
-	q.until(what, within, func() bool {
+	q.waitUntil(what, within, func() bool {
 		left = ""
-		dirs, _ := filepath.Glob(q.runners() + "/jobs/*/*")
+		dirs, _ := filepath.Glob(q.runnerDir() + "/jobs/*/*")
 		for _, dir := range dirs {
 			if info, err := os.Lstat(dir); err == nil && (info.IsDir() || info.Mode()&os.ModeSymlink != 0) {
 				left = dir
@@ -64,7 +64,7 @@ func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 		if j.State != "completed" {
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
-		if name != "links in the folder" || os.Geteuid() == 0 && q.roots == "" {
+		if name != "links in the folder" || os.Geteuid() == 0 && q.rootRunnerDir == "" {
 			continue // a job of root may read every file
 		}
 		if strings.Contains(string(j.Result), "theirs") {
@@ -107,7 +107,7 @@ func TestHostileFoldersOfRootsRunner(t *testing.T) {
 		os.Chmod(filepath.Dir(gate), 0o755)
 		id := q.mustAs(someone, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+untilGate(gate))
 		path := ""
-		q.until("it runs", 10*time.Second, func() bool { path, _, _ = strings.Cut(q.show(id).Output, "\n"); return path != "" })
+		q.waitUntil("it runs", 10*time.Second, func() bool { path, _, _ = strings.Cut(q.show(id).Output, "\n"); return path != "" })
 		if got := q.outputOf(other, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got, "ermission denied") {
 			t.Errorf("%s: %q", c.what, got)
 		}
@@ -158,7 +158,7 @@ func TestFoldersOfADeadRunnerGo(t *testing.T) {
 				q.start("--workers", "1")
 				id = q.must(args...)
 			}
-			q.until("the job has a folder", 20*time.Second, func() bool { return strings.Contains(q.show(id).Output, "up") })
+			q.waitUntil("the job has a folder", 20*time.Second, func() bool { return strings.Contains(q.show(id).Output, "up") })
 			q.killRunners()
 			q.cli("wait", id)
 			if j := q.show(id); j.State != "dead" || j.Reason != "lost" {
@@ -209,7 +209,7 @@ func TestSecretsByTheSubmittersRights(t *testing.T) {
 		t.Errorf("another user changes what is read: %+v", r)
 	}
 	said := q.must("events", "--json") + fmt.Sprint(q.log)
-	for _, dir := range []string{q.dir, q.roots} {
+	for _, dir := range []string{q.dir, q.rootRunnerDir} {
 		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 			if err == nil && info.Mode().IsRegular() {
 				raw, _ := os.ReadFile(path)

@@ -89,7 +89,7 @@ func TestAJobsFolder(t *testing.T) {
 		t.Error("no job had a folder")
 	}
 	folders := func() (left []string) {
-		filepath.WalkDir(filepath.Join(q.runners(), "jobs"), func(path string, d fs.DirEntry, err error) error {
+		filepath.WalkDir(filepath.Join(q.runnerDir(), "jobs"), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && !strings.Contains(d.Name(), ".") && d.Name() != "jobs" || strings.Contains(path, ".gone.") {
 				left = append(left, path)
 			}
@@ -97,16 +97,16 @@ func TestAJobsFolder(t *testing.T) {
 		})
 		return left
 	}
-	q.until("nothing of it is left", 10*time.Second, func() bool { return len(folders()) == 0 })
+	q.waitUntil("nothing of it is left", 10*time.Second, func() bool { return len(folders()) == 0 })
 	var jobs []string
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
 	}
-	if r := q.cliIn(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush", "-q"); r.code != 0 {
+	if r := q.cliWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush", "-q"); r.code != 0 {
 		t.Fatal(r)
 	}
 	q.must("wait", "--batch", "rush")
-	q.until("nothing is left after a rush", 10*time.Second, func() bool { return len(folders()) == 0 })
+	q.waitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(folders()) == 0 })
 	if n := strings.Count(q.must("logs", "--batch", "rush"), "\n"); n > 0 {
 		t.Errorf("jobs of a rush found %d names in their folders", n)
 	}
@@ -175,7 +175,7 @@ func TestAJobsProgress(t *testing.T) {
 			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
 		}
 	}
-	q.until("it says 40", 10*time.Second, is(40, "epoch 4/10"))
+	q.waitUntil("it says 40", 10*time.Second, is(40, "epoch 4/10"))
 	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
 		if text := q.must(verb...); !strings.Contains(text, "40 %") {
 			t.Errorf("%v prints no progress:\n%s", verb, text)
@@ -185,14 +185,14 @@ func TestAJobsProgress(t *testing.T) {
 		t.Errorf("its column has %s", text)
 	}
 	open(0)
-	q.until("the verb says 60", 10*time.Second, is(60, "six tenths"))
+	q.waitUntil("the verb says 60", 10*time.Second, is(60, "six tenths"))
 	q.kill()
 	q.start("--workers", "1")
 	if !is(60, "six tenths")() {
 		t.Errorf("after the service was killed: %+v", q.inside(id).Progress)
 	}
 	open(1)
-	q.until("it says 72 to another service", 10*time.Second, is(72, ""))
+	q.waitUntil("it says 72 to another service", 10*time.Second, is(72, ""))
 	open(2)
 	q.cli("wait", id)
 	if j := q.inside(id); j.State != "dead" || !is(99, "nearly")() {
@@ -321,7 +321,7 @@ func TestDeferredJobSaysWhen(t *testing.T) {
 	q.env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.start("--workers", "1")
 	id := q.must("enqueue", "--defer-code", "75", "exit 75")
-	q.until("it is deferred", 20*time.Second, func() bool { return strings.Contains(q.must("show", id, "--json"), `"reason":"deferred"`) })
+	q.waitUntil("it is deferred", 20*time.Second, func() bool { return strings.Contains(q.must("show", id, "--json"), `"reason":"deferred"`) })
 	var j struct {
 		RunAt time.Time `json:"run_at"`
 	}

@@ -24,10 +24,10 @@ func (j job) waits() (list []time.Duration) {
 // A job that always fails, with base 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then dead.
 // It keeps the error and output of every attempt.
 func TestBackoffOfTwo(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	id := q.must("enqueue", `{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
 	w := q.dial()
-	j := w.end(id)
+	j := w.waitEnded(id)
 	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || deref(j.ExitCode) != 3 {
 		t.Fatalf("got %+v", j)
 	}
@@ -46,7 +46,7 @@ func TestBackoffOfTwo(t *testing.T) {
 
 // Each backoff strategy waits as its formula defines, with the configured maximum and jitter.
 func TestBackoffStrategies(t *testing.T) {
-	q := serving(t, "--workers", "8")
+	q := startQueue(t, "--workers", "8")
 	q.must("config", "set", "job_retry_delay", "0.3s")
 	ms := func(list ...int) (d []time.Duration) {
 		for _, n := range list {
@@ -72,7 +72,7 @@ func TestBackoffStrategies(t *testing.T) {
 		ids[i] = w.enqueue(c.spec)
 	}
 	for i, c := range cases {
-		got := w.end(ids[i]).waits()
+		got := w.waitEnded(ids[i]).waits()
 		ok := len(got) == len(c.want)
 		for k := range c.want {
 			ok = ok && near(got[k], c.want[k], 500*time.Millisecond)
@@ -85,7 +85,7 @@ func TestBackoffStrategies(t *testing.T) {
 
 // Jitter spreads the waits within its bounds, differently for each job.
 func TestJitterSpreads(t *testing.T) {
-	q := serving(t, "--workers", "8")
+	q := startQueue(t, "--workers", "8")
 	w := q.dial()
 	var specs []fields
 	for range 20 {
@@ -93,12 +93,12 @@ func TestJitterSpreads(t *testing.T) {
 	}
 	var least, most time.Duration
 	for _, id := range w.batch(specs) {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		if len(j.waits()) != 1 {
 			t.Fatalf("got %+v", j)
 		}
 		d := j.waits()[0]
-		if d < 498*time.Millisecond || d > 2*patience*time.Second {
+		if d < 498*time.Millisecond || d > 2*timeoutFactor*time.Second {
 			t.Errorf("job %s waited %v, want 0.5 to 1.5 s", id, d)
 		}
 		if least == 0 || d < least {
@@ -115,8 +115,8 @@ func TestJitterSpreads(t *testing.T) {
 // shell that does not find a program, the job is retried. Exit codes that the job names mean
 // success, or death after one attempt.
 func TestExitCodesDecide(t *testing.T) {
-	q := serving(t, "--workers", "4")
-	plain := q.write("plain"+extension, "not a program")
+	q := startQueue(t, "--workers", "4")
+	plain := q.writeFile("plain"+extension, "not a program")
 	cases := []struct {
 		name     string
 		spec     fields
@@ -150,7 +150,7 @@ func TestExitCodesDecide(t *testing.T) {
 		ids[i] = w.enqueue(c.spec)
 	}
 	for i, c := range cases {
-		j := w.end(ids[i])
+		j := w.waitEnded(ids[i])
 		if j.State != c.state || j.Reason != c.reason || deref(j.ExitCode) != c.code || j.Attempts != c.attempts || len(j.History) != c.attempts {
 			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason, deref(j.ExitCode), j.Attempts, len(j.History), c)
 		}
@@ -163,7 +163,7 @@ func TestExitCodesDecide(t *testing.T) {
 // A job starts after its delay or at its run_at. A job that does not start before its expiry is
 // cancelled.
 func TestDelayRunAtExpiry(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
 	begin := time.Now()
@@ -172,15 +172,15 @@ func TestDelayRunAtExpiry(t *testing.T) {
 	alias := w.enqueue(fields{"command": "true", "next_run_at": at(800 * time.Millisecond)})
 	expired := w.enqueue(fields{"command": "true", "delay": "5s", "expires_at": at(400 * time.Millisecond)})
 	for id, least := range map[string]time.Duration{delayed: 700, due: 900, alias: 800} {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		if got := j.History[0].StartedAt.Sub(begin); j.State != "completed" || !near(got, least*time.Millisecond, 700*time.Millisecond) {
 			t.Errorf("job %s is %s and began after %v, want %v ms", id, j.State, got, int(least))
 		}
 	}
-	if j := w.end(expired); j.State != "cancelled" || j.Reason != "expired" || len(j.History) != 0 {
+	if j := w.waitEnded(expired); j.State != "cancelled" || j.Reason != "expired" || len(j.History) != 0 {
 		t.Errorf("expired job: %+v", j)
 	}
-	if got := time.Since(begin); got > 4*patience*time.Second {
+	if got := time.Since(begin); got > 4*timeoutFactor*time.Second {
 		t.Errorf("expiry took %v", got)
 	}
 }
@@ -188,11 +188,11 @@ func TestDelayRunAtExpiry(t *testing.T) {
 // A waiting or running job can be cancelled, and an ended one can be retried. Otherwise the
 // commands report the actual state.
 func TestCancelAndRetry(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	running := w.enqueue(fields{"command": "echo up; exec sleep 60"})
 	waiting := w.enqueue(fields{"command": "echo again"})
-	w.runs(running)
+	w.waitRunning(running)
 	steps := []struct {
 		args []string
 		code int
@@ -212,17 +212,17 @@ func TestCancelAndRetry(t *testing.T) {
 			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.code, r.err, s.code, s.err)
 		}
 	}
-	if j := w.show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 || lives(j.History[0].PID) {
+	if j := w.show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 || isAlive(j.History[0].PID) {
 		t.Errorf("cancelled while it ran: %+v", j)
 	}
-	if j := w.end(waiting); j.State != "completed" || j.Output != "again\n" {
+	if j := w.waitEnded(waiting); j.State != "completed" || j.Output != "again\n" {
 		t.Errorf("cancelled, then retried: %+v", j)
 	}
 	if r := q.cli("cancel", waiting); r.code != 5 {
 		t.Errorf("cancel of a completed job: code %d, stderr %q", r.code, r.err)
 	}
 	q.must("retry", waiting)
-	if j := w.end(waiting); j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 {
+	if j := w.waitEnded(waiting); j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 {
 		t.Errorf("completed, then retried: %+v", j)
 	}
 }
@@ -230,7 +230,7 @@ func TestCancelAndRetry(t *testing.T) {
 // The dead-letter queue lists jobs that failed for good. It can retry them with all their
 // attempts, or remove them.
 func TestDeadLetters(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	fixed := q.path("fixed")
 	var specs []fields
@@ -238,7 +238,7 @@ func TestDeadLetters(t *testing.T) {
 		specs = append(specs, fields{"id": id, "command": "[ -e " + fixed + " ]", "max_attempts": 2, "backoff_base": 0.02, "timeout": 50})
 	}
 	for _, id := range w.batch(specs) {
-		w.end(id)
+		w.waitEnded(id)
 	}
 	if got := q.must("dlq", "list"); !strings.Contains(got, "2/2") || !strings.Contains(got, "exit code 1") {
 		t.Errorf("dlq list: %s", got)
@@ -246,9 +246,9 @@ func TestDeadLetters(t *testing.T) {
 	if got := q.must("dlq", "list", "-q"); got != "c\nb\na" {
 		t.Errorf("dlq list -q: %q", got)
 	}
-	q.write("fixed", "")
+	q.writeFile("fixed", "")
 	q.must("dlq", "retry", "a", "--timeout", "7s")
-	if j := w.end("a"); j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.Error != "" {
+	if j := w.waitEnded("a"); j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.Error != "" {
 		t.Errorf("dlq retry a: %+v", j)
 	}
 	if got := q.must("show", "a", "--json"); !strings.Contains(got, `"timeout_ms":7000`) {
@@ -270,7 +270,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("show of a removed job: code %d", r.code)
 	}
 	w.enqueue(fields{"id": "b", "command": "exit 1", "max_retries": 0}) // the id is free again
-	w.end("b")
+	w.waitEnded("b")
 	if got := q.must("dlq", "retry", "--all"); got != "b" {
 		t.Errorf("dlq retry --all: %q", got)
 	}
@@ -278,16 +278,16 @@ func TestDeadLetters(t *testing.T) {
 
 // On 8 workers, 3,000 jobs (fewer on slow systems) run exactly once each.
 func TestEachJobOnce(t *testing.T) {
-	const n = 3000 / fewer
-	q := serving(t, "--workers", "8")
+	const n = 3000 / jobDivisor
+	q := startQueue(t, "--workers", "8")
 	var specs []fields
 	for range n {
 		specs = append(specs, fields{"command": "echo $QUEUECTL_JOB_ID >>" + q.path("ledger"), "max_retries": 0})
 	}
 	w := q.dial()
 	ids := w.batch(specs)
-	q.until("all have completed", 50*time.Second, func() bool { return w.counts()["completed"] == n })
-	got := strings.Fields(q.text("ledger"))
+	q.waitUntil("all have completed", 50*time.Second, func() bool { return w.counts()["completed"] == n })
+	got := strings.Fields(q.readFile("ledger"))
 	sort.Strings(got)
 	sort.Strings(ids)
 	if !slices.Equal(got, ids) {
@@ -297,12 +297,12 @@ func TestEachJobOnce(t *testing.T) {
 
 // Five jobs of 2 s on three workers take two rounds.
 func TestWorkersWorkAtOnce(t *testing.T) {
-	q := serving(t, "--workers", "3")
+	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	begin := time.Now()
-	ids := w.batch(slices.Repeat([]fields{{"argv": []string{tool("sleep"), "2"}}}, 5))
+	ids := w.batch(slices.Repeat([]fields{{"argv": []string{toolPath("sleep"), "2"}}}, 5))
 	for _, id := range ids {
-		w.end(id)
+		w.waitEnded(id)
 	}
 	if got := time.Since(begin); !near(got, 4*time.Second, 1500*time.Millisecond) {
 		t.Errorf("took %v, want about 4 s", got)
@@ -311,8 +311,8 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 
 // Enqueued jobs survive a full stop and run after the next start.
 func TestKeptOverStop(t *testing.T) {
-	const n = 100 / fewer
-	q := serving(t, "--workers", "0")
+	const n = 100 / jobDivisor
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	ids := w.batch(slices.Repeat([]fields{{"command": "echo $QUEUECTL_JOB_ID"}}, n))
 	named := w.enqueue(fields{"id": "named", "command": "echo named", "priority": 9, "labels": fields{"a": "b"}})
@@ -320,7 +320,7 @@ func TestKeptOverStop(t *testing.T) {
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stop: exit code %d", code)
 	}
-	q.until("no process is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+	q.waitUntil("no process is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
 	q.start("--workers", "0")
 	w = q.dial()
 	drop := func(s string) string { s, _, _ = strings.Cut(s, `"queue_time_ms"`); return s }
@@ -332,7 +332,7 @@ func TestKeptOverStop(t *testing.T) {
 	}
 	q.must("worker", "start", "-c", "2")
 	for _, id := range append(ids, named) {
-		if j := w.end(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
+		if j := w.waitEnded(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
 			t.Errorf("got %+v", j)
 		}
 	}
@@ -341,12 +341,12 @@ func TestKeptOverStop(t *testing.T) {
 // Stopped workers finish their jobs and start no others. After a deadline they end their jobs and
 // return them to the queue, and the attempts do not count.
 func TestWorkerStop(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	short := w.enqueue(fields{"command": fmt.Sprintf("echo up; sleep %.1f; echo done", 0.7*patience)})
-	w.runs(short)
-	w.enqueue(fields{"id": "blocker", "command": fmt.Sprintf("echo up; sleep %.1f", 0.7*patience)})
-	w.runs("blocker")
+	short := w.enqueue(fields{"command": fmt.Sprintf("echo up; sleep %.1f; echo done", 0.7*timeoutFactor)})
+	w.waitRunning(short)
+	w.enqueue(fields{"id": "blocker", "command": fmt.Sprintf("echo up; sleep %.1f", 0.7*timeoutFactor)})
+	w.waitRunning("blocker")
 	next := w.enqueue(fields{"command": "echo up; exec sleep 30"})
 	q.must("worker", "stop", "--all")
 	if j := w.show(short); j.State != "completed" || j.Output != "up\ndone\n" {
@@ -357,13 +357,13 @@ func TestWorkerStop(t *testing.T) {
 	}
 	for i, args := range [][]string{{"worker", "stop", "--all", "--force"}, {"worker", "stop", "--timeout", "300ms", "--all"}} {
 		q.must("worker", "scale", "1")
-		pid := w.runs(next).PID
+		pid := w.waitRunning(next).PID
 		begin := time.Now()
 		q.must(args...)
-		if got := time.Since(begin); got > 5*patience*time.Second || i == 1 && got < 290*time.Millisecond {
+		if got := time.Since(begin); got > 5*timeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
 			t.Errorf("%v took %v", args, got)
 		}
-		if j := w.show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 || lives(pid) {
+		if j := w.show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 || isAlive(pid) {
 			t.Errorf("after %v: %+v", args, j)
 		}
 	}
@@ -372,7 +372,7 @@ func TestWorkerStop(t *testing.T) {
 
 // Workers can be added, removed, set and listed. Zero workers is not an error.
 func TestWorkerCounts(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	if got := q.must("worker", "list", "--json"); got != "[]" {
 		t.Errorf("no workers: %s", got)
@@ -386,13 +386,13 @@ func TestWorkerCounts(t *testing.T) {
 	}{{"start", 1}, {"start -c 3", 4}, {"stop -c 1", 3}, {"scale 5", 5}, {"scale 5", 5}, {"start --count 2", 7}, {"stop -c 99", 0}, {"scale 2", 2}} {
 		q.must(append([]string{"worker"}, strings.Fields(c.args)...)...)
 		var list struct{ Workers []fields }
-		w.good("worker.list", nil, &list)
+		w.mustCall("worker.list", nil, &list)
 		if len(list.Workers) != c.want {
 			t.Errorf("worker %s: %d workers, want %d", c.args, len(list.Workers), c.want)
 		}
 	}
 	id := w.enqueue(fields{"command": "echo up; exec sleep 30"})
-	j := w.runs(id)
+	j := w.waitRunning(id)
 	var list struct {
 		Workers []struct {
 			ID, Node, State, Job string
@@ -401,7 +401,7 @@ func TestWorkerCounts(t *testing.T) {
 			LastHeartbeat        string `json:"last_heartbeat"`
 		}
 	}
-	w.good("worker.list", nil, &list)
+	w.mustCall("worker.list", nil, &list)
 	busy := 0
 	for _, x := range list.Workers {
 		if x.State == "busy" && x.Job == id && x.PID == j.PID && x.StartedAt != "" {
@@ -414,7 +414,7 @@ func TestWorkerCounts(t *testing.T) {
 	var st struct {
 		Workers struct{ Total, Busy, Idle int }
 	}
-	w.good("status", nil, &st)
+	w.mustCall("status", nil, &st)
 	if busy != 1 || st.Workers.Total != 2 || st.Workers.Busy != 1 || st.Workers.Idle != 1 {
 		t.Errorf("list %+v, status %+v", list.Workers, st.Workers)
 	}
@@ -427,11 +427,11 @@ func TestWorkerCounts(t *testing.T) {
 
 // An exit code that defers the job uses no attempt. The job runs again after job_retry_delay.
 func TestDeferCodes(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "job_retry_delay", "0.3s")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "[ $QUEUECTL_ATTEMPT = 3 ] || exit 75", "defer_codes": []int{75}, "max_retries": 0})
-	j := w.end(id)
+	j := w.waitEnded(id)
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.History[1].Reason != "deferred" {
 		t.Fatalf("got %+v", j)
 	}
@@ -444,14 +444,14 @@ func TestDeferCodes(t *testing.T) {
 
 // A job that prints nothing for its idle timeout is ended. A job that prints occasionally is not.
 func TestIdleTimeout(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done", "idle_timeout": 0.8 * patience, "max_retries": 0})
-	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4 * patience, "max_retries": 0, "kill_after": 1})
-	if j := w.end(silent); j.State != "dead" || j.Reason != "timed_out" || !strings.Contains(j.Error, "printed nothing for "+(patience*400*time.Millisecond).String()) || j.Output != "up\n" {
+	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done", "idle_timeout": 0.8 * timeoutFactor, "max_retries": 0})
+	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4 * timeoutFactor, "max_retries": 0, "kill_after": 1})
+	if j := w.waitEnded(silent); j.State != "dead" || j.Reason != "timed_out" || !strings.Contains(j.Error, "printed nothing for "+(timeoutFactor*400*time.Millisecond).String()) || j.Output != "up\n" {
 		t.Errorf("silent: %+v", j)
 	}
-	if j := w.end(chatty); j.State != "completed" {
+	if j := w.waitEnded(chatty); j.State != "completed" {
 		t.Errorf("chatty: %+v", j)
 	}
 	if r := q.cli("run", "--max-retries", "0", "--idle-timeout", "0.2", "--kill-after", "1", "sleep 600"); r.code != 124 {
@@ -463,14 +463,14 @@ func TestIdleTimeout(t *testing.T) {
 // the file is read when the job starts. If the file cannot be read, only that job fails, and
 // nothing hangs.
 func TestStdinFile(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	q.write("in", "from a file\n")
+	q.writeFile("in", "from a file\n")
 	if r := q.cli("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.dir)+"/", "cat"); r.code != 0 || r.out != "from a file\n" {
 		t.Errorf("a relative path: %+v", r)
 	}
 	for file, says := range map[string]string{q.path("none"): "none", q.dir: "not a regular file"} {
-		j := w.end(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
+		j := w.waitEnded(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
 		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, says) {
 			t.Errorf("%s: %+v, want 126 and %q", file, j, says)
 		}

@@ -51,14 +51,14 @@ var askedForJSON = map[string][]string{
 // Every command answers --json with one value and --jsonl with one value per line. A job has the
 // same members wherever it is printed, and a dry run has the same name everywhere.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.must("--help"), -1)
 	if len(verbs) < 30 {
 		t.Fatalf("only %d verbs", len(verbs))
 	}
 	jobKeys := map[string]string{} // members of the jobs in the output, by command
 	for _, jsonl := range []bool{false, true} {
-		q.must("enqueue", "--file", q.write("jobs", `[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
+		q.must("enqueue", "--file", q.writeFile("jobs", `[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
 		q.cli("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
@@ -156,7 +156,7 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 
 // wait on a selection prints each job as a JSON line when it ends, not at the end of the wait.
 func TestWaitedJobsStream(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "first", "--label", "s=1", "true")
 	q.must("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -28,7 +28,7 @@ import (
 // halves, notes its end (E) and exits. A note is one O_APPEND write of 20 bytes. Arguments: tag,
 // size, offset, seconds, exit code.
 var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
-` + holding("$RIG/locks/$1") + ` || note X "$1"
+` + lockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
 bytes() { dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
 if [ "$2" = 10 ]; then printf '%09d\n' $(($3 / 10)); else bytes "$3" $(($2 / 2)); fi
@@ -63,16 +63,16 @@ func newRig(t testing.TB, tag string) *rig {
 	for i := range 400_000 {
 		r.numbers = fmt.Appendf(r.numbers, "%09d\n", i)
 	}
-	r.write("numbers", string(r.numbers))
-	r.write("job.sh", rigScript)
-	r.write("ledger", "")
+	r.writeFile("numbers", string(r.numbers))
+	r.writeFile("job.sh", rigScript)
+	r.writeFile("ledger", "")
 	if err := os.Mkdir(filepath.Join(r.dir, "locks"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func (r *rig) write(name, text string) {
+func (r *rig) writeFile(name, text string) {
 	r.Helper()
 	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
 		r.Fatal(err)
@@ -81,7 +81,7 @@ func (r *rig) write(name, text string) {
 
 // params returns the parameters of the enqueue request for a job.
 func (r *rig) params(tag string, j rigJob) map[string]any {
-	words := []string{tool("sh"), r.path("job.sh"), tag}
+	words := []string{toolPath("sh"), r.path("job.sh"), tag}
 	for _, n := range []int{j.size, j.offset, j.seconds, j.cod} {
 		words = append(words, strconv.Itoa(n))
 	}
@@ -148,7 +148,7 @@ func (q *queue) peek(query string) (n int) {
 		switch {
 		case err == nil:
 			return n
-		case tries == patience:
+		case tries == timeoutFactor:
 			q.Fatalf("%s: %v", query, err)
 		}
 		time.Sleep(50 * time.Millisecond) // until the file can be opened
@@ -181,7 +181,7 @@ type asker struct {
 
 // ask sends one request and returns its reply. An error means that the connection broke, before or
 // after the request was carried out. tell receives the notifications.
-func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (answer, error) {
+func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (wireMessage, error) {
 	got, err := a.try(method, params, tell)
 	if err != nil && a.conn != nil {
 		a.conn.Close()
@@ -190,7 +190,7 @@ func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (answ
 	return got, err
 }
 
-func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got answer, err error) {
+func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got wireMessage, err error) {
 	if a.conn == nil {
 		if a.conn, err = dial(a.q.dir); err != nil {
 			a.conn = nil
@@ -211,7 +211,7 @@ func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got 
 		if err != nil {
 			return got, err
 		}
-		got = answer{}
+		got = wireMessage{}
 		if err := json.Unmarshal(raw, &got); err != nil {
 			return got, err
 		}
@@ -347,17 +347,17 @@ func (a *asker) show(id string) (j job) {
 // blocks. Then it sets the number of workers.
 func (a *asker) warm(workers int) {
 	a.q.Helper()
-	if ahead != "" { // the failpoint makes the service prefetch anyway
+	if prefetchFailpoints != "" { // the failpoint makes the service prefetch anyway
 		a.must("worker.scale", map[string]any{"count": workers})
 		return
 	}
 	a.must("worker.scale", map[string]any{"count": 1})
 	var jobs []map[string]any
 	for range 60 {
-		jobs = append(jobs, map[string]any{"argv": []string{tool("true")}, "labels": map[string]string{"rig": "warm"}})
+		jobs = append(jobs, map[string]any{"argv": []string{toolPath("true")}, "labels": map[string]string{"rig": "warm"}})
 	}
 	a.batch(jobs...)
-	a.q.until("warm", 20*time.Second, func() bool {
+	a.q.waitUntil("warm", 20*time.Second, func() bool {
 		return a.q.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
 	a.must("worker.scale", map[string]any{"count": workers})
@@ -366,8 +366,8 @@ func (a *asker) warm(workers int) {
 // strays lists the live processes that have the directory in their command line or environment,
 // except the service and the runners.
 func (q *queue) strays() (list []string) {
-	for pid, words := range related(q.dir) {
-		if !strings.HasPrefix(words, q.bin) && !strings.HasPrefix(words, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(words, " runner ") && !strings.Contains(words, ofRunner) {
+	for pid, words := range processesUsing(q.dir) {
+		if !strings.HasPrefix(words, q.bin) && !strings.HasPrefix(words, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(words, " runner ") && !strings.Contains(words, runnerHelper) {
 			list = append(list, fmt.Sprintf("%d %q", pid, words))
 		}
 	}

@@ -70,7 +70,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	if missing := l.short(kills / len(killCycle)); missing != "" {
 		t.Errorf("%d kills fell on %s, want %d", l.kills[missing], missing, kills/len(killCycle))
 	}
-	if l.adopted < kills/2/patience || l.known == 0 && kills > max(10, 20*(patience-1)) {
+	if l.adopted < kills/2/timeoutFactor || l.known == 0 && kills > max(10, 20*(timeoutFactor-1)) {
 		t.Errorf("%d adoptions, %d repeats known: too few to show anything", l.adopted, l.known)
 	}
 	if now := l.runnerPids(); len(now) != 1 || now[0] != runner {
@@ -176,7 +176,7 @@ func (l *killLoad) longRunning() map[string]int {
 	l.Helper()
 	run := map[string]int{}
 	for _, n := range l.ledger() {
-		if n.kind == "S" && n.tag[0] == 'L' && lives(n.pid) {
+		if n.kind == "S" && n.tag[0] == 'L' && isAlive(n.pid) {
 			run[n.tag] = n.pid
 		}
 		if n.kind == "E" {
@@ -214,7 +214,7 @@ func (l *killLoad) found(before map[string]int) {
 // drained waits until every acknowledged job has ended.
 func (l *killLoad) drained() {
 	l.Helper()
-	l.until("all jobs ended", 90*time.Second, func() bool {
+	l.waitUntil("all jobs ended", 90*time.Second, func() bool {
 		return l.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
 	if n := l.peek(`SELECT count(*) FROM jobs`); n != len(l.acked) {
@@ -283,7 +283,7 @@ func (l *killLoad) nothingLeft() {
 	if code := l.queue.stop(); code != 0 {
 		l.Errorf("stopped with exit code %d", code)
 	}
-	l.until("the runner ended", 5*time.Second, func() bool { return len(l.runnerPids()) == 0 })
+	l.waitUntil("the runner ended", 5*time.Second, func() bool { return len(l.runnerPids()) == 0 })
 	left, _ := filepath.Glob(filepath.Join(l.dir, "runner", "[0-9]*"))
 	if len(left) > 0 {
 		l.Errorf("runner folders with results that were not acknowledged: %v", left)
@@ -329,13 +329,13 @@ type block struct {
 func newBlock(t *testing.T) *block {
 	b := &block{rig: newRig(t, "failpoint"), tags: map[string]string{}}
 	b.asker = &asker{q: b.queue}
-	b.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + b.path("go") + "," + ahead}
+	b.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + b.path("go") + "," + prefetchFailpoints}
 	b.release()
 	b.start("--workers", "4")
 	return b
 }
 
-func (b *block) release() { b.write("go", "") }
+func (b *block) release() { b.writeFile("go", "") }
 
 // reserve enqueues the jobs in before and 64 more, and tries again until most of them are
 // reserved.
@@ -374,7 +374,7 @@ func asIs(map[string]any) {}
 // reserved.
 func (b *block) once() int {
 	b.Helper()
-	b.until("the block ended", 30*time.Second, func() bool {
+	b.waitUntil("the block ended", 30*time.Second, func() bool {
 		return b.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
 	starts := b.noted("S")
@@ -423,7 +423,7 @@ func (b *block) cancelled() int {
 func (b *block) stopped() int {
 	b.Helper()
 	b.reserve(true, asIs)
-	stopped := make(chan answer, 1)
+	stopped := make(chan wireMessage, 1)
 	w := b.dial()
 	go func() { // ends with the reply
 		fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"method":"worker.stop","params":{"timeout":"20s"}}`)
@@ -433,7 +433,7 @@ func (b *block) stopped() int {
 		}
 		stopped <- a
 	}()
-	b.until("no workers are wanted", 5*time.Second, func() bool {
+	b.waitUntil("no workers are wanted", 5*time.Second, func() bool {
 		var s struct{ Workers struct{ Total int } }
 		return json.Unmarshal(b.asker.must("status", nil), &s) == nil && s.Workers.Total == 0
 	})
@@ -462,12 +462,12 @@ func (b *block) expired() int {
 		at = time.Now().Add(time.Second)
 		p["expires_at"] = at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	})
-	b.until("expired", 5*time.Second, func() bool { return time.Now().After(at.Add(20 * time.Millisecond)) })
+	b.waitUntil("expired", 5*time.Second, func() bool { return time.Now().After(at.Add(20 * time.Millisecond)) })
 	if n := b.reserved(); n < b.held {
 		b.Errorf("%d of %d reserved jobs were taken from the runner", b.held-n, b.held)
 	}
 	b.release()
-	b.until("the block expired", 10*time.Second, func() bool {
+	b.waitUntil("the block expired", 10*time.Second, func() bool {
 		return b.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
 	starts := b.noted("S")
@@ -502,7 +502,7 @@ func (b *block) killedWaiting() int {
 	b.Helper()
 	var busy []map[string]any
 	for range 4 {
-		busy = append(busy, map[string]any{"argv": []string{tool("sleep"), "1"}, "priority": 10})
+		busy = append(busy, map[string]any{"argv": []string{toolPath("sleep"), "1"}, "priority": 10})
 	}
 	b.reserve(false, asIs, busy...)
 	b.again()

@@ -28,7 +28,7 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 	}
 	base := filepath.Dir(rules)
 	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
-	q.prefix = []string{"unshare", "--mount", "sh", "-c", script, base}
+	q.commandPrefix = []string{"unshare", "--mount", "sh", "-c", script, base}
 	for name, more := range accounts {
 		known, err := os.ReadFile(filepath.Join("/etc", name))
 		if err != nil {
@@ -38,10 +38,10 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := shellOf("unshare --mount mount --bind " + base + "/passwd /etc/passwd").CombinedOutput(); err != nil {
+	if out, err := shellCommand("unshare --mount mount --bind " + base + "/passwd /etc/passwd").CombinedOutput(); err != nil {
 		t.Skipf("needs the right to mount: %v: %s", err, out)
 	}
-	args = []string{"--workers", "2", "--runner-dir", q.roots, "--runner-policy", rules}
+	args = []string{"--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-policy", rules}
 	q.start(args...)
 	return q, args
 }
@@ -99,7 +99,7 @@ func (q *queue) runsUntilGate() (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.bin), "go")
 	id = q.mustAs(someone, "enqueue", "--no-cwd", untilGate(gate))
-	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	return id, gate
 }
 
@@ -110,7 +110,7 @@ func (q *queue) saysEverywhere(id, words string) {
 	var why struct {
 		Reasons []struct{ Kind, Text, Next string }
 	}
-	q.until("why names the launcher", 40*time.Second, func() bool {
+	q.waitUntil("why names the launcher", 40*time.Second, func() bool {
 		err := json.Unmarshal([]byte(q.must("why", id, "--json")), &why)
 		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, words)
 	})
@@ -136,14 +136,14 @@ func (q *queue) saysEverywhere(id, words string) {
 	cmd := as(q.command("run", "--no-cwd", "true"), someone)
 	stderr := &lockedBuffer{}
 	cmd.Stderr = stderr
-	if err := begin(cmd); err != nil {
+	if err := startCommand(cmd); err != nil {
 		q.Fatal(err)
 	}
 	defer func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
-	q.until("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "is waiting: "+reason) })
+	q.waitUntil("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "is waiting: "+reason) })
 }
 
 // A service that root started cannot start another launcher after it has changed its account. So
@@ -155,7 +155,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	kill(launcher)
 	select {
 	case <-q.ended:
-	case <-time.After(patience * 20 * time.Second):
+	case <-time.After(timeoutFactor * 20 * time.Second):
 		t.Fatal("the service runs without its launcher")
 	}
 	if got := q.cmd.ProcessState.ExitCode(); got != 1 {
@@ -195,12 +195,12 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
 	want := fmt.Sprintf("launcher: process %d is stopped", launcher)
-	q.until("status names it while a runner is there", 20*time.Second, func() bool {
+	q.waitUntil("status names it while a runner is there", 20*time.Second, func() bool {
 		return strings.Contains(q.must("status"), want)
 	})
 	q.diagnosed("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
 	for range 3 {
-		if err := sendAs(keeper, filepath.Join(q.roots, "spawn.sock"), "queuectl wants a runner\n"); err != nil {
+		if err := sendAs(keeper, filepath.Join(q.rootRunnerDir, "spawn.sock"), "queuectl wants a runner\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -227,11 +227,11 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 func TestMissingLauncherIsNamed(t *testing.T) {
 	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.launcher(rules)
-	socket := filepath.Join(q.roots, "spawn.sock")
-	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", socket, "--runner-policy", rules)
+	socket := filepath.Join(q.rootRunnerDir, "spawn.sock")
+	q.start("--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	q.outputOf(someone, "--no-cwd", "true")
 	launcher.Process.Kill()
-	q.until("it has ended", 20*time.Second, func() bool {
+	q.waitUntil("it has ended", 20*time.Second, func() bool {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
 			c.Close()

@@ -58,7 +58,7 @@ func greedy(t *testing.T) (path string) {
 // Without control groups, a memory limit applies before the command's first instruction. Of many
 // jobs that concurrently request too much memory, none gets it.
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	program := greedy(t)
 	if id := q.must("enqueue", "-q", "--max-retries", "0", "--", program); q.cli("wait", id).code != 0 {
 		t.Fatalf("without a limit: %+v", q.show(id))

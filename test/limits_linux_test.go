@@ -21,7 +21,7 @@ import (
 // A service that runs out of file descriptors refuses connections and does not spin. It works
 // again when descriptors are free, and acknowledged jobs run.
 func TestOutOfDescriptors(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	id := q.must("enqueue", "sleep 1; touch "+q.path("ended"))
 	lift := limit(t, q.cmd.Process.Pid, unix.RLIMIT_NOFILE, freeDescriptor(q.cmd.Process.Pid)+20)
 	defer lift()
@@ -34,7 +34,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		conns = append(conns, c)
 	}
 	before := cpuTicks(t, q.cmd.Process.Pid)
-	q.until("the job ends without a client", 10*time.Second, func() bool {
+	q.waitUntil("the job ends without a client", 10*time.Second, func() bool {
 		_, err := os.Stat(q.path("ended"))
 		return err == nil
 	})
@@ -44,7 +44,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	q.until("it answers again", 20*time.Second, func() bool { return q.cli("wait", id, "--timeout", "5").code == 0 })
+	q.waitUntil("it answers again", 20*time.Second, func() bool { return q.cli("wait", id, "--timeout", "5").code == 0 })
 }
 
 // under starts the service under resource limits that a shell sets.
@@ -108,10 +108,10 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 // recorded. The system ends neither the service nor the runner, although it may end commands,
 // which have the same limit.
 func TestLimitOfFiles(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	before := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; head -c 3000000 /dev/zero", "output_limit": 4 << 20})
-	w.runs(before)
+	w.waitRunning(before)
 	size := func() (n int64) {
 		for _, name := range []string{"queuectl.db", "queuectl.db-wal"} {
 			info, err := os.Stat(q.path(name))
@@ -128,7 +128,7 @@ func TestLimitOfFiles(t *testing.T) {
 		limit(t, runner, unix.RLIMIT_FSIZE, 1<<20),
 	}
 	refused := ""
-	q.until("a new job is refused", 60*time.Second, func() bool {
+	q.waitUntil("a new job is refused", 60*time.Second, func() bool {
 		a := w.call("enqueue.batch", fields{"jobs": copies(20, fields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
 		if a.Error != nil {
 			refused = fmt.Sprint(*a.Error)
@@ -141,14 +141,14 @@ func TestLimitOfFiles(t *testing.T) {
 	if got := q.must("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("status says nothing of it:\n%s", got)
 	}
-	q.write("go", "")
-	if j := w.end(before); j.State != "completed" || j.History[0].Dropped == 0 {
+	q.writeFile("go", "")
+	if j := w.waitEnded(before); j.State != "completed" || j.History[0].Dropped == 0 {
 		t.Errorf("got %+v, want it completed, and output dropped", j)
 	}
 	lifts[0]()
-	q.until("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
+	q.waitUntil("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
 	writes := w.enqueue(fields{"command": "exec head -c 3000000 /dev/zero >" + q.path("large"), "max_retries": 0})
-	if j := w.end(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
+	if j := w.waitEnded(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
 		t.Errorf("got %+v, want it ended by SIGXFSZ", j)
 	}
 	lifts[1]()
@@ -198,7 +198,7 @@ func TestSlowDisk(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	running := q.must("enqueue", "sleep 100")
-	q.until("the job runs", 10*time.Second, func() bool { return q.show(running).State == "processing" })
+	q.waitUntil("the job runs", 10*time.Second, func() bool { return q.show(running).State == "processing" })
 	pid := q.show(running).PID
 	stop := q.trace("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
@@ -206,7 +206,7 @@ func TestSlowDisk(t *testing.T) {
 	begun := time.Now()
 	cancelled := make(chan result, 1)
 	go func() { cancelled <- q.cli("cancel", running) }()
-	q.until("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
+	q.waitUntil("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
 	t.Logf("tree ended after %v", time.Since(begun))
 	if r := <-cancelled; r.code != 0 {
 		t.Errorf("cancel: exit code %d, %s", r.code, r.err)
@@ -246,7 +246,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 	q.killRunners()
 	image := filepath.Join(filepath.Dir(disk), "disk.img")
-	q.until("the disk can be unmounted", 10*time.Second, func() bool { return exec.Command("umount", disk).Run() == nil })
+	q.waitUntil("the disk can be unmounted", 10*time.Second, func() bool { return exec.Command("umount", disk).Run() == nil })
 	if out, err := exec.Command("mount", "-o", "loop", image, disk).CombinedOutput(); err != nil {
 		t.Fatalf("mount again: %v\n%s", err, out)
 	}
@@ -279,7 +279,7 @@ func TestFrozenDisk(t *testing.T) {
 	t.Cleanup(thaw)
 	enqueued := make(chan result, 1)
 	go func() { enqueued <- q.cli("enqueue", "--id", "late", "true") }()
-	q.until("the frozen disk is reported", 30*time.Second, func() bool {
+	q.waitUntil("the frozen disk is reported", 30*time.Second, func() bool {
 		got := q.cli("status", "--check")
 		return got.code == 2 && strings.HasPrefix(got.out, "failing: the database has been waiting for the disk of "+disk)
 	})
@@ -323,7 +323,7 @@ func (q *queue) mount(size string, options ...string) string {
 // Control groups enforce the limits of jobs. Without control groups, as in this test, each process
 // of a job gets the memory limit separately, and the service's log says so once.
 func TestLimitsWithoutControlGroups(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for range 2 {
 		id := q.must("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0", "ulimit -v")
 		q.must("wait", id)
@@ -388,7 +388,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	q.must("enqueue", "--require-limits", "--nice", "3", "true")
 	private := exec.Command(q.bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits", "--file", file)
 	private.Env = environment(q.dir)
-	if r := ran(t, private); r.code == 0 || !strings.Contains(r.err, "memory: "+perProcess) {
+	if r := runCommand(t, private); r.code == 0 || !strings.Contains(r.err, "memory: "+perProcess) {
 		t.Errorf("a private run: exit code %d, %s", r.code, r.err)
 	}
 	r := q.cli("doctor")
@@ -415,7 +415,7 @@ func enqueued(t *testing.T, status string) (n int64) {
 // nice, nofile and no_new_privileges apply to each attempt, also after an edit of another field.
 // show prints each limit of a job next to what it used.
 func TestNiceAndNofileAreKept(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
 	q.must("edit", id, "--priority", "9")
 	q.must("worker", "scale", "1")

@@ -23,7 +23,7 @@ func TestClientGoesAwayMidEnqueue(t *testing.T) {
 	}
 	id := q.must("enqueue", "true")
 	q.must("worker", "scale", "4")
-	q.until("all that is stored has run", 20*time.Second, func() bool {
+	q.waitUntil("all that is stored has run", 20*time.Second, func() bool {
 		return q.must("list", "-s", "waiting", "-q") == "" && q.must("list", "-s", "processing", "-q") == ""
 	})
 	if j := q.show(id); j.State != "completed" {

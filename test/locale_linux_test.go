@@ -9,13 +9,13 @@ import (
 // Where the locale is not UTF-8, queuectl prints only ASCII. The texts of the jobs are ASCII, so
 // every other character would come from queuectl.
 func TestSignsAreASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "done", "true")
 	q.must("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")
 	q.must("enqueue", "--id", "again", "--backoff-base", "1000", "exit 3")
-	q.until("it is to be retried", 10*time.Second, func() bool { return q.show("again").State == "failed" })
+	q.waitUntil("it is to be retried", 10*time.Second, func() bool { return q.show("again").State == "failed" })
 	q.must("enqueue", "--id", "runs", "sleep 600")
-	q.until("it runs", 10*time.Second, func() bool { return q.show("runs").State == "processing" })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return q.show("runs").State == "processing" })
 	q.must("enqueue", "--id", "waits", "--in", "2h", "--", "printf", strings.Repeat("x", 2000))
 	q.must("enqueue", "--id", "blocked", "--after", "runs", "--after", "waits", "true")
 	q.must("enqueue", "--id", "kept", "true")
@@ -36,10 +36,10 @@ func TestSignsAreASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 				cmd.Env = append(cmd.Env, "LC_ALL="+locale)
 				text := ""
 				if columns == 0 {
-					r := ran(t, cmd)
+					r := runCommand(t, cmd)
 					text = r.out + r.err
 				} else {
-					text, _ = onScreen(t, cmd, columns)
+					text, _ = runOnTerminal(t, cmd, columns)
 				}
 				at := strings.IndexFunc(text, func(r rune) bool { return r > '~' })
 				if at >= 0 {

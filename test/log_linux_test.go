@@ -30,14 +30,14 @@ func TestJournalLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cmd.Process.Kill()
-	q.until("it is ready", 20*time.Second, func() bool { return strings.Contains(q.text("journal"), "ready on") })
+	q.waitUntil("it is ready", 20*time.Second, func() bool { return strings.Contains(q.readFile("journal"), "ready on") })
 	q.cli("run", "--id", "bad", "--max-retries", "0", "exit 3")
 	q.must("config", "set", "priority", "4")
 	q.must("service", "stop")
 	cmd.Wait()
 	for _, want := range []string{"\n<4>msg=\"job is dead\" job=bad attempt=1 ", "\n<6>msg=request method=config.set "} {
-		if !strings.Contains("\n"+q.text("journal"), want) {
-			t.Errorf("the journal lacks %q:\n%s", want, q.text("journal"))
+		if !strings.Contains("\n"+q.readFile("journal"), want) {
+			t.Errorf("the journal lacks %q:\n%s", want, q.readFile("journal"))
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (q *queue) logged(message string) (lines []fields) {
 // A change of log_level takes effect immediately. No line contains a possible secret, at any
 // level.
 func TestServiceLog(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	secret := "geheim123"
 	q.cli("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret, "echo "+secret+" >&2; exit 3 #"+secret)
 	q.must("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
@@ -41,7 +41,7 @@ func TestServiceLog(t *testing.T) {
 	q.must("config", "set", "shell", "/bin/sh -c")
 	q.cli("cancel", "none")
 	var who struct{ UID float64 }
-	q.dial().good("whoami", nil, &who)
+	q.dial().mustCall("whoami", nil, &who)
 	failed, dead, asked := q.logged("attempt failed"), q.logged("job is dead"), q.logged("request")
 	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("a failure: %v", failed)
@@ -63,7 +63,7 @@ func TestServiceLog(t *testing.T) {
 	q.must("config", "set", "shell", "/bin/sh -c")
 	pid := q.runnerPid()
 	q.must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
-	q.until("it runs", 20*time.Second, func() bool { return q.show("cut").State == "processing" })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("cut").State == "processing" })
 	q.killRunners()
 	q.cli("wait", "cut")
 	if after := len(q.logged("request")); after != before {
@@ -77,7 +77,7 @@ func TestServiceLog(t *testing.T) {
 	}
 	q.must("config", "set", "log_level", "info")
 	q.must("enqueue", "--id", "last", "sleep 3") // runs longer than it takes to request the stop
-	q.until("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
 	if waits := q.logged("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
 		t.Errorf("a stop: %v", waits)

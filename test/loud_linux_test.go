@@ -25,12 +25,12 @@ func readBytes(t *testing.T, pid int) (n int64) {
 // A client that requests the end of a running job's output gets it. The service reads little more
 // than that, even if the output is large and growing fast.
 func TestEndOfARunningOutputIsReadAlone(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	long := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600", "output_limit": "64MiB"})
-	q.until("the long output is there", 20*time.Second, func() bool { return strings.HasSuffix(w.show(long).Output, "last\n") })
+	q.waitUntil("the long output is there", 20*time.Second, func() bool { return strings.HasSuffix(w.show(long).Output, "last\n") })
 	loud := w.enqueue(fields{"command": "exec yes", "output_limit": "64MiB"})
-	q.until("the loud job prints", 20*time.Second, func() bool { return w.show(loud).Output != "" })
+	q.waitUntil("the loud job prints", 20*time.Second, func() bool { return w.show(loud).Output != "" })
 	const most = 2 << 20
 	for _, c := range []struct {
 		args string

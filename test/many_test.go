@@ -11,7 +11,7 @@ import (
 
 // stepMost is the longest time that a request may take while the service processes many jobs in
 // steps. It covers several steps on a busy machine, but not all of them.
-const stepMost = patience * 500 * time.Millisecond
+const stepMost = timeoutFactor * 500 * time.Millisecond
 
 // many enqueues n jobs, 1,000 per request.
 func (w *wire) many(n int, spec fields) {
@@ -39,8 +39,8 @@ func (w *wire) served(limit time.Duration, ok func() bool) (times int, worst tim
 // 100,000 jobs that are due in the same millisecond delay no other client: its requests are
 // served, and its jobs run.
 func TestManyDueAtOnce(t *testing.T) {
-	const n = 100_000 / fewer
-	q := serving(t, "--workers", "0")
+	const n = 100_000 / jobDivisor
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	begun := time.Now()
 	w.many(n/20, fields{"command": "true"}) // measures the speed of the machine
@@ -49,24 +49,24 @@ func TestManyDueAtOnce(t *testing.T) {
 	if late := time.Since(due); late > 0 {
 		t.Logf("the last ones were due before they came, by %v", late)
 	}
-	w.until("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
+	w.waitUntil("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
 	times, worst := w.served(time.Minute, func() bool { return time.Since(due) > 3*time.Second })
-	if times < 30/patience || worst > stepMost {
+	if times < 30/timeoutFactor || worst > stepMost {
 		t.Errorf("%d enqueues, the slowest took %v", times, worst)
 	}
 	q.must("worker", "scale", "1")
-	w.until("some run", 20*time.Second, func() bool { return w.counts()["completed"] > 10 })
+	w.waitUntil("some run", 20*time.Second, func() bool { return w.counts()["completed"] > 10 })
 }
 
 // 20,000 jobs that expire in the same millisecond and are then cleaned up delay no other client:
 // requests are served between the steps.
 func TestManyAreCleanedUp(t *testing.T) {
 	const n = 20_000
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	expiry := time.Now().Add(8 * time.Second).UTC()
 	w.many(n, fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
-	w.until("they have expired", time.Minute, func() bool { return w.counts()["cancelled"] == n })
+	w.waitUntil("they have expired", time.Minute, func() bool { return w.counts()["cancelled"] == n })
 	cleaned := make(chan result, 1)
 	// The result is received below.
 	go func() { cleaned <- q.cli("cleanup", "--state", "cancelled", "--days", "0") }()
@@ -90,7 +90,7 @@ func TestManyAreCleanedUp(t *testing.T) {
 // enqueue prints a warning if an argument would be inside code for a shell, even if its output
 // goes to a pipe. The warning names a safe form. The jobs are enqueued anyway.
 func TestManyWarnsOfArgumentsInShellCode(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	r := q.cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
 	if want := "queuectl: warning: {} is inside the code that sh runs"; r.code != 0 || !strings.HasPrefix(r.err, want) || !strings.Contains(r.err, `"$1"' sh {}`) {
 		t.Errorf("exit code %d, got %q, want %q and a safe form", r.code, r.err, want)

@@ -85,12 +85,12 @@ func (a *agent) tools() (names []string) {
 	return names
 }
 
-// told is the structured result of a tool.
-type told struct {
+// toolResult is the structured result of a tool.
+type toolResult struct {
 	ID, State, Command, Stdout, Stderr, Output, Error, Code string
 	TimedOut                                                bool `json:"timed_out"`
 	ExitCode                                                *int `json:"exit_code"`
-	Jobs, Ended                                             []told
+	Jobs, Ended                                             []toolResult
 	Open, Done                                              []string
 	Refused                                                 []struct{ ID, Code string }
 	Next                                                    *string
@@ -99,7 +99,7 @@ type told struct {
 }
 
 // call calls a tool. It fails the test unless the call fails exactly as fails says.
-func (a *agent) call(tool string, args map[string]any, fails bool) (answer told) {
+func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
@@ -148,7 +148,7 @@ func (q *queue) speaks(version string) (in io.WriteCloser, said *bufio.Scanner, 
 // A line that is not a message gets an error reply, as JSON-RPC requires, and the session
 // continues.
 func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	in, lines, ends := q.speaks("2025-06-18")
 	// The write returns after the server has read everything.
 	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
@@ -176,7 +176,7 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 // If the client's protocol version permits batches of messages, the server replies to a batch with
 // one line. Later versions have no batches.
 func TestMCPTakesManyInALine(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for version, want := range map[string]string{"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`, "2025-06-18": `"code":-32600`} {
 		in, lines, ends := q.speaks(version)
 		io.WriteString(in, `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]`+"\n")
@@ -194,7 +194,7 @@ func TestMCPTakesManyInALine(t *testing.T) {
 // An agent can enqueue, wait, read and retry with the tools, and the results are short. It can
 // only read unless --write is given.
 func TestMCP(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	reads := newAgent(t, q.command("mcp"))
 	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
 		t.Errorf("tools are %v, want %v", got, want)
@@ -204,7 +204,7 @@ func TestMCP(t *testing.T) {
 	}
 	typed := q.command("mcp")
 	typed.Stdin = strings.NewReader("hello\n")
-	if r := ran(t, typed); r.code != 1 || r.out != "" || !strings.Contains(r.err, "Model Context Protocol") {
+	if r := runCommand(t, typed); r.code != 1 || r.out != "" || !strings.Contains(r.err, "Model Context Protocol") {
 		t.Errorf("to who types there: %+v", r)
 	}
 	a := newAgent(t, q.command("mcp", "--write"))
@@ -283,7 +283,7 @@ func TestMCP(t *testing.T) {
 // For an agent, terminal output of a job is text: the last state of each line, without control
 // sequences.
 func TestMCPShowsTerminalOutputAsText(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	a := newAgent(t, q.command("mcp", "--write"))
 	const script = `printf '\033]0;title\007\033[31m 10%%\r\033[K100%%\033[0m\n\033[?1049hscreen\033[?1049lend\n'`
 	ran := a.call("run_and_wait", params{"command": script, "tty": true}, false)
@@ -311,7 +311,7 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 		"enqueue":      {`{"command":"true","unique_for":"1h"}`, `{"priority":1}`, `{"argv":["true"],"shell":"sh"}`},
 		"run_and_wait": {`{"command":"true","wait":3601}`, `{"command":"true","wait":"soon"}`, `{"wait":1}`},
 	}
-	a := newAgent(t, serving(t, "--workers", "0").command("mcp", "--write"))
+	a := newAgent(t, startQueue(t, "--workers", "0").command("mcp", "--write"))
 	list, err := a.session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 
 // Every request is answered, even if the input ends right after the request.
 func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	const n = 20
 	lines := []string{
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
@@ -368,7 +368,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"echo hi"}}}`, n+1))
 	cmd := q.command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-	r := ran(t, cmd)
+	r := runCommand(t, cmd)
 	answered := map[int]bool{}
 	for line := range strings.Lines(r.out) {
 		var answer struct {
@@ -393,14 +393,14 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 // A server ends soon after its input does, even if a call still waits for a job. The call is
 // answered first, and the job continues.
 func TestMCPEndsThoughACallWaits(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
 `)
 	begin := time.Now()
-	r := ran(t, cmd)
+	r := runCommand(t, cmd)
 	if r.code != 0 || time.Since(begin) > time.Minute {
 		t.Errorf("it ends after %v with %+v", time.Since(begin), r)
 	}
@@ -415,7 +415,7 @@ func TestMCPEndsThoughACallWaits(t *testing.T) {
 // A client that has asked for progress gets it for its own token, and it only rises (MCP,
 // "Progress": the value must increase with each notification).
 func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
-	a := newAgent(t, serving(t, "--workers", "2").command("mcp", "--write"))
+	a := newAgent(t, startQueue(t, "--workers", "2").command("mcp", "--write"))
 	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
 		t.Helper()
 		p := &mcp.CallToolParams{Name: tool, Arguments: args}
@@ -461,7 +461,7 @@ func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
 
 // A client that waits for a job receives the percent that the job reports.
 func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
-	a := newAgent(t, serving(t, "--workers", "1").command("mcp", "--write"))
+	a := newAgent(t, startQueue(t, "--workers", "1").command("mcp", "--write"))
 	seen := filepath.Join(t.TempDir(), "seen")
 	done := make(chan error, 1)
 	go func() {
@@ -503,7 +503,7 @@ func TestMCPKeepsToItsCaller(t *testing.T) {
 	of := func(p person, args ...string) *agent {
 		return newAgent(t, as(q.command(append([]string{"mcp"}, args...)...), p))
 	}
-	ids := func(list told) (ids []string) {
+	ids := func(list toolResult) (ids []string) {
 		for _, j := range list.Jobs {
 			ids = append(ids, j.ID)
 		}

@@ -8,9 +8,9 @@ import (
 // After its start the service releases the parts of its program that only the start has used, and
 // works as before.
 func TestStartIsForgotten(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	// If the start takes long, only the next periodic check releases the memory.
-	q.until("it holds less than 14 MiB", 70*time.Second,
+	q.waitUntil("it holds less than 14 MiB", 70*time.Second,
 		func() bool { return resident(q.cmd.Process.Pid) < 14<<20 })
 	if out := q.must("run", "echo well"); out != "well" {
 		t.Errorf("after that a job printed %q", out)

@@ -54,7 +54,7 @@ next:
 // Metrics count finished work by queue and outcome, also across restarts, and report the current
 // state.
 func TestMetrics(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	q.must("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
 	q.must("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
 	q.must("enqueue", "--id", "c", "--in", "1h", "true")
@@ -119,7 +119,7 @@ func TestMetrics(t *testing.T) {
 // A service that is stopped or does not answer is unhealthy in the textfile, which would otherwise
 // keep its last state. The command fails too, so that the timer's log has the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	healthy := func() float64 {
 		raw, err := os.ReadFile(q.path("queue.prom"))
 		if err != nil {
@@ -147,12 +147,12 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 // Metrics report at most a hundred queues by name and combine the others, because users choose the
 // names and the number of queues.
 func TestMetricsNameFewQueues(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	var list bytes.Buffer
 	for i := range 1000 {
 		fmt.Fprintf(&list, `{"command":"true","queue":"q%d"}`+"\n", i)
 	}
-	q.must("enqueue", "--file", q.write("list.jsonl", list.String()))
+	q.must("enqueue", "--file", q.writeFile("list.jsonl", list.String()))
 	families := q.read(q.must("metrics") + "\n")
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
 		t.Errorf("%d queues are told by name", n)
@@ -165,7 +165,7 @@ func TestMetricsNameFewQueues(t *testing.T) {
 // /metrics requires a session, unless web.metrics_anonymous admits local clients. A client that
 // requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "true")
 	b.must("wait", "a")
 	if got := b.ask("GET", "/metrics", ""); got.code != http.StatusUnauthorized {
@@ -217,7 +217,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
 	}
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("config", "set", "web.metrics_anonymous", "true")
 	lint := exec.Command("promtool", "check", "metrics")
 	lint.Stdin = strings.NewReader(b.must("metrics") + "\n")
@@ -232,7 +232,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	classic := startPrometheus(b, rules)
 	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
 	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
-		b.until("it is read twice while jobs end", 60*time.Second, func() bool {
+		b.waitUntil("it is read twice while jobs end", 60*time.Second, func() bool {
 			b.must("enqueue", "-q", "true")
 			n, err := p.count(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
 			return err == nil && n > 0
@@ -330,7 +330,7 @@ func (p *prometheusServer) checkRules() {
 			}
 		}
 	}
-	p.until("the rules are evaluated", 20*time.Second, func() bool {
+	p.waitUntil("the rules are evaluated", 20*time.Second, func() bool {
 		err := p.get("/api/v1/rules", &loaded)
 		if err != nil || len(loaded.Data.Groups) != 1 {
 			return false

@@ -54,7 +54,7 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 					list.WriteByte('\n')
 				}
 				batch := fmt.Sprint("list", n)
-				if r := q.cliIn(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.code != 0 {
+				if r := q.cliWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.code != 0 {
 					t.Fatalf("%+v", r)
 				}
 				q.must("wait", "--batch", batch)

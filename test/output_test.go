@@ -53,16 +53,16 @@ func noise(size int) []byte {
 
 // Output of any size and content is stored byte for byte.
 func TestOutputIsWhole(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
 	var ids []string
 	for _, n := range sizes {
-		path := q.write(fmt.Sprint("noise", n), string(noise(n)))
+		path := q.writeFile(fmt.Sprint("noise", n), string(noise(n)))
 		ids = append(ids, w.enqueue(fields{"command": "cat " + path, "output_limit": "8MiB"}))
 	}
 	for i, id := range ids {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		r := q.cli("logs", id)
 		if want := string(noise(sizes[i])); j.State != "completed" || r.code != 0 || r.out != want || r.err != "" {
 			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.out), r.out == want, r.err)
@@ -73,16 +73,16 @@ func TestOutputIsWhole(t *testing.T) {
 // If a job prints more than its output limit, the first and last half of the limit are stored, and the size
 // of the gap. The job can still finish, and the memory of the service and the runner stays small.
 func TestFlood(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	yes := w.enqueue(fields{"command": "timeout 2 yes; echo end"})
-	zero := w.enqueue(fields{"command": fmt.Sprintf("head -c %dM /dev/zero", 300/fewer)})
+	zero := w.enqueue(fields{"command": fmt.Sprintf("head -c %dM /dev/zero", 300/jobDivisor)})
 	for _, c := range []struct {
 		id         string
 		head, tail string
 		total      int64
-	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 / fewer << 20}} {
-		if j := w.end(c.id); j.State != "completed" {
+	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 / jobDivisor << 20}} {
+		if j := w.waitEnded(c.id); j.State != "completed" {
 			t.Fatalf("got %+v", j)
 		}
 		var kept bytes.Buffer
@@ -108,7 +108,7 @@ func TestFlood(t *testing.T) {
 		}
 	}
 	for _, pid := range append(q.runnerPids(), q.cmd.Process.Pid) {
-		if got := peak(t, pid); got > 64<<20 {
+		if got := peakMemory(t, pid); got > 64<<20 {
 			t.Errorf("process %d held %d MiB", pid, got>>20)
 		}
 	}
@@ -116,10 +116,10 @@ func TestFlood(t *testing.T) {
 
 // Where commands show the end of an output, a line replaces the bytes that were not stored.
 func TestShowMarksOutputThatWasNotKept(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!", "output_limit": 10})
-	w.end(id)
+	w.waitEnded(id)
 	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
 	if r := q.cli("logs", id); r.code != 0 || r.out != want {
 		t.Errorf("logs: exit code %d, got %q, want %q", r.code, r.out, want)
@@ -134,7 +134,7 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 
 // logs -f prints output while the job runs, for all of its attempts. show prints the output so far.
 func TestFollow(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": `echo up; while [ ! -e ` + q.path("go$QUEUECTL_ATTEMPT") + ` ]; do sleep 0.02; done; echo end $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.05})
 	cmd := q.command("logs", "-f", id)
@@ -151,10 +151,10 @@ func TestFollow(t *testing.T) {
 			t.Fatalf("line %d is %q, want %q", i, lines.Text(), want)
 		}
 		if want == "up" {
-			if j := w.runs(id); j.Output != "up\n" {
+			if j := w.waitRunning(id); j.Output != "up\n" {
 				t.Errorf("show while it runs: %q", j.Output)
 			}
-			q.write(fmt.Sprint("go", i/2+1), "")
+			q.writeFile(fmt.Sprint("go", i/2+1), "")
 		}
 	}
 	if lines.Scan() {
@@ -183,14 +183,14 @@ func (q *queue) follows(words ...string) (lines *bufio.Scanner, end func()) {
 // logs -f --queue prints the output of the queue's running jobs and of jobs that start later. It prints each
 // attempt once, even a short one, and nothing from other queues or earlier jobs.
 func TestFollowAQueue(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	in := func(queue, id, command string) string {
 		return w.enqueue(fields{"id": id, "queue": queue, "command": command, "backoff_base": 0.05})
 	}
-	w.end(in("a", "before", "echo before"))
+	w.waitEnded(in("a", "before", "echo before"))
 	in("a", "runs", "echo up; echo two; while [ ! -e "+q.path("go")+" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
-	q.until("it has printed", 10*time.Second, func() bool { return w.runs("runs").Output == "up\ntwo\n" })
+	q.waitUntil("it has printed", 10*time.Second, func() bool { return w.waitRunning("runs").Output == "up\ntwo\n" })
 	lines, end := q.follows("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()
@@ -199,14 +199,14 @@ func TestFollowAQueue(t *testing.T) {
 		}
 	}
 	next("runs | two")
-	w.end(in("b", "elsewhere", "echo elsewhere"))
+	w.waitEnded(in("b", "elsewhere", "echo elsewhere"))
 	for i := range 3 {
 		id := fmt.Sprint("short", i)
 		in("a", id, "echo first; [ $QUEUECTL_ATTEMPT = 2 ]")
 		next(id + " | first")
 		next(id + " | first")
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	for _, line := range []string{"three", "up", "two", "three"} {
 		next("runs | " + line)
 	}
@@ -214,7 +214,7 @@ func TestFollowAQueue(t *testing.T) {
 	for range 300 {
 		burst = append(burst, fields{"command": "echo elsewhere", "queue": "b"})
 	}
-	w.good("enqueue.batch", fields{"jobs": burst, "commit": true}, nil)
+	w.mustCall("enqueue.batch", fields{"jobs": burst, "commit": true}, nil)
 	in("a", "last", "sleep 0.3; echo last")
 	next("last | last")
 	end()
@@ -225,10 +225,10 @@ func TestFollowAQueue(t *testing.T) {
 
 // logs selects an attempt, a stream or the last lines, and can print timestamps.
 func TestLogsPick(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": `for i in 1 2 3; do echo out$QUEUECTL_ATTEMPT-$i; echo err$QUEUECTL_ATTEMPT-$i >&2; done; printf tail; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.02})
-	w.end(id)
+	w.waitEnded(id)
 	for _, c := range []struct{ args, want string }{
 		{"--stdout", "out2-1\nout2-2\nout2-3\ntail"},
 		{"--stderr", "err2-1\nerr2-2\nerr2-3\n"},
@@ -269,10 +269,10 @@ func TestLogsPick(t *testing.T) {
 
 // A client that follows all attempts of a job gets each one, even if all have ended.
 func TestNoAttemptIsMissed(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo said $QUEUECTL_ATTEMPT; exit 3", "max_retries": 2, "backoff_base": 0.001})
-	w.end(id)
+	w.waitEnded(id)
 	told := func(params fields) (list []string) {
 		for a := w.call("logs", params); ; {
 			if a.Method == "" {
@@ -312,13 +312,13 @@ func TestNoAttemptIsMissed(t *testing.T) {
 
 // The runner creates the output directory again if it was removed.
 func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	w.end(w.enqueue(fields{"command": "true"}))
+	w.waitEnded(w.enqueue(fields{"command": "true"}))
 	if err := os.RemoveAll(q.path("runner/output")); err != nil {
 		t.Fatal(err)
 	}
-	j := w.end(w.enqueue(fields{"command": "yes | head -c 200000; echo last"}))
+	j := w.waitEnded(w.enqueue(fields{"command": "yes | head -c 200000; echo last"}))
 	if got := q.cli("logs", j.ID); len(got.out) != 200_005 || !strings.HasSuffix(got.out, "last\n") {
 		t.Errorf("%d bytes were kept, and %q was told", len(got.out), got.err)
 	}
@@ -327,9 +327,9 @@ func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
 // logs does not print damaged bytes of an output file. It prints the rest, reports which bytes are missing,
 // in text and in JSON, and fails.
 func TestLogsReportsDamage(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	j := w.end(w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last"}))
+	j := w.waitEnded(w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last"}))
 	files, _ := filepath.Glob(q.path("runner/output/*"))
 	if len(files) != 1 {
 		t.Fatalf("outputs: %v", files)
@@ -374,10 +374,10 @@ func TestLogsReportsDamage(t *testing.T) {
 // logs does not print damaged bytes of a running attempt's output file either, neither while the job runs nor
 // later.
 func TestLogsReportsDamageOfARunningJob(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done", "cwd": q.dir})
-	q.until("all is printed", 10*time.Second, func() bool { return strings.Contains(q.cli("logs", "-n", "1", id).out, "last") })
+	q.waitUntil("all is printed", 10*time.Second, func() bool { return strings.Contains(q.cli("logs", "-n", "1", id).out, "last") })
 	files, _ := filepath.Glob(q.path("runner/*/log-*"))
 	if len(files) != 1 {
 		t.Fatalf("logs of running attempts: %v", files)
@@ -406,7 +406,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 		}
 	}
 	reports("running")
-	q.write("go", "")
-	w.end(id)
+	q.writeFile("go", "")
+	w.waitEnded(id)
 	reports("ended")
 }

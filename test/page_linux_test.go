@@ -84,7 +84,7 @@ func (w *window) goTo(path string) {
 // sees waits until an element contains text, without reloading the page.
 func (w *window) sees(selector, text string) {
 	w.Helper()
-	w.until(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
+	w.waitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
 		err := chromedp.Run(w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`, selector, text), &seen))
 		return err == nil && seen // Evaluate fails while the browser loads another page
 	})
@@ -93,7 +93,7 @@ func (w *window) sees(selector, text string) {
 // Users open the page with a link and see changes as they happen: running jobs and their output, dependency
 // graphs, a service that stops and restarts. They can retry dead jobs and pause a queue on the page.
 func TestPageInABrowser(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
 		q.must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.path("mended")+" || exit 7")
 		q.cli("wait", id)
@@ -142,7 +142,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.goTo("/jobs/after")
 	w.sees("#deps", "talks")
 	w.sees("#why", "talks")
-	q.write("enough", "")
+	q.writeFile("enough", "")
 	w.sees("#head", "processing")
 
 	// The statistics contain a chart and a row per queue.
@@ -175,7 +175,7 @@ func TestPageInABrowser(t *testing.T) {
 	// A user can retry one job of a group of dead jobs, then all of them.
 	w.do(chromedp.Navigate(w.at+"/dead"), chromedp.WaitVisible("table.groups"))
 	w.sees("table.groups", "exit code 7")
-	q.write("mended", "")
+	q.writeFile("mended", "")
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
 	w.sees("main h1", "Retry 3 dead jobs?")
 	if got := q.must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
@@ -184,7 +184,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
 	w.sees("#head", "completed")
 	w.do(chromedp.Navigate(w.at+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
-	q.until("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
+	q.waitUntil("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
 
 	// Cancelling many jobs shows a preview first.
 	q.must("enqueue", "--id", "later1", "--in", "1h", "true")
@@ -208,7 +208,7 @@ func TestPageInABrowser(t *testing.T) {
 
 // The page of a removed job reports that the job no longer exists.
 func TestPageOfARemovedJob(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "goes", "true")
 	w := chromium(q)
 	w.goTo("/jobs/goes")
@@ -219,7 +219,7 @@ func TestPageOfARemovedJob(t *testing.T) {
 // The page shows the output of a job's terminal as text, also while the job runs. Of an overwritten line it
 // shows the last state.
 func TestPageShowsTerminalOutputAsText(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+q.path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
 	w := chromium(q)
 	w.goTo("/jobs/t")
@@ -228,7 +228,7 @@ func TestPageShowsTerminalOutputAsText(t *testing.T) {
 		w.do(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+want+`'`, nil))
 	}
 	shows(" 50%")
-	q.write("go", "")
+	q.writeFile("go", "")
 	shows("100%|end")
 	w.goTo("/jobs/t")
 	shows("100%|end")
@@ -247,10 +247,10 @@ var payloads = []string{
 // Browsers treat names, commands and outputs of jobs as text, on static pages and on pages that update
 // themselves. This holds even without the Content-Security-Policy of the page.
 func TestPagePayloadsInABrowser(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := chromium(q)
 	w.do(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
-	file := q.write("payloads", strings.Join(payloads, "\n"))
+	file := q.writeFile("payloads", strings.Join(payloads, "\n"))
 	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*", "/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
 	for i, p := range payloads {
 		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
@@ -282,7 +282,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	w.goTo("/")
 	w.sees("#running", "follow")
 	harmless("the overview that is live")
-	q.write("enough", "")
+	q.writeFile("enough", "")
 	q.cli("wait", "follow")
 	w.goTo("/jobs/follow")
 	w.sees("#log", payloads[1])
@@ -291,7 +291,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 
 // Everything on the page can be reached with the keyboard.
 func TestPageByKeys(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "k1", "--in", "1h", "true")
 	w := chromium(q)
 	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
@@ -308,12 +308,12 @@ func TestPageByKeys(t *testing.T) {
 
 // No page is wider than its window, in either colour scheme.
 func TestPagesFit(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	long := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
 	q.must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+long+"'; exit 3")
 	q.must("enqueue", "--id", "waits", "--in", "1h", "echo "+long)
 	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", long)
-	q.until("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
+	q.waitUntil("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -336,10 +336,10 @@ func TestPagesFit(t *testing.T) {
 // of each job. Tabs scroll sideways without the rest of the page. A user name is on the same line as the word
 // next to it.
 func TestNarrowPageShowsWhatMatters(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
 	q.must("enqueue", "--id", "later", "--in", "1h", "true")
-	q.until("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
+	q.waitUntil("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	w.do(chromedp.EmulateViewport(390, 900))
 	for _, c := range []struct{ path, name, test string }{
@@ -369,17 +369,17 @@ func TestPagesAreValidHTML(t *testing.T) {
 	if vnu == "" {
 		t.Skip("there is no HTML checker here")
 	}
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.enter()
 	b.must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
 	b.must("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
 	b.must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
 	b.must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
 	b.must("queue", "pause", "build")
-	b.until("it is dead", 20*time.Second, func() bool { return b.must("dlq", "list", "-q") != "" })
+	b.waitUntil("it is dead", 20*time.Second, func() bool { return b.must("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
 	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
-		args = append(args, b.write(fmt.Sprintf("page%d.html", i), b.ask("GET", path, "").body))
+		args = append(args, b.writeFile(fmt.Sprintf("page%d.html", i), b.ask("GET", path, "").body))
 	}
 	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -395,14 +395,14 @@ func TestPagesAreAccessible(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no axe-core here")
 	}
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
 	q.must("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
 	q.must("enqueue", "--id", "waits", "--after", "runs", "true")
 	q.must("queue", "set", "mail", "--weight", "3")
 	q.must("queue", "pause", "mail")
 	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	q.until("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
+	q.waitUntil("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, scheme := range []string{"light", "dark"} {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))

@@ -31,13 +31,13 @@ func lively(q *queue) {
 	q.must("schedule", "add", "backup-db", "0 3 * * *", "--", "pg_dump", "warehouse")
 	q.must("schedule", "add", "cleanup-tmp", "*/15 * * * *", "--", "find", "/srv/tmp", "-mtime", "+2", "-delete")
 	q.must("schedule", "run", "cleanup-tmp")
-	q.until("the two are dead", 20*time.Second, func() bool { return len(q.must("dlq", "list", "-q")) > len("push-web") })
+	q.waitUntil("the two are dead", 20*time.Second, func() bool { return len(q.must("dlq", "list", "-q")) > len("push-web") })
 }
 
 // Each page can be shown at both widths and in both colour schemes. With -update, the picture in
 // docs/dashboard.md is replaced.
 func TestPicturesOfThePages(t *testing.T) {
-	q := serving(t, "--workers", "3")
+	q := startQueue(t, "--workers", "3")
 	lively(q)
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {

@@ -56,7 +56,7 @@ func (q *queue) certify(address string) (cert, key string, client *http.Client) 
 	trusted := x509.NewCertPool()
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	trusted.AppendCertsFromPEM(text)
-	cert, key = q.write("page.crt", string(text)), q.write("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	cert, key = q.writeFile("page.crt", string(text)), q.writeFile("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	client = &http.Client{
 		Timeout:       10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -91,7 +91,7 @@ func (q *queue) entered(client *http.Client, link string) *http.Cookie {
 
 // With a certificate, the page is served only over TLS and only under its host names.
 func TestPageByTLS(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	address := freeAddress(t)
 	cert, key, client := q.certify(address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
@@ -125,7 +125,7 @@ func TestPageByTLS(t *testing.T) {
 			t.Errorf("%+v is answered with Strict-Transport-Security %q", with, hsts)
 		}
 	}
-	q.write("page.key", "none")
+	q.writeFile("page.key", "none")
 	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
@@ -138,7 +138,7 @@ func TestPageByTLS(t *testing.T) {
 // web start refuses a socket on which another process listens. It replaces a stale socket file. If the socket
 // file is removed, the service creates it again.
 func TestPageAtASocket(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "web.hosts", pageName)
 	q.must("config", "set", "web.tls", "proxy")
 	others, err := net.Listen("unix", q.path("others"))
@@ -163,7 +163,7 @@ func TestPageAtASocket(t *testing.T) {
 		t.Errorf("the socket is %v, %v", info, err)
 	}
 	os.Remove(q.path("page"))
-	q.until("it is there again", 20*time.Second, answers)
+	q.waitUntil("it is there again", 20*time.Second, answers)
 	q.kill()
 	q.start("--workers", "1")
 	q.must("web", "start", "--listen", "unix:"+q.path("page"))
@@ -196,7 +196,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		addresses, q.pages = append(addresses, l.Addr().String()), append(q.pages, f)
+		addresses, q.pageSockets = append(addresses, l.Addr().String()), append(q.pageSockets, f)
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 	}
@@ -210,7 +210,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	q.pages = append(q.pages, f)
+	q.pageSockets = append(q.pageSockets, f)
 	q.start("--workers", "1")
 	answers := func(what string) {
 		t.Helper()
@@ -281,7 +281,7 @@ func TestPageBehindNginx(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no nginx here")
 	}
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	address := freeAddress(t)
 	cert, key, client := q.certify(address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
@@ -290,7 +290,7 @@ func TestPageBehindNginx(t *testing.T) {
 	if got := q.must("web", "start", "--listen", "unix:"+q.path("page.sock")); got != "unix:"+q.path("page.sock") {
 		t.Errorf("the page is at %q", got)
 	}
-	cmd := exec.Command(nginx, "-c", q.write("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p", q.dir)
+	cmd := exec.Command(nginx, "-c", q.writeFile("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p", q.dir)
 	if os.Getuid() == 0 { // nginx's usual account may have no access to the directory
 		cmd.Args = append(cmd.Args, "-g", "user root;")
 	}
@@ -308,7 +308,7 @@ func TestPageBehindNginx(t *testing.T) {
 		}
 		return client.Do(r)
 	}
-	q.until("nginx answers", 20*time.Second, func() bool {
+	q.waitUntil("nginx answers", 20*time.Second, func() bool {
 		got, err := get("/api/status", nil)
 		if err != nil {
 			return false

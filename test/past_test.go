@@ -13,7 +13,7 @@ import (
 // Like at(1), the command line refuses a time that has passed, with a tolerance of one minute. Requests over
 // the socket accept such a time, because a client may repeat them.
 func TestPastTimesAreRefused(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
 	past := time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
 	for _, words := range [][]string{
@@ -45,7 +45,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 	private := func(more ...string) result {
 		cmd := exec.Command(q.bin, append([]string{"run", "--private", "--at", past}, append(more, "--", "true", ":::", "a")...)...)
 		cmd.Env, cmd.Dir = environment(q.dir), q.path("private")
-		return ran(t, cmd)
+		return runCommand(t, cmd)
 	}
 	if err := os.Mkdir(q.path("private"), 0o700); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 // When a job is enqueued or edited with an expiry time that has passed, every command warns that the job will
 // not run.
 func TestExpiredIsSaid(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "true")
 	for _, words := range [][]string{
 		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"}, {"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"}, {"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`}, {"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
@@ -96,7 +96,7 @@ func TestExpiredIsSaid(t *testing.T) {
 		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because its expiry time is ", "line 10: this job will not run, because its expiry time is ", "2 more jobs "}},
 		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because its expiry time is "}},
 	} {
-		got := q.cliIn(c.in, c.words...)
+		got := q.cliWithInput(c.in, c.words...)
 		for _, want := range c.want {
 			if !strings.Contains(got.err, want) {
 				t.Errorf("%.40q: %+v, want %s", c.words, got, want)

@@ -14,7 +14,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.bin = install(q, q.bin, q.dir)
-	q.write("plain", "x y\n")
+	q.writeFile("plain", "x y\n")
 	err := errors.Join(os.Mkdir(q.path("folder"), 0o755), os.Mkdir(q.path("closed"), 0o555), os.WriteFile(q.path("secret"), nil, 0), os.Chmod(q.path("plain"), 0o644), os.Chmod(q.dir, 0o755))
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s was made (%v)", name, err)
 		}
 	}
-	if r := ran(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
+	if r := runCommand(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
 		t.Errorf("QUEUECTL_SOCKET: %+v", r)
 	}
 }
@@ -79,7 +79,7 @@ func (q *queue) inFolder(words string) result {
 	if os.Geteuid() == 0 {
 		as(cmd, outsider)
 	}
-	return ran(q, cmd)
+	return runCommand(q, cmd)
 }
 
 // from returns the program without --dir, to be run in the queue's directory with one additional variable.

@@ -53,7 +53,7 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
 		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
-		q.until("the tree has several processes", 20*time.Second, func() bool { return len(q.treeOf(id)) > 1 })
+		q.waitUntil("the tree has several processes", 20*time.Second, func() bool { return len(q.treeOf(id)) > 1 })
 		began := time.Now()
 		if got := q.cli("pause", id); got.code != 0 || strings.Contains(got.err, "still") {
 			t.Fatalf("round %d, %s: pause: %+v", n, forks[n%len(forks)], got)
@@ -74,18 +74,18 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		switch n % 4 {
 		case 0, 1:
 			q.must("resume", id)
-			q.until("nothing is left stopped", 5*time.Second, func() bool {
+			q.waitUntil("nothing is left stopped", 5*time.Second, func() bool {
 				return !slices.ContainsFunc(q.treeOf(id), func(p treeProcess) bool { return p.state == "T" })
 			})
-			q.until("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(q.treeOf(id), seen) })
+			q.waitUntil("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(q.treeOf(id), seen) })
 			q.must("cancel", id)
 		case 2:
 			q.must("cancel", id)
 		case 3:
 			q.killRunners()
-			q.until("the job is dead", 20*time.Second, func() bool { return q.show(id).State == "dead" })
+			q.waitUntil("the job is dead", 20*time.Second, func() bool { return q.show(id).State == "dead" })
 		}
-		q.until("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
+		q.waitUntil("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
 	}
 	q.must("run", "true") // starts a known runner, which the test ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, most)
@@ -147,7 +147,7 @@ func delegatedQueue(t *testing.T) *queue {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			q.clean()
+			q.endProcesses()
 			removeGroups(t, group)
 		})
 		folder := q.path("bin")
@@ -208,7 +208,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				verb, state string
 			}{{"cancel", "cancelled"}, {"kill -s TERM", "dead"}, {"stop", "held"}} {
 				id := w.enqueue(fields{"command": line, "kill_after": "20s", "max_retries": 0})
-				w.runs(id)
+				w.waitRunning(id)
 				q.must("pause", id)
 				q.must("kill", "-s", "CONT", id)
 				seen := q.treeOf(id)
@@ -223,7 +223,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				} else {
 					q.must(append(strings.Fields(c.verb), id)...)
 				}
-				q.until("it has ended", 10*time.Second, func() bool { return q.show(id).State == c.state })
+				q.waitUntil("it has ended", 10*time.Second, func() bool { return q.show(id).State == c.state })
 				if j := q.show(id); j.Output != "up\nsaved\n" {
 					t.Errorf("%s: %s, it said %q", c.verb, j.State, j.Output)
 				}

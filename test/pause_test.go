@@ -46,7 +46,7 @@ func (q *queue) ticks(id string) (n [2]int64) {
 func (q *queue) goesOn(id string) {
 	q.Helper()
 	was := q.ticks(id)
-	q.until(id+" and its child go on", 20*time.Second, func() bool {
+	q.waitUntil(id+" and its child go on", 20*time.Second, func() bool {
 		now := q.ticks(id)
 		return now[0] > was[0] && now[1] > was[1]
 	})
@@ -65,13 +65,13 @@ func (q *queue) standsStill(id string) {
 
 // passes waits until the time by has passed since an instant.
 func (q *queue) passes(since time.Time, by time.Duration) {
-	q.until("time passes", by+time.Second, func() bool { return time.Since(since) > by })
+	q.waitUntil("time passes", by+time.Second, func() bool { return time.Since(since) > by })
 }
 
 // A paused job and its child do not run, also while the service is killed and restarted. The job keeps its
 // worker and its state, and show reports who paused it and when. After a resume it continues.
 func TestPauseAndResume(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	w.enqueue(fields{"id": "a", "command": q.ticking("a")})
 	q.goesOn("a")
@@ -118,7 +118,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	q.must("pause", "a")
 	q.must("cancel", "a")
-	if j := q.show("a"); j.State != "cancelled" || lives(pid) {
+	if j := q.show("a"); j.State != "cancelled" || isAlive(pid) {
 		t.Errorf("cancelled while it was paused: %+v", j)
 	}
 }
@@ -126,9 +126,9 @@ func TestPauseAndResume(t *testing.T) {
 // A pause stops the clocks of timeout and idle_timeout, however long it lasts. After the resume both
 // continue.
 func TestPauseStopsTheClocks(t *testing.T) {
-	q := serving(t, "--workers", "3")
+	q := startQueue(t, "--workers", "3")
 	w := q.dial()
-	const limit = time.Second * patience
+	const limit = time.Second * timeoutFactor
 	for _, field := range []string{"timeout_ms", "idle_timeout"} {
 		job := fields{"id": field, "command": q.ticking(field), "max_retries": 0, "kill_after": "1s"}
 		if job["timeout_ms"] = limit.Milliseconds(); field == "idle_timeout" {
@@ -136,7 +136,7 @@ func TestPauseStopsTheClocks(t *testing.T) {
 		}
 		w.enqueue(job)
 	}
-	q.until("both are started", 20*time.Second, func() bool { return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n") })
+	q.waitUntil("both are started", 20*time.Second, func() bool { return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n") })
 	q.must("pause", "timeout_ms", "idle_timeout")
 	began := time.Now()
 	q.passes(began, 2*limit)
@@ -147,7 +147,7 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	}
 	q.must("resume", "timeout_ms", "idle_timeout")
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		if ran := j.History[0].FinishedAt.Sub(j.History[0].StartedAt); j.Reason != "timed_out" || ran < 2*limit {
 			t.Errorf("%s: %s, %s after %v", id, j.State, j.Reason, ran)
 		}
@@ -157,7 +157,7 @@ func TestPauseStopsTheClocks(t *testing.T) {
 // Only running jobs can be paused, and the error for other jobs says what can be done instead. A dry run
 // counts jobs. A signal sent to a paused job resumes it, and requeue starts it again without a pause.
 func TestPauseOfOthers(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "labels": fields{"site": "a"}})
 	q.goesOn("a")
@@ -184,20 +184,20 @@ func TestPauseOfOthers(t *testing.T) {
 	q.standsStill("a")
 	pid := q.show("a").PID
 	q.must("requeue", "a")
-	q.until("it runs anew", 20*time.Second, func() bool { j := q.show("a"); return j.State == "processing" && j.PID != pid && j.PID != 0 })
+	q.waitUntil("it runs anew", 20*time.Second, func() bool { j := q.show("a"); return j.State == "processing" && j.PID != pid && j.PID != 0 })
 	if got := q.pauseOf("a"); !got.PausedAt.IsZero() {
 		t.Errorf("the next attempt is paused: %+v", got)
 	}
 	q.goesOn("a")
 	q.must("pause", "a")
 	q.must("kill", "-s", "KILL", "a")
-	q.until("it ends", 20*time.Second, func() bool { return q.show("a").State == "failed" })
+	q.waitUntil("it ends", 20*time.Second, func() bool { return q.show("a").State == "failed" })
 }
 
 // While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. The
 // end of this pause does not resume jobs that were paused individually.
 func TestPauseAll(t *testing.T) {
-	q := serving(t, "--workers", "3")
+	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	for _, id := range []string{"a", "b"} {
 		w.enqueue(fields{"id": id, "command": q.ticking(id)})
@@ -265,7 +265,7 @@ func TestPauseAll(t *testing.T) {
 // A stop of the service does not wait for paused jobs. A job that was paused individually is then held, so
 // the next service does not run it. A job that was paused with all jobs is pending until their resume.
 func TestStopOfPausedJobs(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	for _, id := range []string{"a", "b"} {
 		w.enqueue(fields{"id": id, "command": q.ticking(id)})
@@ -290,16 +290,16 @@ func TestStopOfPausedJobs(t *testing.T) {
 
 // If its runner dies, a paused job ends with all its processes. None is left stopped.
 func TestRunnerOfPausedJobDies(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "on_lost": "dead"})
 	q.goesOn("a")
 	q.must("pause", "a")
 	pid := q.show("a").PID
 	q.killRunners()
-	q.until("it is dead", 20*time.Second, func() bool { return q.show("a").State == "dead" })
-	if j := q.pauseOf("a"); !j.PausedAt.IsZero() || lives(pid) {
-		t.Errorf("%+v, and process %d lives: %t", j, pid, lives(pid))
+	q.waitUntil("it is dead", 20*time.Second, func() bool { return q.show("a").State == "dead" })
+	if j := q.pauseOf("a"); !j.PausedAt.IsZero() || isAlive(pid) {
+		t.Errorf("%+v, and process %d lives: %t", j, pid, isAlive(pid))
 	}
 	q.standsStill("a")
 }

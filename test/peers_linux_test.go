@@ -81,7 +81,7 @@ func TestPrivateBesidePeers(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		p.until("half of it", 60*time.Second, func() bool {
+		p.waitUntil("half of it", 60*time.Second, func() bool {
 			_, lines := p.effects()
 			return lines >= count/2
 		})

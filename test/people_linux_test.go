@@ -59,7 +59,7 @@ func sharedQueue(t *testing.T, settings string, args ...string) *queue {
 	if err := os.Chmod(q.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	q.write("queuectl.toml", settings)
+	q.writeFile("queuectl.toml", settings)
 	q.start(args...)
 	return q
 }
@@ -67,7 +67,7 @@ func sharedQueue(t *testing.T, settings string, args ...string) *queue {
 // as runs the program as a person.
 func (q *queue) as(p person, args ...string) result {
 	q.Helper()
-	return ran(q, as(q.command(args...), p))
+	return runCommand(q, as(q.command(args...), p))
 }
 
 // as makes a command run as a person.

@@ -22,7 +22,7 @@ func (q *queue) typing(cmd *exec.Cmd, asked, words string) result {
 		q.Fatal(err)
 	}
 	if asked != "" {
-		q.until("it asks "+asked, 10*time.Second, func() bool { return strings.Contains(s.shown.String(), asked) })
+		q.waitUntil("it asks "+asked, 10*time.Second, func() bool { return strings.Contains(s.shown.String(), asked) })
 		s.person.WriteString(words)
 	}
 	cmd.Wait()
@@ -32,7 +32,7 @@ func (q *queue) typing(cmd *exec.Cmd, asked, words string) result {
 // On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
 // Without a terminal, a command for all jobs needs --yes.
 func TestManyAreAskedFor(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
 		q.must("enqueue", "--id", id, "--batch", "three", "true")
 	}
@@ -67,7 +67,7 @@ func TestManyAreAskedFor(t *testing.T) {
 
 // dlq retry asks for confirmation, as retry does. worker stop asks if it would end running jobs.
 func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	if r := q.cli("run", "--id", "bad", "false"); r.code != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -76,7 +76,7 @@ func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
 		t.Errorf("a no: %+v", r)
 	}
 	q.must("enqueue", "--id", "runs", q.waitFor("goes"))
-	q.until("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
 	if r := q.person("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all", "--force"); r.code != 1 || state("runs") != "processing" {
 		t.Errorf("a no: %+v", r)
 	}
@@ -94,7 +94,7 @@ func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
 // The editor shows all fields that were set, as the user wrote them. If the edited text is invalid, it is
 // kept. Without a terminal, edit starts no editor.
 func TestEditInAnEditor(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z", "echo a && echo '<b>'")
 	if err := os.Mkdir(q.path("tmp"), 0o700); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestEditInAnEditor(t *testing.T) {
 		RunAt    string `json:"run_at"`
 		Labels   map[string]string
 	}
-	q.dial().good("show", fields{"id": "a"}, &a)
+	q.dial().mustCall("show", fields{"id": "a"}, &a)
 	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 || a.RunAt != "2040-01-02T03:04:05.000Z" {
 		t.Errorf("after an edit: %+v", a)
 	}
@@ -137,7 +137,7 @@ func TestEditInAnEditor(t *testing.T) {
 		}
 		os.Remove(strings.TrimSpace(file))
 	}
-	q.write("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: \"much\"/' \"$1\"; fi\n")
+	q.writeFile("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: \"much\"/' \"$1\"; fi\n")
 	os.Chmod(q.path("twice"), 0o700)
 	if r := through(q.path("twice"), "edit the text again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
 		t.Errorf("a mistake that is mended: %+v", r)
@@ -164,37 +164,37 @@ func TestEditInAnEditor(t *testing.T) {
 // A relative --cwd is resolved in the caller's current directory. If that directory was deleted, the error
 // says what to do.
 func TestFoldersAreTheCallers(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	if err := os.MkdirAll(q.dir+"/here/below", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	in := func(dir string, args ...string) result {
 		cmd := q.command(args...)
 		cmd.Dir = dir
-		return ran(t, cmd)
+		return runCommand(t, cmd)
 	}
 	if r := in(q.dir+"/here", "run", "--cwd", "below", "pwd"); r.out != q.dir+"/here/below\n" {
 		t.Errorf("a folder below the current one: %+v", r)
 	}
 	cmd := q.command("run", "true")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.bin, "--dir", q.dir, "run", "true"}
-	if r := ran(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current directory no longer exists") || !strings.Contains(r.err, "--no-cwd") {
+	if r := runCommand(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current directory no longer exists") || !strings.Contains(r.err, "--no-cwd") {
 		t.Errorf("in a folder that is gone: %+v", r)
 	}
 }
 
 // backup replaces an earlier backup, and another file only with --force.
 func TestBackupSparesOtherFiles(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "true")
-	other := q.write("letter", "dear all")
+	other := q.writeFile("letter", "dear all")
 	if r := q.cli("backup", other); r.code != 5 || !strings.Contains(r.err, "--force") {
 		t.Errorf("over a letter: %+v", r)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {
 		t.Errorf("the letter is %q, %v", text, err)
 	}
-	for _, args := range [][]string{{"backup", q.dir + "/copy"}, {"backup", q.dir + "/copy"}, {"backup", other, "--force"}, {"backup", other}, {"backup", q.write("empty", "")}} {
+	for _, args := range [][]string{{"backup", q.dir + "/copy"}, {"backup", q.dir + "/copy"}, {"backup", other, "--force"}, {"backup", other}, {"backup", q.writeFile("empty", "")}} {
 		q.must(args...)
 	}
 }

@@ -12,14 +12,14 @@ import (
 // alone, however many retries it has. Jobs that ran with it in the first killed runner run alone once and
 // complete. The runners for single jobs end afterwards.
 func TestPoison(t *testing.T) {
-	q := serving(t, "--workers", "8")
+	q := startQueue(t, "--workers", "8")
 	w := q.dial()
 	var neighbours []string
 	for i := range 7 {
 		neighbours = append(neighbours, fmt.Sprint("neighbour", i))
-		w.enqueue(fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER", 0.5*patience)})
+		w.enqueue(fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER", 0.5*timeoutFactor)})
 	}
-	q.until("they run", 20*time.Second, func() bool { return q.show("neighbour6").State == "processing" })
+	q.waitUntil("they run", 20*time.Second, func() bool { return q.show("neighbour6").State == "processing" })
 	q.must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
 	if r := q.cli("wait", "poison", "--timeout", "30"); r.code != 125 {
 		t.Errorf("wait: %+v", r)
@@ -33,7 +33,7 @@ func TestPoison(t *testing.T) {
 			t.Errorf("a neighbour: %+v", j)
 		}
 	}
-	q.until("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
+	q.waitUntil("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
 	q.must("run", "true")
 
 	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
@@ -51,11 +51,11 @@ func TestPoison(t *testing.T) {
 // If the service restarts while a suspect runs alone, the new service adopts its runner as one for a single
 // job. It starts no other job there, and the runner ends afterwards.
 func TestSuspectOutlivesTheService(t *testing.T) {
-	q := serving(t, "--workers", "4")
-	q.must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+patience))
-	q.until("it runs", 20*time.Second, func() bool { return q.show("a").State == "processing" })
+	q := startQueue(t, "--workers", "4")
+	q.must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+timeoutFactor))
+	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("a").State == "processing" })
 	q.killRunners()
-	q.until("it runs alone", 20*time.Second, func() bool {
+	q.waitUntil("it runs alone", 20*time.Second, func() bool {
 		j := q.show("a")
 		return j.State == "processing" && j.Attempts == 1
 	})
@@ -63,12 +63,12 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	q.kill()
 	q.start("--workers", "4")
 	q.must("run", "--id", "b", "echo $QUEUECTL_WORKER")
-	if j := q.show("a"); j.PID != pid || !lives(pid) {
+	if j := q.show("a"); j.PID != pid || !isAlive(pid) {
 		t.Errorf("the suspect: %+v", j)
 	}
 	q.must("wait", "a")
 	if a, b := q.show("a").Output, q.show("b").Output; a[:5] != "lone-" || b[:1] != "w" {
 		t.Errorf("workers: %q and %q", a, b)
 	}
-	q.until("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
+	q.waitUntil("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
 }

@@ -246,7 +246,7 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 		return v
 	}
 	a := &asker{q: q}
-	q.until("what was leased is settled", 20*time.Second, func() bool {
+	q.waitUntil("what was leased is settled", 20*time.Second, func() bool {
 		return q.peek(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
 	})
 	jobs, err := a.all("")

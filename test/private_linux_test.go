@@ -25,7 +25,7 @@ func TestPrivateInterrupted(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		p.until("a job runs", 20*time.Second, func() bool {
+		p.waitUntil("a job runs", 20*time.Second, func() bool {
 			_, err := os.Stat(filepath.Join(p.work, "started"))
 			return err == nil
 		})
@@ -34,7 +34,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	cmd, errs := begin()
 	interrupt := func() {
 		cmd.Process.Signal(syscall.SIGINT)
-		p.until("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "running jobs may finish") })
+		p.waitUntil("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "running jobs may finish") })
 	}
 	interrupt()
 	cmd.Process.Signal(syscall.SIGINT)
@@ -87,7 +87,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 	if _, err := in.Write([]byte("true\n")); err != nil {
 		t.Fatal(err)
 	}
-	p.until("its service runs", 20*time.Second, func() bool {
+	p.waitUntil("its service runs", 20*time.Second, func() bool {
 		_, err := os.Stat(p.path("queuectl.sock"))
 		return err == nil
 	})

@@ -49,7 +49,7 @@ func (p *private) command(stdin string, args ...string) *exec.Cmd {
 
 func (p *private) run(stdin string, args ...string) result {
 	p.Helper()
-	return ran(p, p.command(stdin, args...))
+	return runCommand(p, p.command(stdin, args...))
 }
 
 // killAll kills all processes of a run with SIGKILL. It recognises them by the directory in their arguments
@@ -59,7 +59,7 @@ func (p *private) killAll(cmd *exec.Cmd) {
 	cmd.Wait()
 	for left := 1; left > 0; {
 		left = 0
-		for pid, words := range related(p.dir) {
+		for pid, words := range processesUsing(p.dir) {
 			if !strings.Contains(words, " events ") {
 				kill(pid)
 				left++
@@ -91,7 +91,7 @@ func TestPrivateRunHasAStoreOfItsOwn(t *testing.T) {
 	p := newPrivate(t)
 	cmd := p.command("echo hi\n", "--lines", "-")
 	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.work)
-	if r := ran(p, cmd); r.code != 0 || !strings.Contains(r.out, "hi\n") {
+	if r := runCommand(p, cmd); r.code != 0 || !strings.Contains(r.out, "hi\n") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -101,7 +101,7 @@ func TestPrivateRunHasAStoreOfItsOwn(t *testing.T) {
 // the run fails with the line's number and starts nothing.
 func TestPrivateRunIsResumed(t *testing.T) {
 	t.Parallel()
-	const count, kills = 2000 / fewer, 10
+	const count, kills = 2000 / jobDivisor, 10
 	p := newPrivate(t)
 	var file strings.Builder
 	for i := range count {
@@ -114,11 +114,11 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	told := map[string]int{} // jobs that events reported as completed, and how often each had run by then
 	for n := range kills {
 		cmd := p.command("", args...)
-		if err := begin(cmd); err != nil {
+		if err := startCommand(cmd); err != nil {
 			t.Fatal(err)
 		}
 		completed := p.followCompleted()
-		p.until(fmt.Sprintf("progress before kill %d", n+1), 60*time.Second, func() bool {
+		p.waitUntil(fmt.Sprintf("progress before kill %d", n+1), 60*time.Second, func() bool {
 			_, lines := p.effects()
 			return lines > (n+1)*count/(kills+2)
 		})
@@ -247,10 +247,10 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 		}
 	}
 	cmd := p.command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
-	if err := begin(cmd); err != nil {
+	if err := startCommand(cmd); err != nil {
 		t.Fatal(err)
 	}
-	p.until("a job runs", 20*time.Second, func() bool {
+	p.waitUntil("a job runs", 20*time.Second, func() bool {
 		r := p.cli("--dir", p.dir, "ps", "-q")
 		return strings.HasPrefix(r.out, "3-") && r.err == ""
 	})

@@ -15,7 +15,7 @@ func runProgram(t *testing.T, env []string, program string, words ...string) (ou
 	t.Helper()
 	cmd := exec.Command(program, words...)
 	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
-	r := ran(t, cmd)
+	r := runCommand(t, cmd)
 	return r.out + r.err, r.code
 }
 
@@ -81,7 +81,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 	q := newQueue(t, "")
 	q.bin = filepath.Join(prefix, "bin", programs[0])
 	q.start("--workers", "1")
-	if got := q.must("run", "--", tool("echo"), "one"); strings.TrimSpace(got) != "one" {
+	if got := q.must("run", "--", toolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
 		t.Errorf("a job says %q", got)
 	}
 }

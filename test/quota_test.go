@@ -13,7 +13,7 @@ import (
 // No user has more than max_running_per_user jobs running, even if workers are idle, also after a restart and
 // a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	q.must("config", "set", "max_running_per_user", "2")
 	most := func(n int) (most int) {
 		t.Helper()
@@ -21,11 +21,11 @@ func TestRunningPerUser(t *testing.T) {
 		w := q.dial()
 		var ids []string
 		for range n {
-			ids = append(ids, w.enqueue(fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s", q.path("log"), 0.1*patience)}))
+			ids = append(ids, w.enqueue(fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s", q.path("log"), 0.1*timeoutFactor)}))
 		}
 		q.must(append([]string{"wait", "--timeout", "60"}, ids...)...)
 		now := 0
-		for line := range strings.Lines(q.text("log")) {
+		for line := range strings.Lines(q.readFile("log")) {
 			if line == "+\n" {
 				now++
 			} else {
@@ -56,7 +56,7 @@ func TestRunningPerUser(t *testing.T) {
 		}
 		return n
 	}
-	q.until("two run", 20*time.Second, func() bool { return run() == 2 })
+	q.waitUntil("two run", 20*time.Second, func() bool { return run() == 2 })
 	q.kill()
 	q.start("--workers", "4")
 	later := q.must("enqueue", "-q", "true")
@@ -65,7 +65,7 @@ func TestRunningPerUser(t *testing.T) {
 	}
 	q.must("cancel", ids[3])
 	q.must("config", "set", "max_running_per_user", "0")
-	q.until("the others run", 20*time.Second, func() bool { return run() == 3 })
+	q.waitUntil("the others run", 20*time.Second, func() bool { return run() == 3 })
 	q.must("wait", later, "--timeout", "30")
 	if err := os.WriteFile(q.path("go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -82,12 +82,12 @@ func TestRunningPerUser(t *testing.T) {
 // No user has more than max_pending_per_user jobs waiting. A request that would exceed the limit fails with
 // code "full" and names the setting, and none of its jobs is stored.
 func TestPendingPerUser(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("config", "set", "max-pending-per-user", "3")
 	q.must("enqueue", "true")
 	q.must("enqueue", "true")
 	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
-		if r := q.cliIn(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.code != 5 || !strings.Contains(r.err, "max_pending_per_user is 3") {
+		if r := q.cliWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.code != 5 || !strings.Contains(r.err, "max_pending_per_user is 3") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // The error about one refused job names the flag that was typed. JSON output contains the field separately
 // from the message.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")
 	q.must("enqueue", "--id", "b", "true")
 	q.must("enqueue", "--id", "c", "true")
@@ -46,7 +46,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 // The error about an invalid flag value names the flag that was typed. It says what is wrong and what to do,
 // and does not quote errors of Go's libraries. A number that is too large is reported as too large.
 func TestRefusalsNameTheFlag(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")
 	const huge = "99999999999999999999"
 	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`, huge + " is too large; use a smaller number"

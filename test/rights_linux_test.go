@@ -34,7 +34,7 @@ func heldJob(q *queue, owner person) string {
 
 func runningJob(q *queue, owner person) string {
 	id := q.mustAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
-	q.until("the job runs", 20*time.Second, func() bool {
+	q.waitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing"
 	})
 	return id
@@ -223,7 +223,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 		t.Errorf("the log of the service tells it:\n%s", said)
 	}
 	q.mustAs(alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
-	q.until("the job runs", 20*time.Second, func() bool { return q.show("runs").State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("runs").State == "processing" })
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	w := func(id string) { q.mustAs(alice, "enqueue", "--id", id, "--delay", "1h", "true") }
 	r := func(id string) {
 		q.mustAs(alice, "enqueue", "--id", id, "echo begun; sleep 600")
-		q.until(id+" runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+		q.waitUntil(id+" runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	}
 	var want []string
 	does := func(p person, words string, audited ...string) {
@@ -269,7 +269,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	does(alice, "resume b", "resume b")
 	does(operator, "kill -s CONT b", "kill b signal 18 (SIGCONT)")
 	does(operator, "requeue b", "requeue b")
-	q.until("b runs again", 20*time.Second, func() bool { return q.show("b").State == "processing" })
+	q.waitUntil("b runs again", 20*time.Second, func() bool { return q.show("b").State == "processing" })
 	does(alice, "cancel b", "cancel b")
 	r("c")
 	enqueued("c")
@@ -278,7 +278,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	enqueued("d")
 	does(operator, "worker stop --all --force", "config workers", "worker.stop d")
 	does(operator, "worker scale 1", "config workers")
-	q.until("d runs again", 20*time.Second, func() bool { return q.show("d").State == "processing" })
+	q.waitUntil("d runs again", 20*time.Second, func() bool { return q.show("d").State == "processing" })
 	does(alice, "cancel d", "cancel d")
 	w("e")
 	enqueued("e")
@@ -344,7 +344,7 @@ func TestGroupsHoldForTheConnection(t *testing.T) {
 	if a := w.call("enqueue", fields{"command": "true"}); a.Error != nil {
 		t.Errorf("on the connection from before: %+v", a.Error)
 	}
-	q.write("queuectl.toml", strings.Replace(accessOfAll, `"@61298"`, `"@61296"`, 1))
+	q.writeFile("queuectl.toml", strings.Replace(accessOfAll, `"@61298"`, `"@61296"`, 1))
 	q.must("reload")
 	if a := w.call("enqueue", fields{"command": "true"}); a.Error == nil || a.Error.Data.Code != "denied" {
 		t.Errorf("after [access] was changed, on the same connection: %+v", a)
@@ -382,7 +382,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 		t.Errorf("doctor: %+v", d)
 	}
 	q.stop()
-	q.write("queuectl.toml", "workers = 0\n")
+	q.writeFile("queuectl.toml", "workers = 0\n")
 	q.start()
 	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "only root is admitted") {
 		t.Errorf("a socket of its owner alone: %+v", r)
@@ -392,11 +392,11 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	cmd := as(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
 	cmd.Dir = "/"
-	if r := ran(t, cmd); r.code != 5 || !strings.Contains(r.err, "this account has no access to the directory "+q.dir) {
+	if r := runCommand(t, cmd); r.code != 5 || !strings.Contains(r.err, "this account has no access to the directory "+q.dir) {
 		t.Errorf("a folder that cannot be entered: %+v", r)
 	}
 	q.stop()
-	q.write("queuectl.toml", "socket_group = \"no.such.group\"\n")
+	q.writeFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
 	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("a group that is not there: %+v", r)
 	}
@@ -407,7 +407,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "0")
 	q.stop()
-	q.write("queuectl.toml", "socket_mode = \"0666\"\n[access]\nadmin = [\"65534\", \"@65534\"]\n")
+	q.writeFile("queuectl.toml", "socket_mode = \"0666\"\n[access]\nadmin = [\"65534\", \"@65534\"]\n")
 	cmd := exec.Command("unshare", "--user", "--map-root-user", q.bin, "serve", "--dir", q.dir, "--workers", "0")
 	cmd.Env = environment(q.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -418,7 +418,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 	}()
-	q.until("it answers", 20*time.Second, q.answers)
+	q.waitUntil("it answers", 20*time.Second, q.answers)
 	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "user namespace") {
 		t.Errorf("from outside: %+v", r)
 	}
@@ -431,7 +431,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 func TestUnknownNamesAreAWarning(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.write("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
+	q.writeFile("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.start("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
 	if said := q.logText(); strings.Count(said, words) != 1 {
@@ -454,7 +454,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 // A job may name the user it runs as by default. Another user is refused with the setting that would permit
 // it, and an unknown user is refused by name.
 func TestUserOfAJob(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name
 	id := q.must("enqueue", "--user", me, "id -u")
 	q.must("wait", id)
@@ -472,7 +472,7 @@ func TestUserOfAJob(t *testing.T) {
 	if r := q.cli("enqueue", "--user", other, "true"); r.code != 5 || !strings.Contains(r.err, `run_as = "submitter"`) {
 		t.Errorf("another user: %+v", r)
 	}
-	if r := q.cliIn(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file", "-"); r.code != 5 {
+	if r := q.cliWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file", "-"); r.code != 5 {
 		t.Errorf("another user in a batch: %+v", r)
 	}
 	if r := q.cli("enqueue", "--user", "no.such.user", "true"); r.code != 2 || !strings.Contains(r.err, `there is no user "no.such.user"`) {

@@ -30,8 +30,8 @@ func rooted(t *testing.T, settings, policy string) *queue {
 	t.Helper()
 	q, rules := rootedFiles(t, settings, policy)
 	q.launcher(rules)
-	socket := filepath.Join(q.roots, "spawn.sock")
-	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", socket, "--runner-policy", rules)
+	socket := filepath.Join(q.rootRunnerDir, "spawn.sock")
+	q.start("--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	return q
 }
 
@@ -49,13 +49,13 @@ func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		q.clean()
+		q.endProcesses()
 		os.RemoveAll(base)
 	})
 	q.bin = install(t, binary(t, ""), base)
-	q.roots = filepath.Join(base, "runners")
+	q.rootRunnerDir = filepath.Join(base, "runners")
 	q.owner = &syscall.Credential{Uid: uint32(keeper.uid), Gid: uint32(keeper.gid)}
-	q.write("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")
+	q.writeFile("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")
 	for path, mode := range map[string]os.FileMode{base: 0o755, q.dir: 0o711, q.path("queuectl.toml"): 0o644} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -71,10 +71,10 @@ func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string)
 	}
 	l.SetUnlinkOnClose(false)
 	defer l.Close()
-	if q.door, err = l.File(); err != nil {
+	if q.controlSocket, err = l.File(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { q.door.Close() })
+	t.Cleanup(func() { q.controlSocket.Close() })
 	if err := os.Chmod(q.path(socketName), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (q *queue) launcher(policy string) *exec.Cmd {
 		q.Fatal(err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", policy, "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	cmd := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", policy, "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
 	life, err := cmd.StdinPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -300,7 +300,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		"news":               q.as(other, "enqueue", "true"),
 		"news, for an admin": q.cli("enqueue", "--user", "news", "true"),
 	} {
-		if r.code != 5 || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
+		if r.code != 5 || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}
@@ -312,7 +312,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	if got := strings.TrimSpace(q.show(id).Output); got != "daemon" {
 		t.Errorf("an admin's job for daemon ran as %q", got)
 	}
-	if err := os.WriteFile(filepath.Dir(q.roots)+"/runner.conf", []byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Dir(q.rootRunnerDir)+"/runner.conf", []byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if got := q.must("run", "--", "id", "-un"); got != "root" {
@@ -321,7 +321,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
 	// forbids.
 	held := q.mustAs(someone, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
-	if err := os.WriteFile(filepath.Dir(q.roots)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Dir(q.rootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	q.as(someone, "wait", held)
@@ -367,7 +367,7 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := rooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]result{"a user": q.as(someone, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
-		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
+		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}

@@ -29,17 +29,17 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 	if got := len(q.mustAs(someone, "logs", big)); got != 200000 {
 		t.Errorf("%d bytes of output, want 200000", got)
 	}
-	err := filepath.Walk(q.roots, func(path string, info os.FileInfo, err error) error {
+	err := filepath.Walk(q.rootRunnerDir, func(path string, info os.FileInfo, err error) error {
 		if err != nil {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if strings.HasPrefix(path, q.roots+"/jobs") { // jobs pass through these directories to their own ones
+		if strings.HasPrefix(path, q.rootRunnerDir+"/jobs") { // jobs pass through these directories to their own ones
 			return nil
 		}
 		own := filepath.Base(path) == "spawn.sock" // only the service may use this socket
 		others := info.Mode().Perm() & 0o007
-		if others != 0 && (path != q.roots || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != keeper.gid && !own {
+		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != keeper.gid && !own {
 			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
 		}
 		return nil
@@ -47,13 +47,13 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sockets, _ := filepath.Glob(q.roots + "/*/run.sock")
-	for _, socket := range append(sockets, q.roots+"/spawn.sock") {
+	sockets, _ := filepath.Glob(q.rootRunnerDir + "/*/run.sock")
+	for _, socket := range append(sockets, q.rootRunnerDir+"/spawn.sock") {
 		if r := q.as(someone, "--socket", socket, "status"); r.code != 5 && !strings.Contains(r.err, "permission denied") {
 			t.Errorf("%s lets a submitter in: %+v", socket, r)
 		}
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+q.roots); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
+	if got := q.outputOf(someone, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+q.rootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
 		t.Errorf("a job of a submitter: %s", got)
 	}
 }
@@ -64,18 +64,18 @@ func TestRootsRunnerIsBuried(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
-	q.until("the job runs", 20*time.Second, func() bool { stray = strings.TrimSpace(q.must("logs", id)); return stray != "" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { stray = strings.TrimSpace(q.must("logs", id)); return stray != "" })
 	old := q.runnerPids()
 	q.killRunners()
-	q.until("the job runs again", 20*time.Second, func() bool { j := q.show(id); return j.State == "processing" && j.Attempts == 1 })
+	q.waitUntil("the job runs again", 20*time.Second, func() bool { j := q.show(id); return j.State == "processing" && j.Attempts == 1 })
 	if j := q.show(id); j.History[0].Reason != "lost" {
 		t.Errorf("got %+v, want its first attempt lost", j)
 	}
 	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
 		t.Errorf("process %s of the dead runner's job lives on", stray)
 	}
-	q.until("its folder is gone", 20*time.Second, func() bool {
-		left, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.roots, old[0]))
+	q.waitUntil("its folder is gone", 20*time.Second, func() bool {
+		left, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.rootRunnerDir, old[0]))
 		return len(left) == 0
 	})
 	q.must("cancel", id)
@@ -88,7 +88,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.mustAs(someone, "wait", id)
 	files := func() []string {
-		list, _ := filepath.Glob(q.roots + "/output/*")
+		list, _ := filepath.Glob(q.rootRunnerDir + "/output/*")
 		return list
 	}
 	if len(files()) != 1 {
@@ -104,7 +104,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	look()
 	q.killRunners()
 	look()
-	q.until("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
+	q.waitUntil("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
 }
 
 // Jobs of root's runners survive the death of the service, like all other jobs.
@@ -114,7 +114,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	os.Chmod(filepath.Dir(gate), 0o755)
 	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
-	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	pid := q.show(id).PID
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
@@ -147,7 +147,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 		os.Chmod(dir, 0o755)
 	}
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
-	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	dir := t.TempDir()
 	if err := os.Chown(dir, keeper.uid, keeper.gid); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service uses the runners") {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
-	launcher := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	launcher := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
 	out, err := launcher.CombinedOutput()
 	pid := regexp.MustCompile(`process (\d+) already starts runners`).FindSubmatch(out)
 	if pid == nil {
@@ -186,7 +186,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 // the service return in time.
 func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
-	mails := q.roots + "/as-mail"
+	mails := q.rootRunnerDir + "/as-mail"
 	big := func() string {
 		return q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	}
@@ -209,7 +209,7 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 		t.Fatalf("the job says %q", got)
 	}
 	held := q.mustAs(someone, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
-	q.until("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
+	q.waitUntil("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
@@ -231,7 +231,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	q.must("worker", "scale", "2")
 	bad := q.mustAs(someone, "enqueue", "--cwd", "/", "--on-lost", "dead", "sleep 0.2; kill -STOP $PPID; exec sleep 300")
 	var runner, job int
-	q.until("the runner is stopped", 20*time.Second, func() bool {
+	q.waitUntil("the runner is stopped", 20*time.Second, func() bool {
 		for _, pid := range q.runnerPids() {
 			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(raw), "\nState:\tT") {
 				runner = pid
@@ -240,7 +240,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		return runner != 0
 	})
 	other := q.mustAs(someone, "enqueue", "--cwd", "/", "true")
-	q.until("another job runs in another runner", 30*time.Second, func() bool { return q.show(other).State == "completed" })
+	q.waitUntil("another job runs in another runner", 30*time.Second, func() bool { return q.show(other).State == "completed" })
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
@@ -253,12 +253,12 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		t.Errorf("a job ran as %q", got)
 	}
 	j := q.show(bad)
-	if job = j.PID; j.State != "processing" || !lives(job) {
+	if job = j.PID; j.State != "processing" || !isAlive(job) {
 		t.Errorf("the job that stopped its runner: %+v", j)
 	}
 	syscall.Kill(runner, syscall.SIGKILL)
-	q.until("it is lost", 20*time.Second, func() bool { return q.show(bad).State == "dead" })
-	if lives(job) {
+	q.waitUntil("it is lost", 20*time.Second, func() bool { return q.show(bad).State == "dead" })
+	if isAlive(job) {
 		t.Errorf("process %d of the lost job lives", job)
 	}
 }
@@ -271,7 +271,7 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
 	bad := q.must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
-	q.until("the stopper runs", 20*time.Second, func() bool { return q.show(bad).State == "processing" })
+	q.waitUntil("the stopper runs", 20*time.Second, func() bool { return q.show(bad).State == "processing" })
 	for range 40 {
 		q.must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
 	}
@@ -281,7 +281,7 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 		}
 	}
 	q.must("cancel", bad)
-	q.until("all has ended", 30*time.Second, func() bool {
+	q.waitUntil("all has ended", 30*time.Second, func() bool {
 		return strings.Contains(q.must("list", "--state", "processing", "--json"), "[]") && strings.Contains(q.must("list", "--state", "waiting", "--json"), "[]")
 	})
 	if code := q.stop(); code != 0 {
@@ -376,7 +376,7 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 		t.Fatal("nobody watches the runner")
 	}
 	syscall.Kill(first, syscall.SIGKILL)
-	q.until("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
+	q.waitUntil("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
 	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}
@@ -384,12 +384,12 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 		t.Errorf("afterwards a job ran as %q", got)
 	}
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "sleep 60")
-	q.until("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	q.waitUntil("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	last := watchdog()
 	q.kill() // so that the service does not end the processes of the runner
 	q.killRunners()
 	// The file cmdline is empty once the process has ended, even if it is not reaped.
-	q.until("the watchdog has ended with its runner", 20*time.Second, func() bool {
+	q.waitUntil("the watchdog has ended with its runner", 20*time.Second, func() bool {
 		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last))
 		return len(words) == 0
 	})
@@ -399,12 +399,12 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 // tries again.
 func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	outputs := q.roots + "/output"
+	outputs := q.rootRunnerDir + "/output"
 	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	q.killRunners()
-	q.until("the service says why", 20*time.Second, func() bool {
+	q.waitUntil("the service says why", 20*time.Second, func() bool {
 		status := q.must("status")
 		return strings.Contains(status, "no jobs can start: ") && strings.Contains(status, "cannot create the output directory: ")
 	})
@@ -421,7 +421,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 func TestRunnersFolderKeepsItsGroup(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.killRunners()
-	c, err := net.Dial("unix", filepath.Join(q.roots, "spawn.sock"))
+	c, err := net.Dial("unix", filepath.Join(q.rootRunnerDir, "spawn.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func TestNoSignalToAStranger(t *testing.T) {
 					endian.LittleEndian.PutUint64(raw[at+16:], uint64(likeJob.Process.Pid))
 				}
 			}
-			r.write(mustRel(r, tables[0]), string(raw))
+			r.writeFile(mustRel(r, tables[0]), string(raw))
 			syscall.Kill(-job, syscall.SIGKILL)
 			return []*exec.Cmd{likeJob, likeRunner}
 		})
@@ -70,9 +70,9 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	params := r.params("p00000", rigJob{size: 10, seconds: 600})
 	params["on_lost"] = "dead"
 	id := (&asker{q: r.queue}).batch(params)[0]
-	r.until("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
+	r.waitUntil("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
 	job, runner := r.show(id).PID, r.runnerPid()
-	r.until("another process is known by its age", 5*time.Second, func() bool {
+	r.waitUntil("another process is known by its age", 5*time.Second, func() bool {
 		began, err := time.Parse(time.RFC3339, r.show(id).StartedAt)
 		return err == nil && time.Since(began) > 100*time.Millisecond
 	})
@@ -80,7 +80,7 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	r.killRunners()
 	for _, s := range take(r, job, runner) {
 		defer func() {
-			if !lives(s.Process.Pid) {
+			if !isAlive(s.Process.Pid) {
 				t.Errorf("the stranger %d was killed", s.Process.Pid)
 			}
 			syscall.Kill(-s.Process.Pid, syscall.SIGKILL)
@@ -88,7 +88,7 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 		}()
 	}
 	r.start("--workers", "1")
-	r.until("the job is known to be lost", 5*time.Second, func() bool { return r.show(id).State == "dead" })
+	r.waitUntil("the job is known to be lost", 5*time.Second, func() bool { return r.show(id).State == "dead" })
 }
 
 // stranger starts a process in a new session. It gets the given pid if the kernel permits that: the test must

@@ -30,7 +30,7 @@ if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
 	note S
 	exit 0
 fi
-` + holding("$RIG/locks/$QUEUECTL_JOB_ID") + ` || note X
+` + lockingCommand("$RIG/locks/$QUEUECTL_JOB_ID") + ` || note X
 note S
 eval "$1"
 `
@@ -65,10 +65,10 @@ func growTrees(t *testing.T) *trees {
 
 func plantTrees(t *testing.T) *trees {
 	t.Helper()
-	r := &trees{rig: newRig(t, aheadTag), first: map[string]int{}}
-	r.env = []string{"QUEUECTL_FAILPOINTS=" + ahead}
+	r := &trees{rig: newRig(t, prefetchTag), first: map[string]int{}}
+	r.env = []string{"QUEUECTL_FAILPOINTS=" + prefetchFailpoints}
 	r.ask = &asker{q: r.queue}
-	r.write("tree.sh", treeScript)
+	r.writeFile("tree.sh", treeScript)
 	r.start("--workers", "1")
 	r.ask.warm(len(treeShapes) + 2)
 	jobs := []map[string]any{r.tree("on-dead", treeShapes["plain"]), r.tree("on-hold", treeShapes["plain"])}
@@ -77,7 +77,7 @@ func plantTrees(t *testing.T) *trees {
 		jobs = append(jobs, r.tree(id, shape))
 	}
 	r.ask.batch(jobs...)
-	r.until("all trees have grown", 10*time.Second, func() bool {
+	r.waitUntil("all trees have grown", 10*time.Second, func() bool {
 		return r.peek(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) && len(r.noted("S")) == len(jobs)
 	})
 	for _, n := range r.ledger() {
@@ -92,7 +92,7 @@ func plantTrees(t *testing.T) *trees {
 }
 
 func (r *trees) tree(id, shape string) map[string]any {
-	return map[string]any{"id": id, "argv": []string{tool("sh"), r.path("tree.sh"), shape}, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
+	return map[string]any{"id": id, "argv": []string{toolPath("sh"), r.path("tree.sh"), shape}, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
 }
 
 // heldLocks returns the ids of the jobs whose trees still have processes.
@@ -100,7 +100,7 @@ func (r *trees) heldLocks() (held []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.dir, "locks", "*"))
 	for _, lock := range locks {
-		if !free(r, lock) {
+		if !isUnlocked(r, lock) {
 			held = append(held, filepath.Base(lock))
 		}
 	}
@@ -110,7 +110,7 @@ func (r *trees) heldLocks() (held []string) {
 // ran waits until all jobs have ended, and checks the outcome of each.
 func (r *trees) ran() {
 	r.Helper()
-	r.until("all jobs ended", 20*time.Second, func() bool {
+	r.waitUntil("all jobs ended", 20*time.Second, func() bool {
 		return r.peek(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
 	})
 	r.noOverlap()
@@ -142,11 +142,11 @@ func (r *trees) fresh(began time.Time) time.Duration {
 	job := r.tree("fresh", "")
 	job["priority"] = 10
 	r.ask.batch(job)
-	r.until("a new job is done", 10*time.Second, func() bool {
+	r.waitUntil("a new job is done", 10*time.Second, func() bool {
 		return r.peek(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
 	})
 	took := time.Since(began)
-	if took > 2*patience*time.Second {
+	if took > 2*timeoutFactor*time.Second {
 		r.Errorf("a new job was done after %v, want 2s at most", took)
 	}
 	return took
@@ -165,7 +165,7 @@ func TestRunnerKilled(t *testing.T) {
 	kill(old)
 	took := r.fresh(began)
 	r.ran()
-	r.until("one other runner is left", 20*time.Second, func() bool {
+	r.waitUntil("one other runner is left", 20*time.Second, func() bool {
 		now := r.runnerPids()
 		return len(now) == 1 && now[0] != old
 	})

@@ -64,7 +64,7 @@ func TestSchedule(t *testing.T) {
 	if got := q.cli("schedule", "add", "tick", "@every 2s", "--", "other"); got.code != 5 || !strings.Contains(got.err, "cron") || !strings.Contains(got.err, "--replace") {
 		t.Errorf("another definition: %+v", got)
 	}
-	q.until("three runs", 20*time.Second, func() bool {
+	q.waitUntil("three runs", 20*time.Second, func() bool {
 		s := q.schedule("tick")
 		n := 0
 		for _, r := range s.Runs {
@@ -95,7 +95,7 @@ func TestSchedule(t *testing.T) {
 	}
 	before := len(q.schedule("tick").Runs)
 	q.must("schedule", "resume", "tick")
-	q.until("it goes on", 20*time.Second, func() bool { return len(q.schedule("tick").Runs) > before })
+	q.waitUntil("it goes on", 20*time.Second, func() bool { return len(q.schedule("tick").Runs) > before })
 	if slices.Contains(q.schedule("tick").outcomes(), "missed") {
 		t.Errorf("a pause has missed something: %v", q.schedule("tick").outcomes())
 	}
@@ -121,15 +121,15 @@ func TestScheduleOverlap(t *testing.T) {
 	for _, overlap := range []string{"skip", "queue", "replace"} {
 		q.must("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
 	}
-	q.until("something was skipped", 20*time.Second, func() bool {
+	q.waitUntil("something was skipped", 20*time.Second, func() bool {
 		s := q.schedule("skip")
 		return slices.Contains(s.outcomes(), "skipped") && s.outcomes()[0] == "fired"
 	})
-	q.until("something waits", 20*time.Second, func() bool {
+	q.waitUntil("something waits", 20*time.Second, func() bool {
 		s := q.schedule("queue")
 		return len(s.Runs) > 1 && s.Runs[0].State != nil && *s.Runs[0].State == "blocked"
 	})
-	q.until("something was replaced", 30*time.Second, func() bool {
+	q.waitUntil("something was replaced", 30*time.Second, func() bool {
 		s := q.schedule("replace")
 		return slices.ContainsFunc(s.Runs, func(r runOf) bool { return r.State != nil && *r.State == "cancelled" })
 	})
@@ -148,7 +148,7 @@ func TestScheduleRunNow(t *testing.T) {
 	q.start("--workers", "0")
 	q.must("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
 	var ids []string
-	q.until("two in one second", 20*time.Second, func() bool {
+	q.waitUntil("two in one second", 20*time.Second, func() bool {
 		ids = append(ids, strings.TrimSpace(q.must("schedule", "run", "nightly")))
 		n := len(ids)
 		return n > 1 && ids[n-1] == ids[n-2]+"-2"
@@ -176,7 +176,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		q.until("it runs", 20*time.Second, func() bool { return newest() != before })
 		q.kill()
 		killed := time.Now()
-		q.until("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
+		q.waitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
 		q.start("--workers", "2")
 	}
 	q.must("schedule", "pause", "tick")
@@ -198,7 +198,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	if len(s.Runs) < 8 {
 		t.Errorf("only %d runs", len(s.Runs))
 	}
-	q.until("all have ended", 30*time.Second, func() bool {
+	q.waitUntil("all have ended", 30*time.Second, func() bool {
 		for _, r := range q.schedule("tick").Runs {
 			if r.State == nil || *r.State != "completed" {
 				return false

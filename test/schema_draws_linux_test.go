@@ -248,8 +248,8 @@ var unsent = map[string]string{
 // For every method, a request that its schema permits is not refused as invalid, and a request that its
 // schema forbids is refused as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
-	idle := serving(t, "--workers", "0") // has jobs, but none of them runs
-	others := newQueue(t, "")            // has no jobs
+	idle := startQueue(t, "--workers", "0") // has jobs, but none of them runs
+	others := newQueue(t, "")               // has no jobs
 	others.start("--workers", "0")
 	compiledAll := idle.schemas()
 	var list []struct {
@@ -353,7 +353,7 @@ func (q *queue) refusal(method string, params fields) *wireError {
 			within = 100 * time.Millisecond
 		}
 		w.SetReadDeadline(time.Now().Add(within))
-		line, err := w.in.ReadBytes('\n')
+		line, err := w.reader.ReadBytes('\n')
 		var a struct {
 			Method string
 			Error  *wireError

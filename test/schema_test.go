@@ -60,7 +60,7 @@ func valid(s *jsonschema.Schema, raw []byte) error {
 // The schemas that the command schema prints are valid and describe the protocol: real requests and responses
 // conform to them, and requests that the service rejects do not.
 func TestSchemasDescribeTheWire(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	all := q.schemas()
 	w := q.dial()
 	asked := map[string]bool{}
@@ -71,7 +71,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	requests := []request{
 		{"hello", fields{}}, {"whoami", fields{}},
 		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0, "labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
-		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{tool("true")}, "id": 12, "no_retry_codes": []int{4}}}}},
+		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{toolPath("true")}, "id": 12, "no_retry_codes": []int{4}}}}},
 		{"wait", fields{"ids": []any{"a", 12}}},
 		{"show", fields{"id": "a"}},
 		{"list", fields{"state": []string{"dead", "done"}, "limit": 5}},

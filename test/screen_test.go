@@ -10,7 +10,7 @@ import (
 // The overview shows the last line of output of each running job, also of jobs that show their progress with
 // carriage returns. It shows the next jobs in the order in which they will start.
 func TestScreenOfARunningQueue(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": `printf 'begun\n 40 %%\r 50 %%\n\n'; while [ ! -e ` + q.path("go") + ` ]; do sleep 0.02; done`})
 	type job struct {
@@ -18,20 +18,20 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		LastLine string `json:"last_line"`
 	}
 	var s struct{ Running, Ready, Done []job }
-	w.until("its last line is shown", 10*time.Second, func() bool {
-		w.good("screen", fields{"rows": 5}, &s)
+	w.waitUntil("its last line is shown", 10*time.Second, func() bool {
+		w.mustCall("screen", fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
 	// Enqueue these jobs once the worker is busy; otherwise they could start first.
 	low := w.enqueue(fields{"command": "true", "priority": 1})
 	high := w.enqueue(fields{"command": "true", "priority": 9})
-	w.good("screen", fields{"rows": 5}, &s)
+	w.mustCall("screen", fields{"rows": 5}, &s)
 	if len(s.Ready) != 2 || s.Ready[0].ID != high || s.Ready[1].ID != low {
 		t.Errorf("what is next: %+v, want %s, %s", s.Ready, high, low)
 	}
-	q.write("go", "")
-	w.end(low)
-	w.good("screen", fields{}, &s)
+	q.writeFile("go", "")
+	w.waitEnded(low)
+	w.mustCall("screen", fields{}, &s)
 	if len(s.Running) != 0 || len(s.Ready) != 0 || len(s.Done) != 3 {
 		t.Errorf("after the end: %+v", s)
 	}

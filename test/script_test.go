@@ -48,13 +48,13 @@ func TestScripts(t *testing.T) {
 		Dir: dir, WorkdirRoot: root, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			s := &shell{TB: env.T().(testing.TB), work: env.WorkDir, home: filepath.Join(env.WorkDir, "home")}
-			s.normal = normalities(s)
+			s.replacements = replacementsFor(s)
 			env.Values["shell"] = s
-			env.Defer(s.end)
+			env.Defer(s.stopService)
 			if err := os.MkdirAll(filepath.Join(s.home, "bin"), 0o700); err != nil {
 				return err
 			}
-			return s.settle(bin)
+			return s.setUpHome(bin)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"session": session},
 	})
@@ -82,7 +82,7 @@ func session(ts *testscript.TestScript, neg bool, args []string) {
 		command, typed := strings.CutPrefix(line, "$ ")
 		switch {
 		case typed:
-			fmt.Fprint(ts.Stdout(), line, s.answer(strings.TrimSpace(command), columns), "\n")
+			fmt.Fprint(ts.Stdout(), line, s.runLine(strings.TrimSpace(command), columns), "\n")
 		case strings.HasPrefix(line, "# "):
 			fmt.Fprint(ts.Stdout(), line)
 		}
@@ -92,49 +92,49 @@ func session(ts *testscript.TestScript, neg bool, args []string) {
 // shell runs the lines of one script.
 type shell struct {
 	testing.TB
-	work, home string
-	env        []string
-	normal     []normality
+	work, home   string
+	env          []string
+	replacements []replacement
 }
 
-// end stops the script's service and checks that no process of the script is left.
-func (s *shell) end() {
+// stopService stops the script's service and checks that no process of the script is left.
+func (s *shell) stopService() {
 	s.command("queuectl service stop").Run() // fails if the service has already stopped
-	for deadline := time.Now().Add(10 * time.Second); len(processes(s.work)) > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); len(processesWithArg(s.work)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Errorf("left behind: %q", processes(s.work))
+			s.Errorf("left behind: %q", processesWithArg(s.work))
 			return
 		}
 	}
 }
 
 func (s *shell) command(line string) *exec.Cmd {
-	cmd := s.shellOf(line)
+	cmd := s.lineCommand(line)
 	cmd.Env, cmd.Dir = s.env, s.work
 	return cmd
 }
 
-// answer runs a line and returns its output and exit code in the format of the scripts.
-func (s *shell) answer(line string, columns int) string {
-	cmd := s.command(s.typed(line))
+// runLine runs a line and returns its output and exit code in the format of the scripts.
+func (s *shell) runLine(line string, columns int) string {
+	cmd := s.command(s.platformLine(line))
 	var b strings.Builder
 	if columns > 0 {
-		text, code := onScreen(s, cmd, columns)
+		text, code := runOnTerminal(s, cmd, columns)
 		if isTable.MatchString(line) {
-			s.fits(line, text, columns)
+			s.checkWidth(line, text, columns)
 		}
-		b.WriteString(s.lines("", text))
-		exited(&b, code)
+		b.WriteString(s.normalLines("", text))
+		writeExitCode(&b, code)
 		return b.String()
 	}
-	r := ran(s, cmd)
-	b.WriteString(s.lines("", r.out))
-	b.WriteString(s.lines("! ", r.err))
-	exited(&b, r.code)
+	r := runCommand(s, cmd)
+	b.WriteString(s.normalLines("", r.out))
+	b.WriteString(s.normalLines("! ", r.err))
+	writeExitCode(&b, r.code)
 	return b.String()
 }
 
-func exited(b *strings.Builder, code int) {
+func writeExitCode(b *strings.Builder, code int) {
 	if code != 0 {
 		fmt.Fprintf(b, "[exit %d]\n", code)
 	}
@@ -143,8 +143,8 @@ func exited(b *strings.Builder, code int) {
 // isTable matches lines whose whole output is a table.
 var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
 
-// fits checks that no line of text is wider than the terminal.
-func (s *shell) fits(line, text string, columns int) {
+// checkWidth checks that no line of text is wider than the terminal.
+func (s *shell) checkWidth(line, text string, columns int) {
 	s.Helper()
 	for shown := range strings.Lines(text) {
 		shown = strings.TrimSuffix(colours.ReplaceAllString(shown, ""), "\n")
@@ -154,14 +154,14 @@ func (s *shell) fits(line, text string, columns int) {
 	}
 }
 
-// lines returns text in normal form, with mark before each line.
-func (s *shell) lines(mark, text string) string {
+// normalLines returns text in normal form, with mark before each line.
+func (s *shell) normalLines(mark, text string) string {
 	if text == "" {
 		return ""
 	}
-	text = s.seen(text)
-	for _, n := range s.normal {
-		text = n.find.ReplaceAllString(text, n.put)
+	text = s.unixOutput(text)
+	for _, n := range s.replacements {
+		text = n.find.ReplaceAllString(text, n.text)
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -173,13 +173,13 @@ func (s *shell) lines(mark, text string) string {
 	return b.String()
 }
 
-// normality replaces text that differs between runs.
-type normality struct {
+// replacement replaces text that differs between runs.
+type replacement struct {
 	find *regexp.Regexp
-	put  string
+	text string
 }
 
-func normalities(s *shell) (list []normality) {
+func replacementsFor(s *shell) (list []replacement) {
 	user := userName(s)
 	host, err := os.Hostname()
 	if err != nil {
@@ -208,7 +208,7 @@ func normalities(s *shell) (list []normality) {
 		{regexp.QuoteMeta(host), "HOST"},
 		{`\d\.\d\.\d(-dev)?\b`, "VERSION"},
 	} {
-		list = append(list, normality{regexp.MustCompile(n[0]), n[1]})
+		list = append(list, replacement{regexp.MustCompile(n[0]), n[1]})
 	}
 	return list
 }

@@ -73,7 +73,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	q, p := onServer(t)
 	q.start("--workers", "2")
 	q.must("enqueue", "--id", "long", "while [ ! -e "+q.path("go")+" ]; do sleep 0.05; done; echo done")
-	q.until("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("list", "-s", "processing"), "long") })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("list", "-s", "processing"), "long") })
 	other := newQueue(t, "")
 	other.store = q.store
 	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service already runs as node") {
@@ -85,7 +85,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	if r.code == 0 || !strings.Contains(r.err, "cannot be reached") || time.Since(began) > 10*time.Second {
 		t.Errorf("without its server: %+v after %v", r, time.Since(began))
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	p.Start(t)
 	q.must("wait", "--timeout", "20s", "long")
 	q.must("run", "--", "true")
@@ -98,7 +98,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	doctor := func() result {
 		cmd := q.command("doctor")
 		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.store)
-		return ran(t, cmd)
+		return runCommand(t, cmd)
 	}
 	if r := doctor(); !strings.Contains(r.out, "PostgreSQL") || strings.Contains(r.out, "FAILURE  database") {
 		t.Errorf("doctor, without the service: %+v", r)
@@ -158,7 +158,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	q.store = p.URL("postgres")
 	q.start("--workers", "2")
 	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo done")
-	pid := q.dial().runs("long").PID
+	pid := q.dial().waitRunning("long").PID
 	filler, err := os.Create(filepath.Join(disk, "filler"))
 	for chunk := make([]byte, 1<<20); err == nil; {
 		_, err = filler.Write(chunk)
@@ -185,14 +185,14 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 		p.Kill()
 		p.Start(t)
 	}
-	q.until("it goes on", 30*time.Second, func() bool { return q.cli("run", "--", "true").code == 0 })
+	q.waitUntil("it goes on", 30*time.Second, func() bool { return q.cli("run", "--", "true").code == 0 })
 	if j := q.dial().show("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	if got := strings.Count(q.must("list", "-q", "-s", "pending"), "big"); got != stored {
 		t.Errorf("%d of the large jobs are there, and %d were acknowledged", got, stored)
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	q.must("wait", "--timeout", "20s", "long")
 	if q.gone(0) {
 		t.Errorf("the service ended:\n%s", q.log)
@@ -216,7 +216,7 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	}
 	set("on")
 	trouble := "this node cannot renew its right to run jobs (node lease): "
-	q.until("the read-only server is reported", 60*time.Second, func() bool {
+	q.waitUntil("the read-only server is reported", 60*time.Second, func() bool {
 		got := q.cli("status", "--check")
 		if strings.Contains(got.out, "node rm") {
 			t.Fatalf("the node advises to remove itself: %s", got.out)
@@ -227,7 +227,7 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 		t.Errorf("doctor: %+v", got)
 	}
 	set("off")
-	q.until("the node is healthy again", 60*time.Second, func() bool { return q.cli("status", "--check").code == 0 })
+	q.waitUntil("the node is healthy again", 60*time.Second, func() bool { return q.cli("status", "--check").code == 0 })
 	q.must("run", "--", "true")
 }
 
@@ -242,8 +242,8 @@ func TestQueueMoves(t *testing.T) {
 	q.must("run", "--id", "before", "--", "echo", "first")
 	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo last")
 	w := q.dial()
-	pid := w.runs("long").PID
-	url := q.write("store", p.URL("postgres")+"\n")
+	pid := w.waitRunning("long").PID
+	url := q.writeFile("store", p.URL("postgres")+"\n")
 	if r := q.cli("migrate", "--to-file", url); r.code != 5 || !strings.Contains(r.err, "service stop") {
 		t.Errorf("while its service runs: %+v", r)
 	}
@@ -273,7 +273,7 @@ func TestQueueMoves(t *testing.T) {
 	if j := w.show("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	q.must("wait", "--timeout", "20s", "long", "waits")
 	for id, out := range map[string]string{"before": "first", "long": "last", "waits": "after"} {
 		if got := q.must("logs", id); !strings.HasSuffix(got, out) {
@@ -314,7 +314,7 @@ func TestStoreIsAnother(t *testing.T) {
 		t.Errorf("on the server it printed %q", out)
 	}
 	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo last")
-	pid := q.dial().runs("long").PID
+	pid := q.dial().waitRunning("long").PID
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
@@ -328,7 +328,7 @@ func TestStoreIsAnother(t *testing.T) {
 	if j := w.show("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	q.must("wait", "--timeout", "20s", "long")
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -339,12 +339,12 @@ func TestStoreIsAnother(t *testing.T) {
 		t.Errorf("the other store's job here: %+v", r)
 	}
 	q.must("enqueue", "--id", "ends", "echo ran >>"+q.path("runs")+"; "+untilGate(q.path("end")))
-	pid = q.dial().runs("ends").PID
+	pid = q.dial().waitRunning("ends").PID
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
-	q.write("end", "")
-	q.until("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	q.writeFile("end", "")
+	q.waitUntil("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 	q.store = url
 	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
 		t.Errorf("while an end of the other store's job is to be told: %v", err)
@@ -374,9 +374,9 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 			logs[id] = q.must("logs", id)
 		}
 		q.stop()
-		orphan := q.write(filepath.Join("runner", "output", "99-7"), "")
+		orphan := q.writeFile(filepath.Join("runner", "output", "99-7"), "")
 		q.start("--workers", "1")
-		q.until("the file without an attempt is removed", 20*time.Second, func() bool { _, err := os.Stat(orphan); return err != nil })
+		q.waitUntil("the file without an attempt is removed", 20*time.Second, func() bool { _, err := os.Stat(orphan); return err != nil })
 		if got := q.cli("logs", id); strings.TrimSpace(got.out) != logs[id] || got.code != 0 {
 			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.code, len(got.out), got.err, len(logs[id]))
 		}
@@ -419,7 +419,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
 	app := pgserver.As(q.store, "app")
-	q.until("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "4" })
+	q.waitUntil("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "4" })
 	if out, err := pgserver.Ask(pgserver.As(q.store, "chief"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
 		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
 	}
@@ -427,7 +427,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	number := strings.TrimSpace(q.must("enqueue", "true"))
 	w := q.dial()
 	var staged struct{ IDs []string }
-	w.good("enqueue.batch", fields{"batch": "staged", "jobs": []fields{{"command": "true", "cwd": "/"}}}, &staged)
+	w.mustCall("enqueue.batch", fields{"batch": "staged", "jobs": []fields{{"command": "true", "cwd": "/"}}}, &staged)
 	for statement, want := range map[string]string{
 		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`:   "id: " + staged.IDs[0] + " is already used",
 		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:                   "id: given is already used",
@@ -447,7 +447,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		}
 	}
 	go pgserver.Ask(pgserver.As(q.store, "shop"), `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
-	q.until("it is being handed in", 20*time.Second, func() bool {
+	q.waitUntil("it is being handed in", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
 	})
 	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
@@ -461,7 +461,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app, `CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
-	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "done").code == 0 })
+	q.waitUntil("it is there", 20*time.Second, func() bool { return q.cli("show", "done").code == 0 })
 	q.must("wait", "--timeout", "20s", "done")
 	if j := q.show("done"); j.State != "completed" || q.must("logs", "done") != "hi" {
 		t.Errorf("%+v", j)
@@ -470,7 +470,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.must("queue", "pause", "narrow")
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
 	pgserver.Query(t, pgserver.As(q.store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
-	q.until("another role's is there", 20*time.Second, func() bool { return q.cli("show", "of-shop").code == 0 })
+	q.waitUntil("another role's is there", 20*time.Second, func() bool { return q.cli("show", "of-shop").code == 0 })
 	if q.cli("show", "full").code == 0 || q.cli("show", "behind").code == 0 {
 		t.Error("a queue has more than it may, or a role's jobs pass each other")
 	}
@@ -478,7 +478,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Errorf("the id of what waits to be taken: %+v", r)
 	}
 	q.must("queue", "resume", "narrow")
-	q.until("the queue has room", 20*time.Second, func() bool { return q.cli("show", "behind").code == 0 })
+	q.waitUntil("the queue has room", 20*time.Second, func() bool { return q.cli("show", "behind").code == 0 })
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
@@ -491,7 +491,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	// A submission with the id of an existing job.
 	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.start("--workers", "2")
-	q.until("all are taken", 20*time.Second, func() bool {
+	q.waitUntil("all are taken", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
 	})
 	q.must("wait", "--timeout", "20s", id)
@@ -526,11 +526,11 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.must("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.must("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
-	q.until("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
+	q.waitUntil("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
 	// Upkeep keeps the user's data below 90 %, 63,000 bytes.
 	q.must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
-	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
+	q.waitUntil("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
 	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job that made room: %+v", r)
 	}

@@ -16,7 +16,7 @@ import (
 func TestReload(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.write("queuectl.toml", "priority = 2\n")
+	q.writeFile("queuectl.toml", "priority = 2\n")
 	q.start("--workers", "0")
 	logged := func(word string) bool {
 		out, _ := exec.Command("sh", "-c", "cat "+q.path("stderr-*")).Output()
@@ -27,9 +27,9 @@ func TestReload(t *testing.T) {
 		{"priority = = 4\n", "queuectl.toml:1", "3"},
 		{"priority = 4\nprioriti = 5\n", "queuectl.toml:2", "3"},
 	} {
-		q.write("queuectl.toml", c.file)
+		q.writeFile("queuectl.toml", c.file)
 		q.cmd.Process.Signal(syscall.SIGHUP)
-		q.until("the log says "+c.word, 10*time.Second, func() bool { return logged(c.word) })
+		q.waitUntil("the log says "+c.word, 10*time.Second, func() bool { return logged(c.word) })
 		if got := q.setting("priority").Value; got != c.want {
 			t.Errorf("%q: priority %s, want %s", c.file, got, c.want)
 		}
@@ -40,7 +40,7 @@ func TestReload(t *testing.T) {
 // contains the command that fixes it. If another user owns them, the error does not advise chown, because
 // that user may have planted them.
 func TestForeignFilesAreRefused(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.stop()
 	db := q.path("queuectl.db")
 	restore := func() {
@@ -117,7 +117,7 @@ func TestPlantedFolderIsLeftAlone(t *testing.T) {
 	}
 	for _, who := range []person{{name: "root"}, bob} {
 		for _, verb := range []string{"serve", "doctor"} {
-			r := ran(q, as(q.command("--dir", planted, verb), who))
+			r := runCommand(q, as(q.command("--dir", planted, verb), who))
 			if r.code == 0 || !strings.Contains(r.err, fmt.Sprint(alice.uid)) || !strings.Contains(r.err, "--dir") || strings.Contains(r.err, "chown") || strings.Contains(r.err, "runuser") {
 				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", who.name, verb, r)
 			}
@@ -132,9 +132,9 @@ func TestAStoppingServiceSaysSo(t *testing.T) {
 	q.start("--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
-	w.runs(id)
-	q.askToStop()
-	q.until("it says that it stops", 10*time.Second, func() bool {
+	w.waitRunning(id)
+	q.requestStop()
+	q.waitUntil("it says that it stops", 10*time.Second, func() bool {
 		return strings.Contains(q.cli("status", "--check").out, "degraded: the service is stopping, so no jobs start")
 	})
 	w.enqueue(fields{"command": "true"})
@@ -146,7 +146,7 @@ func TestAStoppingServiceSaysSo(t *testing.T) {
 			t.Errorf("%q: %+v", words, r)
 		}
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	if err := <-q.ended; err != nil {
 		t.Error(err)
 	}

@@ -32,7 +32,7 @@ func (q *queue) refused(args ...string) result {
 	cmd.Env = append(environment(q.dir), q.env...)
 	ended := time.AfterFunc(15*time.Second, func() { cmd.Process.Kill() })
 	defer ended.Stop()
-	return ran(q, cmd)
+	return runCommand(q, cmd)
 }
 
 // The value of a setting comes from the first of these that sets it: flag, environment, config set, file,
@@ -40,7 +40,7 @@ func (q *queue) refused(args ...string) result {
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.write("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = 2\nkill_after = \"3s\"\n")
+	q.writeFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = 2\nkill_after = \"3s\"\n")
 	q.env = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
 	q.start("--workers", "3")
 	q.must("config", "set", "backoff-base", "2.5")
@@ -89,7 +89,7 @@ func TestSettingsAndOrigins(t *testing.T) {
 func TestLiveSettings(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.write("queuectl.toml", "workers = 0\n")
+	q.writeFile("queuectl.toml", "workers = 0\n")
 	q.start()
 	w := q.dial()
 	old := w.enqueue(fields{"command": "exit 1"})
@@ -106,23 +106,23 @@ func TestLiveSettings(t *testing.T) {
 	}
 	q.must("config", "set", "workers", "2")
 	// backoff_base is a setting of the service and is read at each failure.
-	if j := w.end(old); j.Attempts != 4 {
+	if j := w.waitEnded(old); j.Attempts != 4 {
 		t.Errorf("got %+v", j)
 	}
-	if j := w.end(id); j.Attempts != 2 {
+	if j := w.waitEnded(id); j.Attempts != 2 {
 		t.Errorf("got %+v", j)
 	}
 }
 
 // A service that cannot start reports the reason and its location.
 func TestServeRefusals(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	sub := func(name, file string) string {
 		dir := q.path(name)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		q.write(name+"/queuectl.toml", file)
+		q.writeFile(name+"/queuectl.toml", file)
 		return dir
 	}
 	var st struct{ PID int }
@@ -158,15 +158,15 @@ func TestServeRefusals(t *testing.T) {
 
 // After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process.
 func TestStopDrains(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; sleep 1; echo done"})
 	next := w.enqueue(fields{"command": "echo next"})
-	w.runs(id)
+	w.waitRunning(id)
 	if code := q.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	q.until("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+	q.waitUntil("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
 	q.start("--workers", "0")
 	w = q.dial()
 	if j := w.show(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
@@ -179,27 +179,27 @@ func TestStopDrains(t *testing.T) {
 
 // With --keep-jobs, SIGTERM ends the service and leaves its jobs running. The next service adopts them.
 func TestKeepJobs(t *testing.T) {
-	q := serving(t, "--workers", "2", "--keep-jobs")
+	q := startQueue(t, "--workers", "2", "--keep-jobs")
 	w := q.dial()
 	long := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
 	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") + " ]; do sleep 0.05; done; echo done"})
-	before, ended := w.runs(long), w.runs(short)
+	before, ended := w.waitRunning(long), w.waitRunning(short)
 	begin := time.Now()
-	if code := q.stop(); code != 0 || time.Since(begin) > 2*patience*time.Second {
+	if code := q.stop(); code != 0 || time.Since(begin) > 2*timeoutFactor*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(begin))
 	}
-	q.write("early", "") // the short job ends while no service is running
-	q.until("the short job has ended", 5*time.Second, func() bool { return !lives(ended.PID) })
+	q.writeFile("early", "") // the short job ends while no service is running
+	q.waitUntil("the short job has ended", 5*time.Second, func() bool { return !isAlive(ended.PID) })
 	q.start("--workers", "2", "--keep-jobs")
 	w = q.dial()
-	if j := w.show(long); j.State != "processing" || j.PID != before.PID || !lives(j.PID) || j.StartedAt != before.StartedAt {
+	if j := w.show(long); j.State != "processing" || j.PID != before.PID || !isAlive(j.PID) || j.StartedAt != before.StartedAt {
 		t.Errorf("before %+v\nafter %+v", before, j)
 	}
-	if j := w.end(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+	if j := w.waitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("ended meanwhile: %+v", j)
 	}
-	q.write("go", "")
-	if j := w.end(long); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" || j.Attempts != 1 || len(j.History) != 1 {
+	q.writeFile("go", "")
+	if j := w.waitEnded(long); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" || j.Attempts != 1 || len(j.History) != 1 {
 		t.Errorf("adopted: %+v", j)
 	}
 }
@@ -237,15 +237,15 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 // A service refuses a database with a newer schema with exit code 78 and does not change it, unless the
 // database permits older readers.
 func TestNewerSchema(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "true")
 	q.stop()
 	q.plant("PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
-	before := q.text("queuectl.db")
+	before := q.readFile("queuectl.db")
 	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema version 99") {
 		t.Errorf("newer schema: %+v", r)
 	}
-	if q.text("queuectl.db") != before {
+	if q.readFile("queuectl.db") != before {
 		t.Error("the file was changed")
 	}
 	q.plant("UPDATE meta SET min_reader = 1;")
@@ -257,7 +257,7 @@ func TestNewerSchema(t *testing.T) {
 
 // If the settings file would keep the service from starting again, service restart does not stop the service.
 func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	pid := func() string {
 		text, _, _ := strings.Cut(q.must("service", "status"), "\n")
 		return text
@@ -268,15 +268,15 @@ func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 		bad = append(bad, "socket_group = \"nosuchgroup\"\n", "run_as = \"fixed:nosuchuser\"\n")
 	}
 	for _, wrong := range bad {
-		q.write("queuectl.toml", wrong)
+		q.writeFile("queuectl.toml", wrong)
 		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "the service was not restarted") || !strings.Contains(got.err, "config validate") {
 			t.Errorf("with %q: %+v", wrong, got)
 		}
 	}
-	q.write("queuectl.toml", "")
+	q.writeFile("queuectl.toml", "")
 	cmd := q.command("service", "restart")
 	cmd.Env = append(cmd.Env, "QUEUECTL_MAX_PENDING=many")
-	if got := ran(t, cmd); got.code != 2 || !strings.Contains(got.err, "QUEUECTL_MAX_PENDING") {
+	if got := runCommand(t, cmd); got.code != 2 || !strings.Contains(got.err, "QUEUECTL_MAX_PENDING") {
 		t.Errorf("with an environment that does not hold: %+v", got)
 	}
 	if now := pid(); now != was || !strings.Contains(now, "pid") {

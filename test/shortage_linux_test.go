@@ -38,7 +38,7 @@ func (q *queue) starve(calls, fault, file string) (stop func()) {
 		}
 	}
 	q.Cleanup(stop)
-	q.until("strace is attached", 10*time.Second, func() bool { return strings.Contains(q.text(file+".said"), " attached") })
+	q.waitUntil("strace is attached", 10*time.Second, func() bool { return strings.Contains(q.readFile(file+".said"), " attached") })
 	return stop
 }
 
@@ -47,7 +47,7 @@ var injected = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 // failures returns the times of the failures that starve has caused.
 func (q *queue) failures(file string) (at []time.Time) {
 	q.Helper()
-	for _, m := range injected.FindAllStringSubmatch(q.text(file), -1) {
+	for _, m := range injected.FindAllStringSubmatch(q.readFile(file), -1) {
 		seconds, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			q.Fatal(err)
@@ -75,17 +75,17 @@ func TestShortageIsRefunded(t *testing.T) {
 		{"no memory for its input", "memfd_create", "ENOMEM", "fed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			q := serving(t, "--workers", "32")
+			q := startQueue(t, "--workers", "32")
 			w := q.dial()
 			for _, id := range w.batch(copies(32, fields{"argv": []string{"sleep", "0.2"}})) {
-				w.end(id) // from now on the runner needs no new threads, whose clone calls would fail too
+				w.waitEnded(id) // from now on the runner needs no new threads, whose clone calls would fail too
 			}
 			q.must("worker", "scale", "1")
 			stop := q.starve(c.calls, c.fault, "trace")
 			begun := time.Now()
 			id := w.enqueue(fields{"command": "echo try $QUEUECTL_ATTEMPT; cat", "max_retries": 0, "stdin": c.stdin})
 			var j job
-			q.until("the job has met the shortage", 10*time.Second, func() bool {
+			q.waitUntil("the job has met the shortage", 10*time.Second, func() bool {
 				j = w.show(id)
 				return j.Reason != "" || j.State == "completed"
 			})
@@ -93,7 +93,7 @@ func TestShortageIsRefunded(t *testing.T) {
 				t.Errorf("in the shortage: %+v", j)
 			}
 			stop()
-			j = w.end(id)
+			j = w.waitEnded(id)
 			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "try 1\n"+c.stdin {
 				t.Fatalf("after the shortage: %+v", j)
 			}
@@ -107,23 +107,23 @@ func TestShortageIsRefunded(t *testing.T) {
 // A runner with a limit on file sizes stores as much of an output as it can, as on a full disk, and keeps
 // running. Jobs have the default handling of SIGXFSZ.
 func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	w.end(w.enqueue(fields{"argv": []string{"true"}}))
+	w.waitEnded(w.enqueue(fields{"argv": []string{"true"}}))
 	runner := q.runnerPid()
 	lift := limit(t, runner, unix.RLIMIT_FSIZE, 100_000)
-	j := w.end(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x; echo end", "max_retries": 0}))
+	j := w.waitEnded(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x; echo end", "max_retries": 0}))
 	if j.State != "completed" || len(j.History) != 1 || j.History[0].Dropped == 0 || !strings.HasPrefix(j.Output, "xxx") {
 		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
 	}
-	if j := w.end(w.enqueue(fields{"command": "kill -XFSZ $$; echo lives", "max_retries": 0})); deref(j.Signal) != int(unix.SIGXFSZ) {
+	if j := w.waitEnded(w.enqueue(fields{"command": "kill -XFSZ $$; echo lives", "max_retries": 0})); deref(j.Signal) != int(unix.SIGXFSZ) {
 		t.Errorf("a job that gets the signal: %+v", j)
 	}
 	lift()
 	if got := q.runnerPid(); got != runner {
 		t.Errorf("runner %d has died, %d is another", runner, got)
 	}
-	if j := w.end(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x"})); j.State != "completed" || j.History[0].Dropped != 0 {
+	if j := w.waitEnded(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x"})); j.State != "completed" || j.History[0].Dropped != 0 {
 		t.Errorf("without the limit: %+v", j.History)
 	}
 }
@@ -140,16 +140,16 @@ func copies(n int, spec fields) (specs []fields) {
 // is delayed. From the second on the pool pauses, longer each time. Jobs that are waiting lose no attempts.
 func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(copies(8, fields{"argv": []string{"true"}, "max_retries": 0}))
-	q.until("three starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 3 })
+	q.waitUntil("three starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 3 })
 	stop()
 	failed := q.failures("trace")
 	begun := time.Now().Add(time.Hour)
 	for _, id := range ids {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		if j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 			t.Fatalf("got %+v", j)
 		}
@@ -165,23 +165,23 @@ func TestShortageSlowsThePool(t *testing.T) {
 // A runner without free descriptors starts no jobs, and no job loses an attempt. Running jobs continue, and
 // their results and outputs are stored.
 func TestRunnerOutOfDescriptors(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(running)
+	w.waitRunning(running)
 	pid := q.runnerPid()
 	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
-	q.until("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason != "" })
+	q.waitUntil("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason != "" })
 	if j := w.show(id); j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 {
 		t.Errorf("without descriptors: %+v", j)
 	}
-	q.write("go", "")
-	if j := w.end(running); j.State != "completed" || j.Output != "up\nend\n" {
+	q.writeFile("go", "")
+	if j := w.waitEnded(running); j.State != "completed" || j.Output != "up\nend\n" {
 		t.Errorf("what ran: %+v", j)
 	}
 	lift()
-	if j := w.end(id); j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "hi\n" {
+	if j := w.waitEnded(id); j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "hi\n" {
 		t.Errorf("with descriptors: %+v", j)
 	}
 }
@@ -216,13 +216,13 @@ func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 // would return, and an error with the reason. A program that cannot be started is not retried, except while
 // another process is writing it.
 func TestJobsOwnFaultCounts(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
-	program := func(name, text string) string { return q.install(q.write(name+".text", text), name) }
+	program := func(name, text string) string { return q.install(q.writeFile(name+".text", text), name) }
 	if err := errors.Join(os.Mkdir(q.path("bin"), 0o755), os.Mkdir(q.path("folder"), 0o755), os.Symlink("loop", q.path("loop"))); err != nil {
 		t.Fatal(err)
 	}
-	q.write("bin/tool", "#!/bin/sh\n") // not executable
+	q.writeFile("bin/tool", "#!/bin/sh\n") // not executable
 	const beingWritten = "being written"
 	type row struct {
 		name string
@@ -260,7 +260,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		if c.name == beingWritten {
 			attempts = 2
 		}
-		counted(t, w.end(ids[i]), c.name, ownFault{c.code, attempts, c.says})
+		counted(t, w.waitEnded(ids[i]), c.name, ownFault{c.code, attempts, c.says})
 	}
 }
 
@@ -268,7 +268,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 // make the kernel return any error for a program, directory or input of that user.
 func TestErrorsOfTheChildCount(t *testing.T) {
 	needs(t, "strace")
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	for _, c := range []struct{ calls, fault, says string }{
 		{"execve", "EAGAIN", "resource temporarily unavailable"},
@@ -276,7 +276,7 @@ func TestErrorsOfTheChildCount(t *testing.T) {
 		{"chdir", "EMFILE", "too many open files"},
 	} {
 		stop := q.starve(c.calls, c.fault, c.fault)
-		j := w.end(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
+		j := w.waitEnded(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
 		stop()
 		counted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.says})
 	}
@@ -301,7 +301,7 @@ func counted(t *testing.T, j job, name string, want ownFault) {
 // The kernel limits arguments to a quarter of a process's stack limit. A job whose arguments exceed only this
 // limit uses up its attempts. Otherwise it would be retried forever.
 func TestArgumentsBeyondTheStack(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	argv := []string{"true"}
 	for range 4 {
@@ -309,12 +309,12 @@ func TestArgumentsBeyondTheStack(t *testing.T) {
 	}
 	spec := fields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
 	lift := limit(t, q.runnerPid(), unix.RLIMIT_STACK, 1<<20)
-	counted(t, w.end(w.enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
-	if j := w.end(w.enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
+	counted(t, w.waitEnded(w.enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
+	if j := w.waitEnded(w.enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("few arguments: %+v", j)
 	}
 	lift()
-	if j := w.end(w.enqueue(spec)); j.State != "completed" {
+	if j := w.waitEnded(w.enqueue(spec)); j.State != "completed" {
 		t.Errorf("with the usual stack: %+v", j)
 	}
 }
@@ -322,15 +322,15 @@ func TestArgumentsBeyondTheStack(t *testing.T) {
 // If a runner lacks the descriptors for more workers, it creates the workers once descriptors are free, and
 // waiting jobs then run.
 func TestWorkersComeAfterTheShortage(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	pid := q.runnerPid()
 	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
 	q.must("worker", "scale", "1")
-	q.until("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason == "shortage" })
+	q.waitUntil("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason == "shortage" })
 	lift()
-	if j := w.end(id); j.State != "completed" || j.Attempts != 1 {
+	if j := w.waitEnded(id); j.State != "completed" || j.Attempts != 1 {
 		t.Errorf("got %+v", j)
 	}
 }
@@ -338,14 +338,14 @@ func TestWorkersComeAfterTheShortage(t *testing.T) {
 // A runner without a free descriptor for its connection to the next service does not delay that service. The
 // service adopts the runner once a descriptor is free.
 func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(id)
+	w.waitRunning(id)
 	pid := q.runnerPid()
 	q.kill()
 	lift := func() {}
-	q.until("the runner takes no connection", 60*time.Second, func() bool {
+	q.waitUntil("the runner takes no connection", 60*time.Second, func() bool {
 		lift()
 		lift = limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 		q.start("--workers", "2")
@@ -360,12 +360,12 @@ func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 		q.kill()
 		return false
 	})
-	if j := q.dial().end(q.dial().enqueue(fields{"command": "echo meanwhile"})); j.Output != "meanwhile\n" {
+	if j := q.dial().waitEnded(q.dial().enqueue(fields{"command": "echo meanwhile"})); j.Output != "meanwhile\n" {
 		t.Errorf("meanwhile: %+v", j)
 	}
 	lift()
-	q.write("go", "")
-	if j := q.dial().end(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
+	q.writeFile("go", "")
+	if j := q.dial().waitEnded(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
 		t.Errorf("got %+v", j)
 	}
 }
@@ -374,14 +374,14 @@ func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 // running jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
 	needs(t, "strace")
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
-	w.runs(running)
+	w.waitRunning(running)
 	runner := q.runnerPid()
 	stop := q.starve("clone,clone3", "EAGAIN", "trace")
 	id := w.batch(copies(3, fields{"argv": []string{"true"}, "umask": "027", "max_retries": 0}))[0]
-	q.until("a job has met the shortage", 10*time.Second, func() bool {
+	q.waitUntil("a job has met the shortage", 10*time.Second, func() bool {
 		j := w.show(id)
 		return j.Reason != "" || j.State == "completed"
 	})
@@ -389,8 +389,8 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	if got := q.runnerPid(); got != runner {
 		t.Errorf("runner %d has died, %d is another", runner, got)
 	}
-	q.write("go", "")
-	if j := w.end(running); j.State != "completed" {
+	q.writeFile("go", "")
+	if j := w.waitEnded(running); j.State != "completed" {
 		t.Errorf("what ran: %+v", j)
 	}
 }
@@ -398,19 +398,19 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 // A block of jobs that all fail because of one shortage causes one pause, not one pause per job.
 func TestOneShortageOnePause(t *testing.T) {
 	needs(t, "strace")
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	specs := copies(60, fields{"argv": []string{"true"}, "max_retries": 0})
 	for _, id := range w.batch(specs) { // short jobs, so that the pool claims them in blocks
-		w.end(id)
+		w.waitEnded(id)
 	}
 	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(specs)
-	q.until("a block has failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 8 })
+	q.waitUntil("a block has failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 8 })
 	stop()
 	begun := time.Now()
 	for _, id := range ids {
-		w.end(id)
+		w.waitEnded(id)
 	}
 	if took := time.Since(begun); took > 8*time.Second {
 		t.Errorf("the pool stood still for %v after one shortage", took)

@@ -67,14 +67,14 @@ const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"fe
 // The response to hello contains the protocol versions and the methods of the service, and the service knows
 // these methods. A client may send its own version.
 func TestHelloTellsTheProtocol(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	var h struct {
 		Version  string
 		Protocol struct{ Min, Max int }
 		Features []string
 	}
-	w.good("hello", fields{"version": "9.9.9"}, &h)
+	w.mustCall("hello", fields{"version": "9.9.9"}, &h)
 	if "queuectl "+h.Version != q.must("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
 		t.Errorf("got %+v; the program says %s", h, q.must("version"))
 	}
@@ -87,11 +87,11 @@ func TestHelloTellsTheProtocol(t *testing.T) {
 		if method == "service.stop" || method == "drain" || method == "clear" {
 			continue
 		}
-		if a := w.call(method, fields{"of_a_later_version": 1}); a.code() != "invalid" || !strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
+		if a := w.call(method, fields{"of_a_later_version": 1}); a.errorCode() != "invalid" || !strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
 			t.Errorf("%s with an unknown parameter: %+v", method, a)
 		}
 	}
-	if a := w.call("later.method", nil); a.code() != "unsupported" || a.Error.Code != -32601 || !strings.Contains(a.Error.Message, "later.method") {
+	if a := w.call("later.method", nil); a.errorCode() != "unsupported" || a.Error.Code != -32601 || !strings.Contains(a.Error.Message, "later.method") {
 		t.Errorf("an unknown method: %+v", a)
 	}
 	w.say(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
@@ -157,7 +157,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 
 // An error from a service of the same version does not mention versions.
 func TestNoWordOfVersionsWhereThereIsOne(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	r := q.cli("config", "set", "priority", "much")
 	if r.code != 2 || strings.Contains(r.err, "restart") {
 		t.Errorf("got %+v", r)

@@ -26,7 +26,7 @@ func deadSocket(t *testing.T, path string) {
 // If the socket file is removed, moved away or replaced, the service binds it again. Existing connections
 // stay open.
 func TestSocketIsBoundAgain(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	socket := q.path(socketName)
 	for _, c := range []struct {
@@ -37,7 +37,7 @@ func TestSocketIsBoundAgain(t *testing.T) {
 		{"moved away", func() error { return os.Rename(socket, socket+".old") }},
 		{"replaced by a dead one", func() error { deadSocket(t, socket+".dead"); return os.Rename(socket+".dead", socket) }},
 		{"replaced by a file that then goes", func() error {
-			if err := os.Rename(q.write("file", "mine"), socket); err != nil {
+			if err := os.Rename(q.writeFile("file", "mine"), socket); err != nil {
 				return err
 			}
 			q.until("the service names the file in its way", 10*time.Second, func() bool { return strings.Contains(q.said(), "that is not a socket") })
@@ -50,7 +50,7 @@ func TestSocketIsBoundAgain(t *testing.T) {
 		if err := c.do(); err != nil {
 			t.Fatal(err)
 		}
-		q.until("it answers again when its socket was "+c.what, 10*time.Second, q.answers)
+		q.waitUntil("it answers again when its socket was "+c.what, 10*time.Second, q.answers)
 		if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", c.what, info, err)
 		}
@@ -69,7 +69,7 @@ func TestSocketIsBoundAgain(t *testing.T) {
 
 // The service binds a repeatedly removed socket at most once per second.
 func TestSocketIsBoundAgainInSteps(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	before := cpuTicks(t, q.cmd.Process.Pid)
 	begun, bound := time.Now(), 0
 	for ; time.Since(begun) < 3*time.Second; time.Sleep(time.Millisecond) {
@@ -83,13 +83,13 @@ func TestSocketIsBoundAgainInSteps(t *testing.T) {
 	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 20 {
 		t.Errorf("%d ticks of CPU meanwhile", spent)
 	}
-	q.until("it answers", 10*time.Second, q.answers)
+	q.waitUntil("it answers", 10*time.Second, q.answers)
 }
 
 // The service does not replace its socket's path while another service listens there. It binds the path again
 // after the other service has stopped listening.
 func TestSocketOfAnotherIsLeft(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	socket := q.path(socketName)
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket + ".other", Net: "unix"})
 	if err != nil {
@@ -100,14 +100,14 @@ func TestSocketOfAnotherIsLeft(t *testing.T) {
 	if err := os.Rename(socket+".other", socket); err != nil {
 		t.Fatal(err)
 	}
-	q.until("the service says who stands in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "answers there already") })
+	q.waitUntil("the service says who stands in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "answers there already") })
 	c, err := net.Dial("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	other.Close()
-	q.until("the place is taken again", 20*time.Second, q.answers)
+	q.waitUntil("the place is taken again", 20*time.Second, q.answers)
 }
 
 // openFiles returns the number of open descriptors of a process.
@@ -124,7 +124,7 @@ func openFiles(t *testing.T, pid int) int {
 // number of its open descriptors does not grow, and it continues to answer.
 func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w, pid := q.dial(), q.cmd.Process.Pid
 	other := q.dial()
 	null, err := os.Open(os.DevNull)
@@ -136,7 +136,7 @@ func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 	for i := range fds {
 		fds[i] = int(null.Fd())
 	}
-	other.good("hello", nil, nil)
+	other.mustCall("hello", nil, nil)
 	before, worst := openFiles(t, pid), 0
 	rights := syscall.UnixRights(fds...)
 	for i := range messages {
@@ -154,7 +154,7 @@ func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 	if worst = max(worst, openFiles(t, pid)); worst > before+4 {
 		t.Errorf("the service has %d descriptors, %d before", worst, before)
 	}
-	other.good("hello", nil, nil)
+	other.mustCall("hello", nil, nil)
 	if id := q.must("enqueue", "true"); id == "" {
 		t.Error("no id")
 	}
@@ -171,7 +171,7 @@ func TestDatabaseGoneWhileIdle(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return os.Rename(q.write("copy", string(raw)), q.path("queuectl.db"))
+			return os.Rename(q.writeFile("copy", string(raw)), q.path("queuectl.db"))
 		},
 	} {
 		q := newQueue(t, "")
@@ -203,6 +203,6 @@ func (q *queue) answers() bool {
 	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
 		return false
 	}
-	var a answer
+	var a wireMessage
 	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }

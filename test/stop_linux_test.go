@@ -14,10 +14,10 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	q.env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
 	q.start("--workers", "1")
 	w := q.dial()
-	pid := w.runs(w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})).PID
+	pid := w.waitRunning(w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})).PID
 	ended := make(chan result, 1)
-	go func() { ended <- ran(q, q.command("service", "stop")) }()
-	q.until("the service stops", 20*time.Second, func() bool {
+	go func() { ended <- runCommand(q, q.command("service", "stop")) }()
+	q.waitUntil("the service stops", 20*time.Second, func() bool {
 		return strings.Contains(q.cli("status", "--check").out, "the service is stopping")
 	})
 	q.kill()
@@ -25,9 +25,9 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	if r.code != 5 || !strings.Contains(r.err, "its runners are still alive") || !strings.Contains(r.err, "service stop --runners") {
 		t.Errorf("service stop: %+v; want exit code 5, and how to stop the runners", r)
 	}
-	if !lives(pid) {
+	if !isAlive(pid) {
 		t.Error("the job has ended with its service")
 	}
 	q.must("service", "stop", "--runners")
-	q.until("the job is gone", 5*time.Second, func() bool { return !lives(pid) })
+	q.waitUntil("the job is gone", 5*time.Second, func() bool { return !isAlive(pid) })
 }

@@ -28,17 +28,17 @@ func (w *wire) health() (busy, idle int, health string) {
 		Workers struct{ Busy, Idle int }
 		Health  string
 	}
-	w.good("status", nil, &st)
+	w.mustCall("status", nil, &st)
 	return st.Workers.Busy, st.Workers.Idle, st.Health
 }
 
 // reader returns the pid of the process that reads the stuck file.
 func (d *disk) reader() (pid int) {
 	d.Helper()
-	for _, line := range processes("cat\x00" + d.path("fuse/stuck")) {
+	for _, line := range processesWithArg("cat\x00" + d.path("fuse/stuck")) {
 		fmt.Sscan(line, &pid)
 	}
-	if pid == 0 || !lives(pid) {
+	if pid == 0 || !isAlive(pid) {
 		d.Fatal("nothing outlives SIGKILL")
 	}
 	return pid
@@ -63,7 +63,7 @@ func outlives(q *queue, d *disk, spec fields) {
 	w := q.dial()
 	id := w.enqueue(spec)
 	next := w.enqueue(fields{"argv": []string{"true"}})
-	j := w.end(id)
+	j := w.waitEnded(id)
 	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.History) != 1 || j.Error == "" {
 		q.Fatalf("got %+v, want dead as unkillable after one attempt", j)
 	}
@@ -94,14 +94,14 @@ func outlives(q *queue, d *disk, spec fields) {
 	w = q.dial()
 	taken("with another service")
 	d.abort()
-	q.until("the process is gone, and reaped", 20*time.Second, func() bool {
+	q.waitUntil("the process is gone, and reaped", 20*time.Second, func() bool {
 		_, err := os.Stat(fmt.Sprint("/proc/", pid))
 		return err != nil
 	})
-	if j := w.end(next); j.State != "completed" {
+	if j := w.waitEnded(next); j.State != "completed" {
 		q.Errorf("the next job, once the process is gone: %+v", j)
 	}
-	q.until("the worker is free", 10*time.Second, func() bool {
+	q.waitUntil("the worker is free", 10*time.Second, func() bool {
 		busy, idle, health := w.health()
 		return busy == 0 && idle == 1 && health == "ok"
 	})
@@ -119,9 +119,9 @@ func TestUnkillableJobDoesNotKeepTheService(t *testing.T) {
 			w := q.dial()
 			delete(spec, "timeout")
 			id := w.enqueue(spec)
-			q.until("it runs", 20*time.Second, func() bool { return w.show(id).PID > 0 })
+			q.waitUntil("it runs", 20*time.Second, func() bool { return w.show(id).PID > 0 })
 			if c.dead {
-				w.good("cancel", fields{"id": id}, nil)
+				w.mustCall("cancel", fields{"id": id}, nil)
 			} else {
 				q.must("config", "set", "stop_timeout", "0.1s")
 			}
@@ -129,13 +129,13 @@ func TestUnkillableJobDoesNotKeepTheService(t *testing.T) {
 				t.Errorf("exit code %d, want 0", code)
 			}
 			d.reader()
-			q.until("the runner has ended", 20*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+			q.waitUntil("the runner has ended", 20*time.Second, func() bool { return len(q.runnerPids()) == 0 })
 			q.start("--workers", "1")
 			w = q.dial()
 			if j := w.show(id); j.Reason != "unkillable" || j.State != "dead" {
 				t.Errorf("got %+v, want dead as unkillable", j)
 			}
-			if j := w.end(w.enqueue(fields{"argv": []string{"true"}})); j.State != "completed" {
+			if j := w.waitEnded(w.enqueue(fields{"argv": []string{"true"}})); j.State != "completed" {
 				t.Errorf("the next job: %+v", j)
 			}
 		})
@@ -149,14 +149,14 @@ func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	w := q.dial()
 	delete(spec, "timeout")
 	id := w.enqueue(spec)
-	q.until("it runs", 20*time.Second, func() bool { return w.show(id).PID > 0 })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return w.show(id).PID > 0 })
 	next := w.enqueue(fields{"argv": []string{"true"}})
 	q.killRunners()
-	if j := w.end(id); j.State != "dead" || j.Reason != "unkillable" {
+	if j := w.waitEnded(id); j.State != "dead" || j.Reason != "unkillable" {
 		t.Errorf("got %+v, want dead as unkillable", j)
 	}
 	d.reader()
-	if j := w.end(next); j.State != "completed" {
+	if j := w.waitEnded(next); j.State != "completed" {
 		t.Errorf("the next job: %+v", j)
 	}
 }

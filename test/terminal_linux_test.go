@@ -121,11 +121,11 @@ func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 // command and labels. The second has it in its directory, and therefore in its error.
 func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
-	file := q.write("steering", steering+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
+	file := q.writeFile("steering", steering+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
 	loud = w.enqueue(fields{"command": ": '" + steering + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + steering: steering}, "max_retries": 0})
 	lost = w.enqueue(fields{"argv": []string{"true", steering}, "cwd": "/no/such/" + steering, "max_retries": 0})
-	w.end(loud)
-	if j := w.end(lost); !strings.Contains(j.Error, steering) {
+	w.waitEnded(loud)
+	if j := w.waitEnded(lost); !strings.Contains(j.Error, steering) {
 		t.Fatalf("the error does not tell of the folder: %+v", j)
 	}
 	return loud, lost
@@ -143,7 +143,7 @@ func shown(text string, args []string) string {
 // On a terminal, the program shows control sequences of jobs as text. Only their colours take effect, unless
 // --raw is given.
 func TestJobsDoNotSteerTheTerminal(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	loud, lost := steeringJobs(t, q, q.dial())
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2; exit 3"
 	for _, c := range []struct {
@@ -184,7 +184,7 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 // A control sequence that a job writes in several pieces does not take effect either while a client follows
 // the job.
 func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	pieces := []string{`ONE\033`, `[2JTWO\033]0;`, `ownedTHREE\007\302`, `\2332JFOUR\033[`, `31mFIVE\n`}
 	words := []string{"ONE", "TWO", "THREE", "FOUR", "FIVE"}
@@ -201,8 +201,8 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
 	for _, word := range words {
-		q.until(word+" is shown", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), word) })
-		q.write(word, "")
+		q.waitUntil(word+" is shown", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), word) })
+		q.writeFile(word, "")
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
@@ -215,7 +215,7 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 // Output that does not go to a terminal is unchanged, even if the other stream goes to one. JSON is the same
 // on a terminal.
 func TestElsewhereNothingIsChanged(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	loud, _ := steeringJobs(t, q, q.dial())
 	said := steering + "\x9b2J\x00\n"
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
@@ -258,7 +258,7 @@ func TestElsewhereNothingIsChanged(t *testing.T) {
 // Sentences appear only on a terminal. Elsewhere the program prints only the answer, for other programs to
 // read. With -q it does so on a terminal too.
 func TestSentencesAreForPeople(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for _, c := range []struct {
 		args             []string
 		answer, sentence string
@@ -307,11 +307,11 @@ func TestSentencesAreForPeople(t *testing.T) {
 // logs passes carriage returns to the terminal, as run does, so that progress bars look right. logs escapes
 // them if it prints several jobs, where they would overwrite the prefix of the line.
 func TestLogsPassCarriageReturnsOn(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	one, two := w.enqueue(fields{"command": `printf '10%%\r20%%\n'`}), w.enqueue(fields{"command": "true"})
-	w.end(one)
-	w.end(two)
+	w.waitEnded(one)
+	w.waitEnded(two)
 	if r := q.display("logs", one); r.out != "10%\r20%\n" {
 		t.Errorf("logs: %q", r.out)
 	}
@@ -323,13 +323,13 @@ func TestLogsPassCarriageReturnsOn(t *testing.T) {
 // Colours that a job prints appear only in its output. On overviews, in tables and in reasons, colours mean
 // states. A pipe gets no colours.
 func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	dead := w.enqueue(fields{"command": `: '` + "\x1b[35m" + `'; exit 3`, "max_retries": 0})
-	w.end(dead)
+	w.waitEnded(dead)
 	runs := w.enqueue(fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.waitFor("goes")})
-	defer q.write("goes", "")
-	q.until("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.cli().out, "purple") })
+	defer q.writeFile("goes", "")
+	q.waitUntil("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.cli().out, "purple") })
 	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
 		if r := q.cli(args...); strings.Contains(r.out, "\x1b") || r.code != 0 {
 			t.Errorf("%q in a pipe: %+v", args, r)
@@ -355,10 +355,10 @@ func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
 
 // The program prints no colours to a pipe, nor to a terminal if NO_COLOR is set.
 func TestNoColours(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo plain; exit 3", "max_retries": 0})
-	w.end(id)
+	w.waitEnded(id)
 	for _, args := range [][]string{{}, {"status"}, {"list"}, {"show", id}, {"logs", id}, {"dlq", "list"}, {"worker", "list"}, {"config", "list"}, {"run", "--max-retries", "0", "exit 4"}, {"show", "none"}, {"--help"}} {
 		s := newScreen(t, 80)
 		cmd := q.command(args...)
@@ -377,7 +377,7 @@ func TestNoColours(t *testing.T) {
 // On a terminal, Ctrl-C leaves a followed job running and the client prints how to attach again. Input typed
 // until Ctrl-D is the job's stdin.
 func TestKeysOfATerminal(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	at := func(args ...string) (*screen, *exec.Cmd) {
 		s := newScreen(t, 80)
@@ -391,7 +391,7 @@ func TestKeysOfATerminal(t *testing.T) {
 		return s, cmd
 	}
 	s, cmd := at("run", "--id", "followed", "echo up; exec sleep 60")
-	q.until("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), "up\n") })
+	q.waitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), "up\n") })
 	io.WriteString(s.person, "\x03")
 	cmd.Wait()
 	if text := s.text(t); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(text, "queuectl attach followed") {
@@ -407,19 +407,19 @@ func TestKeysOfATerminal(t *testing.T) {
 	if text := s.text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued; up to 4 attempts\n" {
 		t.Errorf("enqueue: %v, %q", cmd.ProcessState, text)
 	}
-	if j := w.end("typed"); j.Output != "one\ntwo\n" {
+	if j := w.waitEnded("typed"); j.Output != "one\ntwo\n" {
 		t.Errorf("typed input: %+v", j)
 	}
 }
 
 // Tables fit in a terminal of any width, even a very small or very large one.
 func TestTablesFitTheTerminal(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	w.end(w.enqueue(fields{"command": "echo " + strings.Repeat("ä", 400)}))
-	w.end(w.enqueue(fields{"command": "echo " + strings.Repeat("漢", 400)}))
+	w.waitEnded(w.enqueue(fields{"command": "echo " + strings.Repeat("ä", 400)}))
+	w.waitEnded(w.enqueue(fields{"command": "echo " + strings.Repeat("漢", 400)}))
 	id := w.enqueue(fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" + strings.Repeat("folder", 40), "max_retries": 0, "labels": fields{"a": strings.Repeat("漢", 80)}})
-	w.end(id)
+	w.waitEnded(id)
 	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list", "show " + id} {
 		for _, columns := range []int{0, 1, 2, 20, 33, 40, 79, 80, 120, 1000, 65535} {
 			s := newScreen(t, columns)
@@ -444,12 +444,12 @@ func TestTablesFitTheTerminal(t *testing.T) {
 
 // A closed stdout is not an error for any command, and it ends commands that follow.
 func TestAClosedPipeIsNoError(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	long := w.enqueue(fields{"id": "long", "command": "echo up; exec sleep 600"})
-	w.runs(long)
+	w.waitRunning(long)
 	id := w.enqueue(fields{"id": "ended", "command": "seq 100000"})
-	w.end(id)
+	w.waitEnded(id)
 	for _, line := range []string{
 		"", "status", "status --json", "list", "list --json", "list --jsonl", "list -q", "list --watch", "show ended", "show ended --json", "logs ended", "logs ended long", "logs -f long", "logs -f ended long",
 		"events", "events --json", "events -f", "events -f --since 0 --jsonl", "dlq list --json", "worker list", "config list", "config get priority", "version", "--help", "list --help", "completion bash",
@@ -471,12 +471,12 @@ func TestAClosedPipeIsNoError(t *testing.T) {
 			t.Errorf("%q: code %d, %q", line, code, errs.String())
 		}
 	}
-	w.good("cancel", fields{"id": long}, nil)
+	w.mustCall("cancel", fields{"id": long}, nil)
 }
 
 // Table cells contain no colours of commands, so a cell is cut at its visible width.
 func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	w.enqueue(fields{"id": "2J", "command": "true"})
 	w.enqueue(fields{"command": strings.Repeat("\x1b[31mx", 100)})
@@ -493,7 +493,7 @@ func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
 
 // On a terminal, enqueue does not print the number of attempts of jobs that will not run.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "parent", "true")
 	q.must("cancel", "parent")
 	if err := os.WriteFile(q.path("lines"), []byte("true\nfalse\n"), 0o600); err != nil {

@@ -61,44 +61,44 @@ func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	first, second := scratch(t), scratch(t)
-	set := func(dir string) { q.write("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
+	set := func(dir string) { q.writeFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
 	set(first + "/")
 	q.start("--workers", "2", "--keep-jobs")
 	path := q.tmpdirOf()
 	if !strings.HasPrefix(path, first+"/") {
 		t.Fatalf("a job has its directory at %s, want it in %s", path, first)
 	}
-	q.until("the directory of the ended job is gone", 10*time.Second, func() bool {
+	q.waitUntil("the directory of the ended job is gone", 10*time.Second, func() bool {
 		_, err := os.Stat(path)
 		return os.IsNotExist(err)
 	})
 	gate := q.path("gate")
 	long := q.must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+untilGate(gate)+`; ls "$QUEUECTL_TMPDIR"`)
-	q.until("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.show(long).Output, "up") })
+	q.waitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.show(long).Output, "up") })
 	q.kill()
 	set(second)
 	q.start("--workers", "2", "--keep-jobs")
 	if path := q.tmpdirOf(); !strings.HasPrefix(path, second+"/") {
 		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
 	}
-	q.write("gate", "")
+	q.writeFile("gate", "")
 	q.must("wait", long)
 	if got := q.show(long).Output; !strings.HasSuffix(got, "\nmine\n") {
 		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
 	}
-	q.until("nothing is left where the directories were", 20*time.Second, func() bool { return len(names(t, first)) == 0 })
+	q.waitUntil("nothing is left where the directories were", 20*time.Second, func() bool { return len(names(t, first)) == 0 })
 
 	lost := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
-	q.until("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
+	q.waitUntil("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
 	q.kill()
 	q.killRunners()
 	if len(names(t, second)) == 0 {
 		t.Fatal("a killed runner has left nothing, so this test shows nothing")
 	}
-	q.write("queuectl.toml", "")
+	q.writeFile("queuectl.toml", "")
 	q.start("--workers", "2", "--keep-jobs")
 	q.cli("wait", lost)
-	q.until("what the killed runner left is gone", 20*time.Second, func() bool { return len(names(t, second)) == 0 })
+	q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool { return len(names(t, second)) == 0 })
 	if path := q.tmpdirOf(); !strings.HasPrefix(path, q.path("runner/jobs")+"/") {
 		t.Errorf("without the setting a job has its directory at %s", path)
 	}
@@ -127,11 +127,11 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 			}
 		}
 		q := newQueue(t, "")
-		q.write("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
+		q.writeFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
 		q.start("--workers", "1")
 		q.must("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
-			q.until(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
+			q.waitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
 		}
 		if lines := q.logged("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
@@ -145,7 +145,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		q.stop()
 	}
 	q := newQueue(t, "")
-	q.write("queuectl.toml", "job_tmpdir = \"scratch\"\n")
+	q.writeFile("queuectl.toml", "job_tmpdir = \"scratch\"\n")
 	if err := q.tryStart("--workers", "1"); err == nil || !strings.Contains(fmt.Sprint(err, q.log), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
 		t.Errorf("a relative path: %v\n%s", err, q.log)
 	}
@@ -156,7 +156,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
 	q, rules := rootedFiles(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.launcher(rules)
-	err := q.tryStart("--workers", "1", "--runner-dir", q.roots, "--runner-socket", filepath.Join(q.roots, "spawn.sock"), "--runner-policy", rules)
+	err := q.tryStart("--workers", "1", "--runner-dir", q.rootRunnerDir, "--runner-socket", filepath.Join(q.rootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("it starts, or says %v, want %s", err, want)
@@ -175,7 +175,7 @@ func (q *queue) askForTmpdir(path string) {
 		}
 	}
 	effectiveGroup(keeper.gid)
-	c, err := net.Dial("unix", filepath.Join(q.roots, "spawn.sock"))
+	c, err := net.Dial("unix", filepath.Join(q.rootRunnerDir, "spawn.sock"))
 	effectiveGroup(0)
 	if err != nil {
 		q.Fatal(err)
@@ -219,7 +219,7 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			cmd := exec.Command(q.bin, "runner", "--dir", q.runners(), "--policy=", "--accepted")
+			cmd := exec.Command(q.bin, "runner", "--dir", q.runnerDir(), "--policy=", "--accepted")
 			cmd.Stdin = in
 			if cmd.Start() == nil {
 				go cmd.Wait()
@@ -227,7 +227,7 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 			in.Close()
 		}
 	}()
-	q.write("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir))
+	q.writeFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir))
 	q.start("--workers", "1", "--runner-socket", q.path("spawn.sock"), "--runner-own")
 	if path := q.tmpdirOf(); !strings.HasPrefix(path, dir+"/") {
 		t.Errorf("a job has its directory at %s, want it in %s", path, dir)
@@ -250,10 +250,10 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)
 			}
 			lost := q.mustAs(someone, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
-			q.until("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
+			q.waitUntil("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
 			q.killRunners()
 			q.cli("wait", lost)
-			q.until("what the killed runner left is gone", 20*time.Second, func() bool {
+			q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
 				left := false
 				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
 					left = left || filepath.Base(path) == "x"

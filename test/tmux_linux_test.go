@@ -63,7 +63,7 @@ func (p *pane) lines() []string {
 func (p *pane) sees(what string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
-	for deadline := time.Now().Add(patience * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeoutFactor * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if last = p.lines(); ok(last) {
 			return
 		}
@@ -82,13 +82,13 @@ func (p *pane) runs() string { p.Helper(); return p.tmux("display", "-p", "#{pan
 // After Ctrl-C, every command that waits or follows leaves the terminal clean: the modes are unchanged, the
 // cursor is visible, and the alternate screen is off.
 func TestTerminalIsLeftAsItWas(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
-	q.write("lines", "sleep 600\n")
+	q.writeFile("lines", "sleep 600\n")
 	// The script runs no foreground program and waits for it: dash loses a Ctrl-C that arrives while dash
 	// starts a program.
-	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
+	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.path("editor"), 0o700)
 	p := newPane(q, 80, 24)
 	p.types("trap : INT") // keeps the shell running after Ctrl-C
@@ -99,7 +99,7 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 	} {
 		verb := c.verb
 		p.types("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
-		p.until(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
+		p.waitUntil(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
 		p.seesText(c.shows)
 		p.interrupts()
 		// The first Ctrl-C lets running jobs finish; the second one ends them.
@@ -107,9 +107,9 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 			p.seesText("Ctrl-C again")
 			p.interrupts()
 		}
-		p.until(verb+" ends", 20*time.Second, func() bool { return p.runs() == "sh" })
+		p.waitUntil(verb+" ends", 20*time.Second, func() bool { return p.runs() == "sh" })
 		p.seesText("back at the shell\n$")
-		if before, after := q.text("before"), q.text("after"); before != after || before == "" {
+		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
 			t.Errorf("%s: the modes are %s, were %s", verb, after, before)
 		}
 		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag}"); state != "1 0 0 0" {
@@ -147,10 +147,10 @@ func (p *pane) terminalState() string {
 // The terminal is restored after a full-screen program in a job's terminal. This holds if the user
 // detaches, if the program is killed without cleaning up, and if the client is terminated.
 func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
-	q := serving(t)
+	q := startQueue(t)
 	q.must("config", "set", "max_retries", "0")
 	changes := `\033[31m\033(0\016\033[22;0t\033]2;of the job\007\033[?1049h\033[2;9r\033[?6h\033[?7l\033[4h\033=\033[?1h\033[?25l\033[?1003;1006;1004;2004h\033[5 q\033[>4;2m\033[>1u\033)0\033[1;44m\033[3g\033[2;2Hscreen `
-	q.write("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
+	q.writeFile("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
 	os.Chmod(q.path("full"), 0o700)
 	p := newPane(q, 80, 24)
 	p.types("PS1='$ '; printf '\\033]2;before\\007'; echo above")
@@ -161,7 +161,7 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		words string
 		end   func()
 	}{
-		"run, and the program is killed":                             {"queuectl run --tty ./full", func() { q.write("go", "") }},
+		"run, and the program is killed":                             {"queuectl run --tty ./full", func() { q.writeFile("go", "") }},
 		"run, and the user leaves":                                   {"queuectl run --tty ./full", leave},
 		"run, and the job is cancelled":                              {"queuectl run --id C --tty ./full", func() { q.must("cancel", "C") }},
 		"run is terminated":                                          {"queuectl run --tty ./full", func() { p.signal(syscall.SIGTERM) }},
@@ -171,7 +171,7 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		os.Remove(q.path("go"))
 		os.Remove(q.path("drawn"))
 		p.types("clear; stty -g >before; " + c.words + "; stty -g >after; echo back at lqk")
-		p.until(name+": the program has drawn", 20*time.Second, func() bool {
+		p.waitUntil(name+": the program has drawn", 20*time.Second, func() bool {
 			state := p.terminalState()
 			return strings.Contains(state, "cursor 0") && strings.Contains(state, "mouse 1") && strings.Contains(state, "alternate 1")
 		})
@@ -180,8 +180,8 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		if after := p.terminalState(); after != before {
 			t.Errorf("%s: the terminal is\n%s, was\n%s", name, after, before)
 		}
-		if q.text("before") != q.text("after") {
-			t.Errorf("%s: stty shows %s, before %s", name, q.text("after"), q.text("before"))
+		if q.readFile("before") != q.readFile("after") {
+			t.Errorf("%s: stty shows %s, before %s", name, q.readFile("after"), q.readFile("before"))
 		}
 		if coloured := p.tmux("capture-pane", "-p", "-e"); strings.Contains(coloured, "\x1b") {
 			t.Errorf("%s: the terminal shows colours: %q", name, coloured)
@@ -190,7 +190,7 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		p.tmux("paste-buffer", "-p")
 		p.seesText("\n$ echo pasted")
 		p.types("")
-		q.write("go", "")
+		q.writeFile("go", "")
 		q.cli("wait", "--all") // wait fails because the killed jobs failed; the test ignores that
 	}
 }
@@ -214,8 +214,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 		"private": {"run --private --dir own --workers 4 --max-retries 1 --backoff-base 20 --lines lines", "4 jobs: 2 completed, 2 dead, in "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := serving(t, "--workers", "4")
-			q.write("lines", list)
+			q := startQueue(t, "--workers", "4")
+			q.writeFile("lines", list)
 			p := newPane(q, 100, 24)
 			dir := q.dir
 			if name == "wait" {
@@ -237,7 +237,7 @@ func TestBarSurvivesResizing(t *testing.T) {
 			for _, id := range strings.Fields(q.must("--dir", dir, "list", "-q", "--state", "failed")) {
 				q.must("--dir", dir, "edit", id, "--run-at", "now")
 			}
-			q.write("go", "")
+			q.writeFile("go", "")
 			p.seesText(c.counts)
 			p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 			whole := strings.Join(p.lines(), "\n")
@@ -271,9 +271,9 @@ func sameTimes(text string) string {
 // sizes and are redrawn when the size changes. The expected text is in screens.txt; the flag -update writes
 // it.
 func TestScreensInATerminal(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	for name, script := range map[string]string{"lint": "echo ok", "conv": "echo bad png >&2; exit 1", "mk": "echo 61/140; sleep 600"} {
-		q.write(name, "#!/bin/sh\n"+script+"\n")
+		q.writeFile(name, "#!/bin/sh\n"+script+"\n")
 		if err := os.Chmod(q.path(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -285,9 +285,9 @@ func TestScreensInATerminal(t *testing.T) {
 	enqueue("lint", "./lint", "--batch", "b")
 	enqueue("97.png", "./conv", "--max-retries", "0")
 	q.must("wait", "--any", "lint")
-	q.until("the failure", 10*time.Second, func() bool { return q.show("97.png").State == "dead" })
+	q.waitUntil("the failure", 10*time.Second, func() bool { return q.show("97.png").State == "dead" })
 	enqueue("build", "./mk")
-	q.until("it runs", 10*time.Second, func() bool { return strings.Contains(q.show("build").Output, "61/140") })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return strings.Contains(q.show("build").Output, "61/140") })
 	q.must("worker", "scale", "1")
 	enqueue("docs", "./docs")
 	enqueue("deploy", "./dep")

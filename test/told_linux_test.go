@@ -13,11 +13,11 @@ func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because other jobs have the same unique keys") {
+	if r := q.cliWithInput(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because other jobs have the same unique keys") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }
-	q.dial().good("enqueue.batch", map[string]any{"commit": true, "jobs": []map[string]any{{"command": "true"}, {"command": "true", "unique": "k"}}}, &got)
+	q.dial().mustCall("enqueue.batch", map[string]any{"commit": true, "jobs": []map[string]any{{"command": "true"}, {"command": "true", "unique": "k"}}}, &got)
 	if len(got.Found) != 1 || got.Found[0] != 1 {
 		t.Errorf("on the wire: %+v", got)
 	}
@@ -31,13 +31,13 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.start("--workers", "2")
 	gate := q.path("go")
 	q.must("enqueue", "--id", "holds", "--lock", "k", untilGate(gate))
-	q.dial().runs("holds")
+	q.dial().waitRunning("holds")
 	run := q.command("run", "--id", "waits", "--lock", "k", "true")
 	stderr, err := run.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := begin(run); err != nil {
+	if err := startCommand(run); err != nil {
 		t.Fatal(err)
 	}
 	said := bufio.NewReader(stderr)
@@ -49,7 +49,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("of its end it is said %q, %v", line, err)
 	}
 	run.Wait()
-	q.write("go", "")
+	q.writeFile("go", "")
 }
 
 // A service that is not registered keeps its number of workers and its settings file when it
@@ -57,7 +57,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 func TestRestartKeepsWhatItWasGiven(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	file := q.write("own.toml", "[resources.gpu]\ncount = 2\n")
+	file := q.writeFile("own.toml", "[resources.gpu]\ncount = 2\n")
 	q.start("--workers", "3", "--config", file)
 	q.must("service", "restart")
 	t.Cleanup(func() { q.cli("service", "stop"); q.cmd = nil })
@@ -74,13 +74,13 @@ func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	list := func(lines ...string) result {
-		return q.cliIn(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.path("p"), "--file", "-")
+		return q.cliWithInput(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.path("p"), "--file", "-")
 	}
 	a, b := `{"id":"A","command":"echo of-a"}`, `{"id":"B","command":"echo of-b","depends_on":["A:ended"]}`
 	if r := list(b, a); r.code != 125 || !strings.Contains(r.err, "no line above this one has the job id") {
 		t.Errorf("in the wrong order: %+v", r)
 	}
-	if r := q.cliIn(a+"\n"+b+"\n", "run", "--private", "--dir", q.path("p2"), "--file", "-"); r.code != 0 || r.out != "of-a\nof-b" && r.out != "of-a\nof-b\n" {
+	if r := q.cliWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.path("p2"), "--file", "-"); r.code != 0 || r.out != "of-a\nof-b" && r.out != "of-a\nof-b\n" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -115,9 +115,9 @@ func TestLostOutputIsSaid(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")
 	q.must("enqueue", "--id", "job", "--on-lost", "hold", untilGate(q.path("never")))
-	q.dial().runs("job")
+	q.dial().waitRunning("job")
 	q.killRunners()
-	q.until("it is held", 20*time.Second, func() bool { return q.show("job").State == "held" })
+	q.waitUntil("it is held", 20*time.Second, func() bool { return q.show("job").State == "held" })
 	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("%+v", r)
 	}

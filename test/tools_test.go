@@ -20,8 +20,8 @@ import (
 // fields holds the members of a JSON object.
 type fields = map[string]any
 
-// serving returns a queue with a running service. It marks the test as parallel.
-func serving(t *testing.T, args ...string) *queue {
+// startQueue returns a queue with a running service. It marks the test as parallel.
+func startQueue(t *testing.T, args ...string) *queue {
 	t.Helper()
 	t.Parallel()
 	q := newQueue(t, "")
@@ -37,20 +37,20 @@ func (q *queue) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runHere starts a command and waits for its end.
-func runHere(cmd *exec.Cmd) error {
-	if err := begin(cmd); err != nil {
+// startAndWait starts a command and waits for its end.
+func startAndWait(cmd *exec.Cmd) error {
+	if err := startCommand(cmd); err != nil {
 		return err
 	}
 	return cmd.Wait()
 }
 
-// ran runs a command and returns its output and exit code.
-func ran(t testing.TB, cmd *exec.Cmd) result {
+// runCommand runs a command and returns its output and exit code.
+func runCommand(t testing.TB, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := runHere(cmd)
+	err := startAndWait(cmd)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -61,8 +61,8 @@ func ran(t testing.TB, cmd *exec.Cmd) result {
 // path returns the path of a file in the queue's directory.
 func (q *queue) path(name string) string { return q.dir + "/" + name }
 
-// write creates a file in the queue's directory and returns its path.
-func (q *queue) write(name, text string) string {
+// writeFile creates a file in the queue's directory and returns its path.
+func (q *queue) writeFile(name, text string) string {
 	q.Helper()
 	if err := os.WriteFile(q.path(name), []byte(text), 0o600); err != nil {
 		q.Fatal(err)
@@ -70,14 +70,14 @@ func (q *queue) write(name, text string) string {
 	return q.path(name)
 }
 
-// text returns the content of a file in the queue's directory, "" if it does not exist.
-func (q *queue) text(name string) string {
+// readFile returns the content of a file in the queue's directory, "" if it does not exist.
+func (q *queue) readFile(name string) string {
 	raw, _ := os.ReadFile(q.path(name))
 	return string(raw)
 }
 
-// good sends a request and requires a result.
-func (w *wire) good(method string, params, into any) {
+// mustCall sends a request and requires a result.
+func (w *wire) mustCall(method string, params, into any) {
 	w.Helper()
 	a := w.call(method, params)
 	if a.Error != nil {
@@ -95,7 +95,7 @@ func (w *wire) good(method string, params, into any) {
 func (w *wire) enqueue(spec fields) string {
 	w.Helper()
 	var got struct{ ID string }
-	w.good("enqueue", spec, &got)
+	w.mustCall("enqueue", spec, &got)
 	return got.ID
 }
 
@@ -104,7 +104,7 @@ func (w *wire) batch(specs []fields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
 		var got struct{ IDs []string }
-		w.good("enqueue.batch", fields{"jobs": part, "commit": true}, &got)
+		w.mustCall("enqueue.batch", fields{"jobs": part, "commit": true}, &got)
 		ids = append(ids, got.IDs...)
 	}
 	return ids
@@ -112,24 +112,24 @@ func (w *wire) batch(specs []fields) (ids []string) {
 
 func (w *wire) show(id string) (j job) {
 	w.Helper()
-	w.good("show", fields{"id": id}, &j)
+	w.mustCall("show", fields{"id": id}, &j)
 	return j
 }
 
-// end waits until a job has ended and returns it.
-func (w *wire) end(id string) (j job) {
+// waitEnded waits until a job has ended and returns it.
+func (w *wire) waitEnded(id string) (j job) {
 	w.Helper()
-	w.until("job "+id+" has ended", 30*time.Second, func() bool {
+	w.waitUntil("job "+id+" has ended", 30*time.Second, func() bool {
 		j = w.show(id)
 		return j.State == "completed" || j.State == "dead" || j.State == "cancelled"
 	})
 	return j
 }
 
-// runs waits until a job runs and has printed "up".
-func (w *wire) runs(id string) (j job) {
+// waitRunning waits until a job runs and has printed "up".
+func (w *wire) waitRunning(id string) (j job) {
 	w.Helper()
-	w.until("job "+id+" runs", 20*time.Second, func() bool {
+	w.waitUntil("job "+id+" runs", 20*time.Second, func() bool {
 		j = w.show(id)
 		return j.State == "processing" && j.PID > 0 && strings.Contains(j.Output, "up\n")
 	})
@@ -140,12 +140,12 @@ func (w *wire) runs(id string) (j job) {
 func (w *wire) counts() map[string]int {
 	w.Helper()
 	var st struct{ Jobs map[string]int }
-	w.good("status", nil, &st)
+	w.mustCall("status", nil, &st)
 	return st.Jobs
 }
 
-// code returns the error code of a reply, "" if it has no error.
-func (a answer) code() string {
+// errorCode returns the error code of a reply, "" if it has no error.
+func (a wireMessage) errorCode() string {
 	if a.Error == nil {
 		return ""
 	}
@@ -159,14 +159,14 @@ func deref(n *int) int {
 	return *n
 }
 
-// near reports whether a duration is what the test expects, or longer by at most late (multiplied
-// by patience).
-func near(got, want, late time.Duration) bool {
-	return got >= want-2*time.Millisecond && got <= want+late*patience
+// near reports whether a duration is what the test expects, or longer by at most tolerance (multiplied
+// by timeoutFactor).
+func near(got, want, tolerance time.Duration) bool {
+	return got >= want-2*time.Millisecond && got <= want+tolerance*timeoutFactor
 }
 
-// endPID kills the process of a line from processes.
-func endPID(line string) {
+// killListed kills the process of a line from processesWithArg.
+func killListed(line string) {
 	var pid int
 	if n, _ := fmt.Sscan(line, &pid); n == 1 {
 		kill(pid)
@@ -177,7 +177,7 @@ func endPID(line string) {
 func (q *queue) runnerPid() int {
 	q.Helper()
 	var pids []int
-	q.until("exactly one runner is there", 10*time.Second, func() bool {
+	q.waitUntil("exactly one runner is there", 10*time.Second, func() bool {
 		pids = q.runnerPids()
 		return len(pids) == 1
 	})

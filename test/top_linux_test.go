@@ -14,14 +14,14 @@ import (
 // topQueue returns a queue with a running job that prints and reports progress, another running
 // job, waiting jobs and a dead one.
 func topQueue(t *testing.T) *queue {
-	q := serving(t, "--workers", "3")
+	q := startQueue(t, "--workers", "3")
 	q.must("enqueue", "--id", "build", `i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)
 	q.must("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
 	q.must("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
 	q.must("enqueue", "--id", "later", "--in", "7h", "true")
 	q.must("enqueue", "--id", "after", "--after", "slow", "true")
-	q.until("the failure", 10*time.Second, func() bool { return q.show("broken").State == "dead" })
-	q.until("it runs", 10*time.Second, func() bool { return q.show("slow").State == "processing" })
+	q.waitUntil("the failure", 10*time.Second, func() bool { return q.show("broken").State == "dead" })
+	q.waitUntil("it runs", 10*time.Second, func() bool { return q.show("slow").State == "processing" })
 	return q
 }
 
@@ -60,7 +60,7 @@ func (p *pane) at(id string) {
 // Each key of top has the effect that it names.
 func TestKeysOfTop(t *testing.T) {
 	q := topQueue(t)
-	q.write("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf 'editing\\r\\n'\nread line\n")
+	q.writeFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf 'editing\\r\\n'\nread line\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.opens("EDITOR=./editor queuectl ui")
 	state := func(id, want string) {
 		t.Helper()
-		q.until(id+" is "+want, 10*time.Second, func() bool { return q.show(id).State == want })
+		q.waitUntil(id+" is "+want, 10*time.Second, func() bool { return q.show(id).State == want })
 	}
 	p.at("build")
 	p.seesText("████░░░░░░ 43 %")
@@ -144,11 +144,11 @@ func TestKeysOfTop(t *testing.T) {
 	p.at("broken")
 	p.seesText("exit code 3: bad header")
 	p.presses("r", "y")
-	q.until("its second run", 10*time.Second, func() bool {
+	q.waitUntil("its second run", 10*time.Second, func() bool {
 		return strings.Count(q.must("events", "broken"), "started") > 1 || q.show("broken").State == "dead"
 	})
 	p.presses("+", "+", "-")
-	q.until("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4 (") })
+	q.waitUntil("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4 (") })
 	p.seesText("of 4 workers")
 	p.presses("-")
 	p.seesText("of 3 workers")
@@ -246,7 +246,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 // holds while top is suspended and while an editor runs.
 func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	q := topQueue(t)
-	q.write("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
+	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -254,15 +254,15 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	p.types("stty -g >before")
 	front := func() {
 		t.Helper()
-		p.until("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
+		p.waitUntil("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
 		p.seesText("▶ build")
 	}
 	same := func(how string) {
 		t.Helper()
-		p.until(how+" ends it", 20*time.Second, func() bool { return p.runs() == "sh" })
+		p.waitUntil(how+" ends it", 20*time.Second, func() bool { return p.runs() == "sh" })
 		p.types("stty -g >after; echo back after " + how)
 		p.seesText("back after " + how + "\n$")
-		if before, after := q.text("before"), q.text("after"); before != after || before == "" {
+		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
 			t.Errorf("after %s the modes are %s, were %s", how, after, before)
 		}
 		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
@@ -288,7 +288,7 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 		front()
 		c.end()
 		same(c.how)
-		if pid, err := strconv.Atoi(strings.TrimSpace(q.text("editor.pid"))); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimSpace(q.readFile("editor.pid"))); err == nil {
 			// The editor has lost the terminal, and it survives the program that started it.
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -313,7 +313,7 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 
 // Names and output of jobs cannot control the terminal.
 func TestTopIsNotSteered(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	q.must("enqueue", "--id", "build", `printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
 	q.must("enqueue", "--id", "wide", "--label", "a=\x1b[2J", ": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
 	p := newPane(q, 80, 24)
@@ -348,7 +348,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.seesAfter(drawn, "q quit")
 		// Measure before the end, because the kernel's figure for an ended process includes the test's own
 		// memory.
-		used := peak(t, s.cmd.Process.Pid)
+		used := peakMemory(t, s.cmd.Process.Pid)
 		s.types("q")
 		s.ends(0)
 		if used > 100<<20 {
@@ -359,7 +359,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 
 // Without a terminal, or on one that can only print lines, top names the alternative command.
 func TestTopNeedsATerminal(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {
 		if r := q.cli(words...); r.code != 2 || r.out != "" || !strings.Contains(r.err, "queuectl status --watch") {
 			t.Errorf("%v: %+v", words, r)

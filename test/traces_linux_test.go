@@ -62,7 +62,7 @@ func (r *receiver) take(is *traces.TracesData) {
 // of waits for n spans of a job and returns them.
 func (r *receiver) of(q *queue, id string, n int) (list []*traces.Span) {
 	q.Helper()
-	q.until("the spans of "+id+" are taken", 20*time.Second, func() bool {
+	q.waitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		list = r.spans[id]
@@ -79,7 +79,7 @@ func (q *queue) mustIn(env []string, args ...string) {
 	q.Helper()
 	cmd := q.command(args...)
 	cmd.Env = append(cmd.Env, env...)
-	if got := ran(q, cmd); got.code != 0 {
+	if got := runCommand(q, cmd); got.code != 0 {
 		q.Fatalf("queuectl %v: %+v", args, got)
 	}
 }
@@ -106,7 +106,7 @@ func parentOf(span *traces.Span) string {
 // job gets the context of its own span. A service that adopts a running attempt reports the same
 // span.
 func TestTraces(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	r := receive(t)
 	q.must("config", "set", "traces.endpoint", r.url)
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -141,10 +141,10 @@ func TestTraces(t *testing.T) {
 		t.Errorf("without a trace there is %v", span)
 	}
 	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "echo $TRACEPARENT; until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
-	q.until("it runs", 20*time.Second, func() bool { return q.show("adopted").State == "processing" })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("adopted").State == "processing" })
 	q.kill()
 	q.start("--workers", "2")
-	q.write("go", "")
+	q.writeFile("go", "")
 	q.must("wait", "adopted")
 	if span := r.of(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("a service that took it over tells of %v", span)
@@ -162,7 +162,7 @@ func TestTraces(t *testing.T) {
 // is a duplicate even if it comes from another trace. Jobs of a schedule belong to no caller's
 // trace.
 func TestTracesHoldUpNothing(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 || !strings.Contains(got.err, "traces.endpoint") {
 		t.Errorf("got %+v", got)
 	}
@@ -180,7 +180,7 @@ func TestTracesHoldUpNothing(t *testing.T) {
 		q.mustIn(in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
 	q.must("wait", "once")
-	q.until("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "did not accept spans") })
+	q.waitUntil("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "did not accept spans") })
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}

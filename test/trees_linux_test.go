@@ -15,9 +15,9 @@ import (
 
 // A process stopped by SIGSTOP ends at its timeout, like any other process.
 func TestStoppedProcessTimesOut(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	j := w.end(w.enqueue(fields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300, "kill_after": "300ms", "max_retries": 0}))
+	j := w.waitEnded(w.enqueue(fields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300, "kill_after": "300ms", "max_retries": 0}))
 	if j.Reason != "timed_out" || j.History[0].FinishedAt.Sub(j.History[0].StartedAt) > 5*time.Second {
 		t.Errorf("got %+v", j)
 	}
@@ -51,13 +51,13 @@ func TestJobSurroundings(t *testing.T) {
 		{`cat /proc/self/status | grep -E '^Sig(Blk|Ign|Cgt)' | tr -d '\t'`, "SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
 		{`echo ok; kill -PIPE $$`, "ok\n"},
 	} {
-		if j := w.end(w.enqueue(fields{"command": c.command, "max_retries": 0})); j.Output != c.want {
+		if j := w.waitEnded(w.enqueue(fields{"command": c.command, "max_retries": 0})); j.Output != c.want {
 			t.Errorf("%s: got %q, want %q (%+v)", c.command, j.Output, c.want, j.Error)
 		}
 	}
 	id := w.enqueue(fields{"argv": []string{"env"}, "env": fields{"MINE": "1"}})
 	var names []string
-	for line := range strings.Lines(w.end(id).Output) {
+	for line := range strings.Lines(w.waitEnded(id).Output) {
 		name, _, _ := strings.Cut(line, "=")
 		names = append(names, name)
 	}
@@ -70,9 +70,9 @@ func TestJobSurroundings(t *testing.T) {
 
 // The runner does not catch SIGCHLD, so the end of a job does not interrupt it.
 func TestEndsRaiseNoSignal(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	out := w.end(w.enqueue(fields{"command": `sed -n 's/^SigCgt:\t//p' /proc/$PPID/status`})).Output
+	out := w.waitEnded(w.enqueue(fields{"command": `sed -n 's/^SigCgt:\t//p' /proc/$PPID/status`})).Output
 	caught, err := strconv.ParseUint(strings.TrimSpace(out), 16, 64)
 	if err != nil || caught>>(unix.SIGCHLD-1)&1 != 0 {
 		t.Errorf("the runner catches %q (%v), want no SIGCHLD", out, err)
@@ -81,7 +81,7 @@ func TestEndsRaiseNoSignal(t *testing.T) {
 
 // The service records each exit code and each signal correctly.
 func TestExitCodesAndSignals(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	var specs []fields
 	for code := range 256 {
@@ -92,7 +92,7 @@ func TestExitCodesAndSignals(t *testing.T) {
 		specs = append(specs, fields{"command": fmt.Sprintf("ulimit -c 0; kill -%d $$; sleep 5", n), "max_retries": 0})
 	}
 	for i, id := range w.batch(specs) {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		if i < 256 && (deref(j.ExitCode) != i || j.Signal != nil) || i >= 256 && (deref(j.Signal) != signals[i-256] || j.ExitCode != nil) {
 			t.Errorf("%v: code %d, signal %d", specs[i]["command"], deref(j.ExitCode), deref(j.Signal))
 		}
@@ -101,18 +101,18 @@ func TestExitCodesAndSignals(t *testing.T) {
 
 // The runner reaps all processes that jobs leave behind.
 func TestNoZombies(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	var specs []fields
 	for range 20 {
 		specs = append(specs, fields{"command": "for i in 1 2 3 4 5 6 7 8 9 10; do ( ( true & ) ) ; ( ( setsid true & ) ); done"})
 	}
 	for _, id := range w.batch(specs) {
-		if j := w.end(id); j.State != "completed" {
+		if j := w.waitEnded(id); j.State != "completed" {
 			t.Errorf("got %+v", j)
 		}
 	}
-	w.until("no zombie is left", 20*time.Second, func() bool {
+	w.waitUntil("no zombie is left", 20*time.Second, func() bool {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", q.runnerPid()))
 		return err == nil && len(strings.Fields(string(children))) == 0
 	})
@@ -133,8 +133,8 @@ func TestGraceIsOfTheTree(t *testing.T) {
 		end                func(id string)
 	}{
 		{"cancel", "", "", func(id string) { q.must("cancel", id) }},
-		{"timeout", "timeout", "2s", func(id string) { w.end(id) }},
-		{"idle timeout", "idle_timeout", "2s", func(id string) { w.end(id) }},
+		{"timeout", "timeout", "2s", func(id string) { w.waitEnded(id) }},
+		{"idle timeout", "idle_timeout", "2s", func(id string) { w.waitEnded(id) }},
 		{"requeue", "", "", func(id string) { q.must("requeue", id) }},
 		{"worker stop", "", "", func(string) { q.must("worker", "stop", "--all", "--force") }},
 		{"service stop", "", "", func(string) { q.stop() }},
@@ -145,7 +145,7 @@ func TestGraceIsOfTheTree(t *testing.T) {
 		}
 		id := w.enqueue(job)
 		if c.field == "" {
-			w.runs(id)
+			w.waitRunning(id)
 		}
 		c.end(id)
 		if raw, err := os.ReadFile(saved); string(raw) != "saved\n" {
@@ -164,7 +164,7 @@ func TestGraceIsOfTheTree(t *testing.T) {
 
 // The runner reaps all processes of a job that left many of them, without waiting for another job.
 func TestRunnerReapsAllThatAJobLeft(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
 	runner := q.runnerPid()
 	zombies := func() (n int) {
@@ -178,5 +178,5 @@ func TestRunnerReapsAllThatAJobLeft(t *testing.T) {
 		}
 		return n
 	}
-	q.until("the runner has no zombie", 10*time.Second, func() bool { return zombies() == 0 })
+	q.waitUntil("the runner has no zombie", 10*time.Second, func() bool { return zombies() == 0 })
 }

@@ -26,31 +26,31 @@ var shapes = map[string]string{
 func (q *queue) treeJob(i int, shape string) (spec fields, lock, word string) {
 	word = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
 	lock = q.path(fmt.Sprintf("lock%d", i))
-	command := holding(lock) + " || exit 99; " + strings.ReplaceAll(shape, "WORD", word)
+	command := lockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(shape, "WORD", word)
 	return fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, word
 }
 
 // gone checks that no process of a tree is left and that its lock is free.
 func gone(t *testing.T, name, lock, word string) {
 	t.Helper()
-	if !free(t, lock) {
+	if !isUnlocked(t, lock) {
 		t.Errorf("%s: the lock is still held", name)
 	}
-	if left := processes(word); len(left) > 0 {
+	if left := processesWithArg(word); len(left) > 0 {
 		t.Errorf("%s: left over: %q", name, left)
 	}
 }
 
 // When cancel returns, the whole process tree has ended.
 func TestCancelEndsTrees(t *testing.T) {
-	q := serving(t, "--workers", "6")
+	q := startQueue(t, "--workers", "6")
 	w := q.dial()
 	i := 0
 	for name, shape := range shapes {
 		i++
 		spec, lock, word := q.treeJob(i, shape)
 		id := w.enqueue(spec)
-		w.runs(id)
+		w.waitRunning(id)
 		q.must("cancel", id)
 		gone(t, name, lock, word)
 		if j := w.show(id); j.State != "cancelled" || j.Attempts != 1 {
@@ -61,7 +61,7 @@ func TestCancelEndsTrees(t *testing.T) {
 
 // When a job reaches its timeout, its whole process tree ends before the next attempt starts.
 func TestTimeoutEndsTrees(t *testing.T) {
-	q := serving(t, "--workers", "6")
+	q := startQueue(t, "--workers", "6")
 	w := q.dial()
 	type tree struct{ name, id, lock, word string }
 	var trees []tree
@@ -73,7 +73,7 @@ func TestTimeoutEndsTrees(t *testing.T) {
 		trees = append(trees, tree{name, w.enqueue(spec), lock, word})
 	}
 	for _, tr := range trees {
-		j := w.end(tr.id)
+		j := w.waitEnded(tr.id)
 		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
 			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason, deref(j.ExitCode), j.Error, j.History)
 		}
@@ -94,7 +94,7 @@ func TestStopEndsTrees(t *testing.T) {
 		names, ids, locks, words = append(names, name), append(ids, w.enqueue(spec)), append(locks, lock), append(words, word)
 	}
 	for _, id := range ids {
-		w.runs(id)
+		w.waitRunning(id)
 	}
 	q.must("worker", "stop", "--all", "--force")
 	for i := range names {
@@ -102,7 +102,7 @@ func TestStopEndsTrees(t *testing.T) {
 	}
 	q.must("worker", "scale", "6")
 	for _, id := range ids {
-		w.runs(id)
+		w.waitRunning(id)
 	}
 	if code := q.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -110,7 +110,7 @@ func TestStopEndsTrees(t *testing.T) {
 	for i := range names {
 		gone(t, names[i]+" after stop", locks[i], words[i])
 	}
-	q.until("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+	q.waitUntil("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
 	q.start("--workers", "0")
 	w = q.dial()
 	for i, id := range ids {
@@ -125,7 +125,7 @@ func TestStopEndsTrees(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.env = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+patience)*250*time.Millisecond)}
+	q.env = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+timeoutFactor)*250*time.Millisecond)}
 	q.start("--workers", "4")
 	w := q.dial()
 	for i, c := range []struct {
@@ -145,36 +145,36 @@ func TestLeftovers(t *testing.T) {
 		word := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
 		begin := time.Now()
 		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", word), "allow_background": c.background, "kill_after": "100ms"})
-		j := w.end(id)
+		j := w.waitEnded(id)
 		h := j.History[0]
 		took := time.Since(begin)
-		if j.State != "completed" || h.Leftovers != c.left || took > 3*patience*time.Second || c.slow && took < 400*time.Millisecond {
+		if j.State != "completed" || h.Leftovers != c.left || took > 3*timeoutFactor*time.Second || c.slow && took < 400*time.Millisecond {
 			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, took, c.left)
 		}
 		if c.name == "ends within the grace" && j.Output != "late\n" {
 			t.Errorf("%s: output %q", c.name, j.Output)
 		}
-		left := processes(word)
+		left := processesWithArg(word)
 		if c.background != (len(left) == 1) {
 			t.Errorf("%s: processes %q", c.name, left)
 		}
 		for _, line := range left {
-			endPID(line)
+			killListed(line)
 		}
 	}
 }
 
 // If a timeout or a cancel happens while the job is ending, the job has exactly one outcome.
 func TestRacesHaveOneOutcome(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	var specs []fields
-	for i := range 200 / fewer {
-		specs = append(specs, fields{"argv": []string{tool("sleep"), "0.05"}, "timeout_ms": 47 + i%10, "max_retries": 0})
+	for i := range 200 / jobDivisor {
+		specs = append(specs, fields{"argv": []string{toolPath("sleep"), "0.05"}, "timeout_ms": 47 + i%10, "max_retries": 0})
 	}
 	seen := map[string]int{}
 	for _, id := range w.batch(specs) {
-		j := w.end(id)
+		j := w.waitEnded(id)
 		kind := j.State + "/" + j.Reason
 		seen[kind]++
 		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && deref(j.ExitCode) != 0 || kind != "completed/" && kind != "dead/timed_out" {
@@ -183,12 +183,12 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", seen)
 	for i := range 40 {
-		id := w.enqueue(fields{"argv": []string{tool("sleep"), fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
+		id := w.enqueue(fields{"argv": []string{toolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
 		// The test needs a cancel close to the end of the job.
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
-		w.good("cancel", fields{"ids": []string{id}}, &v)
-		j := w.end(id)
+		w.mustCall("cancel", fields{"ids": []string{id}}, &v)
+		j := w.waitEnded(id)
 		if len(v.Done)+len(v.Refused) != 1 || (len(v.Done) == 1) != (j.State == "cancelled") || len(v.Refused) == 1 && j.State != "completed" || len(j.History) > 1 {
 			t.Errorf("cancel: %+v, job %+v", v, j)
 		}
@@ -201,16 +201,16 @@ func TestStopTakesNoLongerThanItMay(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")
 	q.env = []string{"QUEUECTL_FAILPOINTS=impatient"}
-	q.write("queuectl.toml", "stop_timeout = \"100ms\"\n")
+	q.writeFile("queuectl.toml", "stop_timeout = \"100ms\"\n")
 	q.start("--workers", "2")
 	job := func() string {
 		id := q.must("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
-		q.until("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing" })
+		q.waitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing" })
 		return id
 	}
 	job()
 	cancelled := q.command("cancel", job())
-	if err := begin(cancelled); err != nil {
+	if err := startCommand(cancelled); err != nil {
 		t.Fatal(err)
 	}
 	defer cancelled.Wait()

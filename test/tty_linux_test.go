@@ -86,7 +86,7 @@ func (s *seat) seesAfter(n int, text string) {
 // program turns off.
 func (s *seat) joined() {
 	s.q.Helper()
-	s.q.until("the terminal is joined", 20*time.Second, func() bool {
+	s.q.waitUntil("the terminal is joined", 20*time.Second, func() bool {
 		now, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
 		return err == nil && now.Lflag&unix.ISIG == 0
 	})
@@ -126,13 +126,13 @@ func (w *wire) attach(params fields) (got struct{ Attempt, Taken int }, code str
 // shows waits until the output of a job contains text.
 func (w *wire) shows(id, text string) {
 	w.Helper()
-	w.until(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool { return strings.Contains(w.show(id).Output, text) })
+	w.waitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool { return strings.Contains(w.show(id).Output, text) })
 }
 
 // A job with a terminal has it as stdin, stdout, stderr and /dev/tty. The terminal has the type and size of
 // the user's terminal. What the job prints is stored as one stream.
 func TestTTY(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	s := q.sit(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
 	s.sees("xterm\r\nerr\r\n")
 	s.joined()
@@ -144,14 +144,14 @@ func TestTTY(t *testing.T) {
 // A client without a terminal can also run a job with a terminal. If the request names no terminal type, the
 // job gets a common one.
 func TestTTYWithoutAPerson(t *testing.T) {
-	q := serving(t, "--workers", "2")
-	r := q.cliIn("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
+	q := startQueue(t, "--workers", "2")
+	r := q.cliWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
 	if r.code != 4 || r.out != "24 80\r\nvt100\r\nerr\r\n" || r.err != "" {
 		t.Errorf("got %+v", r)
 	}
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo $TERM; tty", "tty": true})
-	if j := w.end(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
+	if j := w.waitEnded(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
 		t.Errorf("got %+v", j)
 	}
 	if got := q.display("logs", id).out; steers(strings.ReplaceAll(got, "\r\n", "")) != "" {
@@ -161,7 +161,7 @@ func TestTTYWithoutAPerson(t *testing.T) {
 
 // A job cannot have both a terminal and another input. Only running jobs with a terminal accept attach.
 func TestTTYRefusals(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	for _, input := range []string{"stdin", "stdin_file"} {
 		a := w.call("enqueue", fields{"command": "cat", "tty": true, input: "/in"})
@@ -177,10 +177,10 @@ func TestTTYRefusals(t *testing.T) {
 		t.Errorf("edit: got %+v", r)
 	}
 	plain := w.enqueue(fields{"command": "echo up; sleep 600"})
-	w.runs(plain)
+	w.waitRunning(plain)
 	waits := w.enqueue(fields{"command": "sh", "tty": true, "delay": "1h"})
 	over := w.enqueue(fields{"command": "true", "tty": true})
-	w.end(over)
+	w.waitEnded(over)
 	runs := w.enqueue(fields{"command": "echo up; sleep 600", "tty": true})
 	w.shows(runs, "up")
 	for _, c := range []struct {
@@ -206,7 +206,7 @@ func TestTTYRefusals(t *testing.T) {
 // The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the terminal's size. Enter ~. detaches and leaves the
 // job running, also when these are the first keys. ~~ types a tilde.
 func TestKeysOfAJobsTerminal(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
 	s.joined()
@@ -240,7 +240,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 
 // A job that reads its terminal waits until any connection types something.
 func TestNobodyTypes(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; read x; echo got $x", "tty": true})
 	w.shows(id, "up")
@@ -251,27 +251,27 @@ func TestNobodyTypes(t *testing.T) {
 	if got, code := w.attach(fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" || got.Attempt != 1 || got.Taken != len(typed) {
 		t.Errorf("got %+v, %q", got, code)
 	}
-	if j := w.end(id); j.State != "completed" || !strings.Contains(j.Output, "got an") {
+	if j := w.waitEnded(id); j.State != "completed" || !strings.Contains(j.Output, "got an") {
 		t.Errorf("got %+v", j)
 	}
 }
 
 // Several clients can attach to a job. Each sees the output and may type. The newest client sets the size.
 func TestManyAttach(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	first := q.sit(24, 80, "run", "--tty", "--id", "t", `echo up; while read x; do stty size; echo "got $x"; done`)
 	first.joined()
 	first.sees("up")
 	second := q.sit(50, 160, "attach", "t")
 	second.joined()
 	// The size is applied once the newest client has drawn the screen.
-	q.until("the newest has set the size", 20*time.Second, func() bool {
+	q.waitUntil("the newest has set the size", 20*time.Second, func() bool {
 		first.types("one\r")
 		return strings.Contains(first.shown.String(), "50 160\r\ngot one")
 	})
 	second.sees("50 160\r\ngot one")
 	first.resize(t, 10, 33)
-	q.until("the job hears of another size", 20*time.Second, func() bool {
+	q.waitUntil("the job hears of another size", 20*time.Second, func() bool {
 		second.types("two\r")
 		return strings.Contains(first.shown.String(), "10 33\r\ngot two")
 	})
@@ -284,7 +284,7 @@ func TestManyAttach(t *testing.T) {
 // A job that never reads its terminal accepts a bounded number of bytes. Other jobs still run, and a client
 // that has typed can detach.
 func TestAJobThatNeverReads(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
 	s.joined()
@@ -313,14 +313,14 @@ func TestAJobThatNeverReads(t *testing.T) {
 
 // A job gets all bytes of a paste, even if it reads slowly.
 func TestPaste(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
 	s.joined()
 	s.sees("up")
 	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
 	// The goroutine ends before the test does, because the test reads everything.
 	go io.WriteString(s.person, strings.Repeat(line, 3000))
-	want := ran(t, exec.Command("sh", "-c", fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
+	want := runCommand(t, exec.Command("sh", "-c", fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
 	s.sees(strings.TrimSpace(want.out))
 	s.ends(0)
 }
@@ -328,7 +328,7 @@ func TestPaste(t *testing.T) {
 // If the service dies, the job keeps running and the client prints how to attach again. The next service can
 // attach clients to the job's terminal.
 func TestTerminalOutlivesTheService(t *testing.T) {
-	q := serving(t, "--workers", "1", "--keep-jobs")
+	q := startQueue(t, "--workers", "1", "--keep-jobs")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
 	s.joined()
 	s.sees("\x1b[?25l")
@@ -354,7 +354,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 
 // A client that a signal ends restores the terminal settings and leaves the job running.
 func TestClientIsEndedAtATerminal(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
 	s.joined()
 	s.sees("\x1b[?2004h")
@@ -371,7 +371,7 @@ func TestClientIsEndedAtATerminal(t *testing.T) {
 // Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts
 // the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
 func TestTerminalsOfAttempts(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	s := q.sit(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3", "--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
 	for n := 1; n <= 2; n++ {
 		s.sees(fmt.Sprintf("up %d", n))
@@ -396,7 +396,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 // A job with a terminal is ended like any other job, with its foreground and background processes, also when
 // its runner dies. A background process that may outlive the job does so if it does not use the terminal.
 func TestTreesOfTerminals(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	pidsOf := func(id string) (pids []int) {
 		for _, word := range strings.Fields(w.show(id).Output) {
@@ -414,7 +414,7 @@ func TestTreesOfTerminals(t *testing.T) {
 		if len(pids) != 2 {
 			t.Fatalf("%s: %v", what, pids)
 		}
-		q.until(what+": its tree is gone", 10*time.Second, func() bool { return !slices.ContainsFunc(pids, lives) })
+		q.waitUntil(what+": its tree is gone", 10*time.Second, func() bool { return !slices.ContainsFunc(pids, isAlive) })
 	}
 	id := w.enqueue(fields{"command": tree, "tty": true, "kill_after": "20s"})
 	w.shows(id, "up")
@@ -430,7 +430,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	w.shows(id, "up")
 	pids = pidsOf(id)
 	q.killRunners()
-	if j := w.end(id); j.Reason != "lost" {
+	if j := w.waitEnded(id); j.Reason != "lost" {
 		t.Errorf("got %+v", j)
 	}
 	gone("lost", pids)
@@ -438,11 +438,11 @@ func TestTreesOfTerminals(t *testing.T) {
 	// Closing the terminal sends SIGHUP to the processes of its session. This process is in another session.
 	left := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.enqueue(fields{"command": left, "tty": true})
-	if j := w.end(id); j.History[0].Leftovers != 1 {
+	if j := w.waitEnded(id); j.History[0].Leftovers != 1 {
 		t.Errorf("got %+v", j)
 	}
 	id = w.enqueue(fields{"command": left, "tty": true, "allow_background": true})
-	if j := w.end(id); j.History[0].Leftovers != 0 || !lives(pidsOf(id)[0]) {
+	if j := w.waitEnded(id); j.History[0].Leftovers != 0 || !isAlive(pidsOf(id)[0]) {
 		t.Errorf("got %+v", j)
 	}
 	kill(pidsOf(id)[0])
@@ -463,15 +463,15 @@ func TestScreenPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			needs(t, name)
-			q := serving(t, "--workers", "1")
-			q.write("text", "first line\n")
+			q := startQueue(t, "--workers", "1")
+			q.writeFile("text", "first line\n")
 			s := q.sit(24, 80, "run", "--tty", "--id", name, c.command)
 			s.joined()
 			s.sees(c.shows)
 			for _, k := range c.keys {
 				s.types(k)
 			}
-			q.until("it is drawn", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), c.after) })
+			q.waitUntil("it is drawn", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), c.after) })
 			s.types("\r~.")
 			s.ends(130)
 			s = q.sit(30, 100, "attach", name)
@@ -481,7 +481,7 @@ func TestScreenPrograms(t *testing.T) {
 			s.types(c.quit)
 			// The program less drops a key that arrives together with a change of the size.
 			if w := q.dial(); c.quit == "q" {
-				q.until("it has ended", 20*time.Second, func() bool {
+				q.waitUntil("it has ended", 20*time.Second, func() bool {
 					running := w.show(name).State == "processing"
 					if running {
 						s.types(c.quit)
@@ -493,7 +493,7 @@ func TestScreenPrograms(t *testing.T) {
 			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off || strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
 				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
 			}
-			if got := q.text("text"); name == "vi" && got != "first line\nsecond line\n" {
+			if got := q.readFile("text"); name == "vi" && got != "first line\nsecond line\n" {
 				t.Errorf("the file is %q", got)
 			}
 		})
@@ -503,11 +503,11 @@ func TestScreenPrograms(t *testing.T) {
 // The output of a terminal is stored unchanged. logs, show and the last line print it as plain text. --raw
 // and JSON contain all of it.
 func TestOutputOfATerminalIsReadable(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	const printed = `\033]0;title\007\033[?25l\033[32m10%%\r\033[K\033[32m100%%\033[0m\033[?25h\n\033[?1049hscreen\n\033[2;3Hmore\033[?1049ltypp\bo\n`
 	id := w.enqueue(fields{"command": "printf '" + printed + "'; exit 3", "tty": true, "max_retries": 0})
-	w.end(id)
+	w.waitEnded(id)
 	const text = "100%\ntypo\n"
 	for _, args := range [][]string{{"logs", id}, {"logs", "-f", id}, {"logs", "--stdout", id}} {
 		if r := q.cli(args...); r.code != 0 || r.out != text {
@@ -518,7 +518,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 		}
 	}
 	other := w.enqueue(fields{"command": "true"})
-	w.end(other)
+	w.waitEnded(other)
 	if r := q.cli("logs", id, other); r.out != id+" | 100%\n"+id+" | typo\n" {
 		t.Errorf("logs of two: %+v", r)
 	}
@@ -537,14 +537,14 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 		t.Errorf("the last line of a dead job: %q", r.out)
 	}
 	w.enqueue(fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.waitFor("goes"), "tty": true})
-	defer q.write("goes", "")
-	q.until("the last line of a job that runs is shown", 10*time.Second, func() bool { return strings.Contains(q.cli("status").out, "  c\n") })
+	defer q.writeFile("goes", "")
+	q.waitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool { return strings.Contains(q.cli("status").out, "  c\n") })
 }
 
 // logs -f on a terminal also shows the unfinished last line, such as a question, and replaces it when it
 // changes.
 func TestFollowedTerminalShowsQuestions(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitFor("one") + `; printf '\r20%%\r\nReally? '; ` + q.waitFor("two") + `; echo yes`, "tty": true})
 	s := newScreen(t, 80)
 	cmd := q.command("logs", "-f", id)
@@ -554,8 +554,8 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
 	for _, step := range [][2]string{{"10%", "one"}, {"Really? ", "two"}} {
-		q.until(step[0]+" is shown", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), step[0]) })
-		q.write(step[1], "")
+		q.waitUntil(step[0]+" is shown", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), step[0]) })
+		q.writeFile(step[1], "")
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
@@ -570,7 +570,7 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 func TestRightsOnTerminals(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
 	id := q.mustAs(alice, "enqueue", "--tty", "--cwd", "/", `printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
-	q.until("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
 	for _, p := range everyone {
 		w := q.dialAs(p)
 		_, code := w.attach(fields{"id": id, "text": "secret" + p.name + "\r"})
@@ -615,7 +615,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.dialAs(someone)
-	q.until("it waits", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
+	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
 	if _, code := w.attach(fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
@@ -627,7 +627,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	id = q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
 	q.must("edit", id, `{"user":"news"}`)
 	q.must("edit", id, "--delay", "0s")
-	q.until("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9") })
+	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9") })
 	if _, code := w.attach(fields{"id": id, "text": "echo owned\r"}); code != "denied " {
 		t.Errorf("the owner of a job that runs as another: got %q", code)
 	}
@@ -639,10 +639,10 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 
 // A client that waits for a job's terminal uses a stream, and the number of streams per user is limited.
 func TestWaitsForTerminalsAreBounded(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	id := q.dial().enqueue(fields{"command": "true", "tty": true, "delay": "1h"})
 	const each = 13 // five connections with 13 each make 65, one more than the limit of 64
-	answers := make(chan answer, 5)
+	answers := make(chan wireMessage, 5)
 	for range cap(answers) {
 		w := q.dial()
 		defer w.Close()

@@ -7,7 +7,7 @@ import (
 
 // A service on Windows refuses jobs with a terminal and names Windows as the reason.
 func TestNoTerminalOnWindows(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	if r := q.cli("enqueue", "--tty", "true"); r.code != 2 || !strings.Contains(r.err, "tty") || !strings.Contains(r.err, "Windows") {
 		t.Errorf("got %+v", r)
 	}

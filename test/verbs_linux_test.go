@@ -9,18 +9,18 @@ import (
 
 // kill signals every process of a job, including processes in other sessions, and no other process.
 func TestKillSignalsTheTree(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	const hears = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
 	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"), "main")
 	id := w.enqueue(fields{"command": job})
 	other := w.enqueue(fields{"command": fmt.Sprintf(hears, "other")})
 	output := func(id string) string { return q.must("logs", id) }
-	w.until("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
-	w.runs(other)
+	w.waitUntil("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
+	w.waitRunning(other)
 	q.must("kill", "-s", "USR1", id)
 	for _, who := range []string{"main", "child", "away"} {
-		w.until(who+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), who+" got it") })
+		w.waitUntil(who+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), who+" got it") })
 	}
 	if got := output(other); strings.Contains(got, "got it") {
 		t.Errorf("a stranger got the signal: %q", got)

@@ -10,7 +10,7 @@ import (
 
 // A held job waits until it is released. Repeating hold or release is not an error.
 func TestHoldAndRelease(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "echo a")
 	for range 2 {
 		if got := q.must("hold", "a"); got != "a" {
@@ -35,18 +35,18 @@ func TestHoldAndRelease(t *testing.T) {
 
 // hold, rm, edit and similar commands also work on jobs that are already prefetched by a busy runner.
 func TestVerbsReachReservedJobs(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	for range 8 { // short jobs, so that the pool prefetches a block of jobs
-		w.end(w.enqueue(fields{"command": "true"}))
+		w.waitEnded(w.enqueue(fields{"command": "true"}))
 	}
 	for range 5 {
 		first := w.enqueue(fields{"command": "sleep 0.3"})
 		ids := w.batch([]fields{{"command": "true"}, {"command": "true"}, {"command": "exit 3"}})
-		w.good("hold", fields{"id": ids[0]}, nil)
-		w.good("rm", fields{"id": ids[1]}, nil)
-		w.good("edit", fields{"id": ids[2], "set": fields{"command": "echo edited"}}, nil)
-		if j := w.end(ids[2]); j.State != "completed" || j.Output != "edited\n" {
+		w.mustCall("hold", fields{"id": ids[0]}, nil)
+		w.mustCall("rm", fields{"id": ids[1]}, nil)
+		w.mustCall("edit", fields{"id": ids[2], "set": fields{"command": "echo edited"}}, nil)
+		if j := w.waitEnded(ids[2]); j.State != "completed" || j.Output != "edited\n" {
 			t.Errorf("edited job: %+v", j)
 		}
 		if j := w.show(ids[0]); j.State != "held" {
@@ -55,25 +55,25 @@ func TestVerbsReachReservedJobs(t *testing.T) {
 		if a := w.call("show", fields{"id": ids[1]}); a.Error == nil {
 			t.Error("a removed job is there")
 		}
-		w.end(first)
-		w.good("release", fields{"id": ids[0]}, nil)
-		w.end(ids[0])
+		w.waitEnded(first)
+		w.mustCall("release", fields{"id": ids[0]}, nil)
+		w.waitEnded(ids[0])
 	}
 }
 
 // requeue ends the whole process tree of a running job and starts the job again. The ended attempt does not
 // count.
 func TestRequeue(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0, "kill_after": 1})
-	pid := w.runs(id).PID
+	pid := w.waitRunning(id).PID
 	q.must("requeue", id)
-	j := w.end(id)
+	j := w.waitEnded(id)
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
 		t.Errorf("got %+v", j)
 	}
-	if lives(pid) {
+	if isAlive(pid) {
 		t.Errorf("process %d of the first attempt lives", pid)
 	}
 	if r := q.cli("requeue", id); r.code != 5 || !strings.Contains(r.err, "retry") {
@@ -83,10 +83,10 @@ func TestRequeue(t *testing.T) {
 
 // rm removes a running job only with a flag that forces it. clear never removes running jobs.
 func TestRemoveAndClear(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	first, second := w.enqueue(fields{"command": "echo up; sleep 600"}), ""
-	w.runs(first)
+	w.waitRunning(first)
 	second = w.enqueue(fields{"command": "true"})
 	if r := q.cli("rm", first, second); r.code != 5 || r.out != second+"\n" || !strings.Contains(r.err, "job "+first+" is running") {
 		t.Errorf("rm of a running and a waiting job: %+v", r)
@@ -111,7 +111,7 @@ func TestRemoveAndClear(t *testing.T) {
 // edit changes jobs by flags and by JSON. An invalid edit gets an error that names the field, and changes
 // nothing.
 func TestEdit(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--label", "x=1", "echo a")
 	q.must("enqueue", "--id", "b", "echo b")
 	q.must("edit", "a", "b", "--priority", "9", "--timeout", "90s")
@@ -124,7 +124,7 @@ func TestEdit(t *testing.T) {
 		Spec       map[string]any
 	}
 	var a shown
-	w.good("show", fields{"id": "a"}, &a)
+	w.mustCall("show", fields{"id": "a"}, &a)
 	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" || a.Spec["timeout"] != "1m30s" {
 		t.Errorf("after two edits: %+v", a)
 	}
@@ -157,7 +157,7 @@ func TestEdit(t *testing.T) {
 
 // A job whose delay is removed is due immediately, even if the edit changes nothing else.
 func TestEditTakesTheDelayAway(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
 		id := q.must("enqueue", flag, "true")
 		q.must("edit", id, `{"delay":null}`)
@@ -168,7 +168,7 @@ func TestEditTakesTheDelayAway(t *testing.T) {
 // A command with a selector processes every selected job in several steps, and no other job. A dry run counts
 // the same jobs and changes none.
 func TestSelectors(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	var specs []fields
 	for i := range 2500 {

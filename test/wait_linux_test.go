@@ -8,9 +8,9 @@ import (
 
 // On a terminal, wait reports after one second why none of its jobs is running, as run and attach do.
 func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "paused", "sleep 600")
-	q.until("the job runs", 20*time.Second, func() bool { return q.show("paused").State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("paused").State == "processing" })
 	q.must("pause", "paused")
 	q.must("enqueue", "--id", "late", "--batch", "b", "--delay", "1h", "true")
 	q.must("enqueue", "--id", "held", "--batch", "b", "--delay", "1h", "true")
@@ -40,9 +40,9 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 
 // wait also reports when a failed job will be retried.
 func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
-	q.until("the job has failed", 20*time.Second, func() bool { return q.show("again").State == "failed" })
+	q.waitUntil("the job has failed", 20*time.Second, func() bool { return q.show("again").State == "failed" })
 	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again is waiting: ") != 1 {
 		t.Errorf("wait says %q", r.out)
 	}
@@ -51,10 +51,10 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 // On a terminal, a stop of the service that takes longer than one second reports which jobs it is waiting
 // for.
 func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "stop_timeout", "2s")
 	q.must("enqueue", "--id", "long", "exec sleep 600")
-	q.until("the job runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
 	if r := q.person("waiting for 1 job to finish", "", "service", "stop"); r.code != 0 || !strings.Contains(r.out, "stopped") {
 		t.Errorf("service stop: %+v", r)
 	}

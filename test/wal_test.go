@@ -41,10 +41,10 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	big := fields{"command": ": " + strings.Repeat("x", 100_000)}
 	health := func() (h struct{ Health string }) {
 		t.Helper()
-		w.good("status", nil, &h)
+		w.mustCall("status", nil, &h)
 		return h
 	}
-	q.until("status says so", 20*time.Second, func() bool {
+	q.waitUntil("status says so", 20*time.Second, func() bool {
 		w.enqueue(big)
 		return strings.HasPrefix(health().Health, "degraded")
 	})
@@ -54,11 +54,11 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	if r := q.cli("status", "--check"); r.code != 1 {
 		t.Errorf("status --check: %+v", r)
 	}
-	if j := w.end(w.enqueue(fields{"command": "echo up", "priority": 10})); j.State != "completed" {
+	if j := w.waitEnded(w.enqueue(fields{"command": "echo up", "priority": 10})); j.State != "completed" {
 		t.Errorf("a job meanwhile: %+v", j)
 	}
 	end()
-	q.until("status is well again", 20*time.Second, func() bool {
+	q.waitUntil("status is well again", 20*time.Second, func() bool {
 		w.enqueue(fields{"command": "true"})
 		return health().Health == "ok"
 	})

@@ -34,7 +34,7 @@ func pageOf(q *queue) *browser {
 	b := &browser{queue: q, address: q.must("web", "start", "--listen", "127.0.0.1:0")}
 	b.at = b.address
 	b.client = http.Client{
-		Timeout:       patience * 10 * time.Second,
+		Timeout:       timeoutFactor * 10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, b.address)
@@ -125,7 +125,7 @@ func header(name, value string) func(*http.Request) {
 // The service serves no web page until a user starts the page, and not after a restart. A link creates one
 // session for one browser, and only when the user presses the button of the link's page.
 func TestPageLetsInByLinks(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	if got := q.cli("web", "open"); got.code != 5 || !strings.Contains(got.err, "queuectl web start") {
 		t.Errorf("got %+v", got)
 	}
@@ -188,7 +188,7 @@ func TestPageLetsInByLinks(t *testing.T) {
 // The page rejects requests that other sites cause in a browser, and requests for a host name that is not the
 // page's.
 func TestPageRefusesOtherPages(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.enter()
 	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3", "[2001:db8::1]:80"} {
 		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
@@ -243,7 +243,7 @@ func TestPageRefusesOtherPages(t *testing.T) {
 
 // The page shows names, commands and outputs of jobs as text. The browser executes none of it.
 func TestPageShowsTextAsText(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
 	b.must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0", "echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
 	b.cli("wait", "evil")
@@ -270,7 +270,7 @@ func TestPageShowsTextAsText(t *testing.T) {
 // Methods that only read accept GET requests with their parameters in the query. They return the same errors
 // as on the socket.
 func TestPageAnswersReadMethods(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
 	b.must("enqueue", "--id", "b", "--in", "1h", "true")
 	b.enter()
@@ -324,7 +324,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 // An action on many jobs applies only to the jobs that its confirmation page showed. If some jobs are
 // refused, the page reports both results. A parameter that a page does not know is an error.
 func TestPageActsOnMany(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "0"))
+	b := pageOf(startQueue(t, "--workers", "0"))
 	for _, id := range []string{"a1", "a2", "b1"} {
 		b.must("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
 	}
@@ -393,7 +393,7 @@ func TestPageActsOnMany(t *testing.T) {
 // The page of a job shows the output of each attempt. A page that does not update itself shows the time it
 // was made.
 func TestPageOfAnAttempt(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01", "echo try $QUEUECTL_ATTEMPT; exit 3")
 	b.cli("wait", "again")
 	b.enter()
@@ -412,7 +412,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 // client received. A client that reads none of its events delays no other client. The number of streams per
 // user is limited.
 func TestPageTellsEvents(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.enter()
 	follow := func(query string, last string) *http.Response {
 		t.Helper()
@@ -480,7 +480,7 @@ func TestPageTellsEvents(t *testing.T) {
 // A browser without a session gets access only if web.anonymous permits it, only from this machine, and only
 // to data that the right "read" shows. Beyond loopback, the page requires TLS and configured host names.
 func TestPageForAnybody(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
 	b.must("config", "set", "web.anonymous", "read")
 	if got := b.ask("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || !strings.Contains(got.body, `"hidden":["command"`) {
@@ -537,13 +537,13 @@ func TestPageForAnybody(t *testing.T) {
 // Users can cause any number of different errors with their jobs. The page of dead jobs limits how many kinds
 // of errors it shows, and how much text of each.
 func TestPageOfManyErrors(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "4"))
+	b := pageOf(startQueue(t, "--workers", "4"))
 	b.enter()
 	var list strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
 	}
-	b.must("enqueue", "--batch", "many", "--file", b.write("list.jsonl", list.String()))
+	b.must("enqueue", "--batch", "many", "--file", b.writeFile("list.jsonl", list.String()))
 	b.cli("wait", "--batch", "many")
 	got := b.ask("GET", "/dead", "")
 	if rows := strings.Count(got.body, "/dead/retry?"); got.code != http.StatusOK || rows != 50 || len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
@@ -557,7 +557,7 @@ func TestPageOfManyErrors(t *testing.T) {
 // Responses are compressed for clients that accept it. Events are not compressed, because compression would
 // delay them.
 func TestPageIsCompressed(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "1"))
+	b := pageOf(startQueue(t, "--workers", "1"))
 	b.enter()
 	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip", "/api/events": ""} {
 		b.client.Timeout = 3 * time.Second
@@ -582,7 +582,7 @@ func TestPageIsCompressed(t *testing.T) {
 
 // Connections without a session cannot make the page unavailable, and their requests use little memory.
 func TestPageOutlivesStrangers(t *testing.T) {
-	b := pageOf(serving(t, "--workers", "0"))
+	b := pageOf(startQueue(t, "--workers", "0"))
 	b.enter()
 	for i := range 1600 { // more than the page keeps open
 		c, err := net.Dial("tcp", b.address)
@@ -594,7 +594,7 @@ func TestPageOutlivesStrangers(t *testing.T) {
 		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.at+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
 	}
 	begun := time.Now()
-	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > patience*2*time.Second {
+	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > timeoutFactor*2*time.Second {
 		t.Errorf("a visitor is answered after %v by %d", time.Since(begun), got.code)
 	}
 	if got := b.ask("POST", "/open", "link="+strings.Repeat("x", 5<<10), func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {

@@ -17,7 +17,7 @@ import (
 // why names each reason that keeps a job from running. It says when the reason ends, if that is
 // known, and what the user can do about it.
 func TestWhyNamesWhatKeepsAJob(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	type reason struct {
 		Kind string     `json:"kind"`
 		At   *time.Time `json:"at"`
@@ -47,12 +47,12 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	q.must("enqueue", "--id", "later", "--in", "10m", "true")
 	is("later", "time", "not due", "edit later", true)
 	q.must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
-	q.until("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
+	q.waitUntil("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
 	is("fails", "retry", "the retry is not due yet (attempt 1 of ", "retry fails", true)
 	q.must("hold", "fails")
 	is("fails", "held", "held", "release fails", false)
 	q.must("release", "fails")
-	q.until("it runs again at once", 20*time.Second, func() bool { return q.show("fails").Attempts == 2 })
+	q.waitUntil("it runs again at once", 20*time.Second, func() bool { return q.show("fails").Attempts == 2 })
 	for i := range 2 {
 		q.must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
@@ -87,7 +87,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	q.must("retry", "keyed")
 	q.must("wait", "keyed")
 	q.must("enqueue", "--id", "stands", "sleep 600")
-	q.until("it runs", 20*time.Second, func() bool { return q.show("stands").State == "processing" })
+	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("stands").State == "processing" })
 	q.must("pause", "stands")
 	is("stands", "paused", "by ", "resume stands", false)
 	q.must("resume", "stands")
@@ -116,7 +116,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.write("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
+	q.writeFile("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
 	q.start("--config", q.path("settings.toml"))
 	q.must("queue", "set", "narrow", "--concurrency", "1")
 	q.must("queue", "set", "closed", "--concurrency", "9")
@@ -124,7 +124,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	for _, flags := range []string{"--lock db", "--rate-limit api=1/h", "--resource gpu=2", "-Q narrow"} {
 		q.must(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
 	}
-	q.until("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.must("ps", "-q"))) == 4 })
+	q.waitUntil("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.must("ps", "-q"))) == 4 })
 	cases := []struct{ id, flags, kind, key, when string }{
 		{"locked", "--lock db", "lock", "db", "lock db"},
 		{"rated", "--rate-limit api=1/h", "rate", "api", "rate api"},
@@ -183,7 +183,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	}
 	q.must("worker", "scale", "4")
 	q.must("enqueue", "--id", "next", "true")
-	q.until("the workers are busy", 20*time.Second, func() bool { w := read("show", "next").WaitsFor; return w != nil && w.Kind == "workers" })
+	q.waitUntil("the workers are busy", 20*time.Second, func() bool { w := read("show", "next").WaitsFor; return w != nil && w.Kind == "workers" })
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
 		t.Errorf("with busy workers a locked job waits for %+v", got)
 	}

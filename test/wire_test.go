@@ -26,7 +26,7 @@ func (w *wire) say(line string) {
 func (w *wire) closed(what string, within time.Duration) {
 	w.Helper()
 	w.SetReadDeadline(time.Now().Add(within))
-	if n, err := io.Copy(io.Discard, w.in); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+	if n, err := io.Copy(io.Discard, w.reader); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		w.Errorf("%s: the connection is not closed: %d bytes, %v", what, n, err)
 	}
 }
@@ -89,7 +89,7 @@ var refusals = []struct {
 // An invalid line gets an error with the right code, number and field. Its job is not stored, and other
 // connections continue to work.
 func TestWireRefusals(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	fine := q.dial()
 	fine.enqueue(fields{"id": "taken", "command": "true"})
 	for _, c := range refusals {
@@ -101,7 +101,7 @@ func TestWireRefusals(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if a.code() != c.code || a.Error.Code != c.number || c.field != "" && a.Error.Data.Field != c.field || !strings.Contains(a.Error.Message, c.text) {
+		if a.errorCode() != c.code || a.Error.Code != c.number || c.field != "" && a.Error.Data.Field != c.field || !strings.Contains(a.Error.Message, c.text) {
 			t.Errorf("%s: got %+v, want %s %d, field %q, text %q", c.name, a.Error, c.code, c.number, c.field, c.text)
 		}
 		if c.closed {
@@ -120,7 +120,7 @@ func TestWireRefusals(t *testing.T) {
 
 // The service ignores unknown members of a request and returns a text id unchanged.
 func TestWireEnvelope(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	w.say(`{"id":"a\"b","method":"hello","trace":{"x":[1]}}`)
 	if a, err := w.read(); err != nil || string(a.ID) != `"a\"b"` || a.Error != nil {
@@ -131,7 +131,7 @@ func TestWireEnvelope(t *testing.T) {
 // The service answers each of 500 requests that arrive in one write, with the id of the request. If the
 // client has closed its sending side, the service answers all requests, then closes the connection.
 func TestPipelining(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	var b bytes.Buffer
 	for i := range 500 {
@@ -163,7 +163,7 @@ func TestPipelining(t *testing.T) {
 // A repeated request with the same key gets the same answer, also after a restart of the service. A different
 // job with the same key is rejected.
 func TestKeys(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	type receipt struct {
 		ID        string
 		Seq       int64
@@ -174,7 +174,7 @@ func TestKeys(t *testing.T) {
 		if a.Error == nil {
 			json.Unmarshal(a.Result, &r)
 		}
-		return r, a.code()
+		return r, a.errorCode()
 	}
 	first, _ := ask(q.dial(), "true")
 	for range 2 {
@@ -198,8 +198,8 @@ func TestKeys(t *testing.T) {
 		IDs       []string
 		Duplicate bool
 	}
-	w.good("enqueue.batch", batch, &one)
-	w.good("enqueue.batch", batch, &two)
+	w.mustCall("enqueue.batch", batch, &one)
+	w.mustCall("enqueue.batch", batch, &two)
 	if len(one.IDs) != 2 || fmt.Sprint(one.IDs) != fmt.Sprint(two.IDs) || one.Duplicate || !two.Duplicate {
 		t.Errorf("batches %+v, %+v", one, two)
 	}
@@ -208,7 +208,7 @@ func TestKeys(t *testing.T) {
 // 1,000 idle connections disturb neither other clients nor a client with a wait request in progress. The
 // service closes the connections that have been idle longest when it needs room.
 func TestIdleConnections(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	waits := q.dial()
 	id := waits.enqueue(fields{"command": "while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
 	answered := func(id string) {
@@ -239,16 +239,16 @@ func TestIdleConnections(t *testing.T) {
 		w.enqueue(fields{"command": "true"})
 	}
 	q.must("status")
-	if took := time.Since(begin); took > 5*patience*time.Second {
+	if took := time.Since(begin); took > 5*timeoutFactor*time.Second {
 		t.Errorf("50 enqueues took %v", took)
 	}
-	q.write("go", "")
+	q.writeFile("go", "")
 	answered("99")
 }
 
 // The service closes a connection whose first line is not complete after 10 s, even if bytes keep arriving.
 func TestSlowFirstLine(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	begin := time.Now()
 	ended := make(chan struct{})
@@ -276,7 +276,7 @@ func TestSlowFirstLine(t *testing.T) {
 
 // A client that never reads its stream or its answers does not delay other clients.
 func TestNeverReads(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})
 	deaf := q.dial()
@@ -295,15 +295,15 @@ func TestNeverReads(t *testing.T) {
 		w.enqueue(fields{"command": "true"})
 		worst = max(worst, time.Since(begin))
 	}
-	if j := w.end(id); j.State != "completed" || worst > 2*patience*time.Second {
+	if j := w.waitEnded(id); j.State != "completed" || worst > 2*timeoutFactor*time.Second {
 		t.Errorf("job is %s; worst enqueue %v", j.State, worst)
 	}
-	q.until("all have completed", 20*time.Second, func() bool { return w.counts()["completed"] == 101 })
+	q.waitUntil("all have completed", 20*time.Second, func() bool { return w.counts()["completed"] == 101 })
 }
 
 // The pages of a list contain each job exactly once, newest first.
 func TestPaging(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	var specs []fields
 	for i := range 2500 {
@@ -320,7 +320,7 @@ func TestPaging(t *testing.T) {
 				Jobs []struct{ ID string }
 				Next *string
 			}
-			w.good("list", c.params, &page)
+			w.mustCall("list", c.params, &page)
 			for _, j := range page.Jobs {
 				got = append(got, j.ID)
 			}
@@ -338,9 +338,9 @@ func TestPaging(t *testing.T) {
 // A batch can span several requests. Its jobs are visible, claimable and counted only after the commit, but
 // their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	frame := func(batch string, from, to int, more fields) answer {
+	frame := func(batch string, from, to int, more fields) wireMessage {
 		var jobs []fields
 		for i := from; i < to; i++ {
 			jobs = append(jobs, fields{"id": fmt.Sprintf("j%d", i), "command": "true"})
@@ -351,7 +351,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		}
 		return w.call("enqueue.batch", p)
 	}
-	const n = 1000 / (fewer * fewer) // number of jobs in one request
+	const n = 1000 / (jobDivisor * jobDivisor) // number of jobs in one request
 	for i := range 3 {
 		if a := frame("b", n*i, n*i+n, nil); a.Error != nil {
 			t.Fatalf("request %d: %+v", i, a.Error)
@@ -361,7 +361,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		t.Errorf("%d jobs are counted before the commit", n)
 	}
 	for name, c := range map[string]struct {
-		a    answer
+		a    wireMessage
 		code string
 	}{
 		"a staged id":            {w.call("enqueue", fields{"id": fmt.Sprint("j", n+n/2), "command": "true"}), "exists"},
@@ -390,10 +390,10 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 			t.Errorf("commit: %+v, %s", a.Error, a.Result)
 		}
 	}
-	w.until("all have run", 60*time.Second, func() bool { return w.counts()["completed"] == 3*n+10 })
+	w.waitUntil("all have run", 60*time.Second, func() bool { return w.counts()["completed"] == 3*n+10 })
 
 	frame("c", 4000, 4001, nil)
-	w.good("enqueue.batch", fields{"batch": "c", "abort": true}, nil)
+	w.mustCall("enqueue.batch", fields{"batch": "c", "abort": true}, nil)
 	w.enqueue(fields{"id": "j4000", "command": "true"})
 
 	frame("d", 5000, 5001, nil)

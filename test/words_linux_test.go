@@ -11,7 +11,7 @@ import (
 
 // Ctrl-C while the client reads a file of jobs cancels the whole request. No job of the file is stored.
 func TestInterruptedFileIsNotStored(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	cmd := q.command("enqueue", "--file", "-")
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -23,7 +23,7 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	if _, err := in.Write([]byte(strings.Repeat("{\"command\":\"true\"}\n", 2500))); err != nil {
 		t.Fatal(err)
 	}
-	q.until("a part was sent", 20*time.Second, func() bool { return q.peek("SELECT count(*) FROM frames") > 0 })
+	q.waitUntil("a part was sent", 20*time.Second, func() bool { return q.peek("SELECT count(*) FROM frames") > 0 })
 	cmd.Process.Signal(os.Interrupt)
 	err = cmd.Wait()
 	in.Close()
@@ -34,7 +34,7 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 		t.Errorf("%d jobs and a part were stored", n)
 	}
 	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0, `{"command":"true","\u0063wd":"/"}`: 0} {
-		if r := q.cliIn(text, "enqueue", "--file", "-"); r.code != want {
+		if r := q.cliWithInput(text, "enqueue", "--file", "-"); r.code != want {
 			t.Errorf("%s: %+v", text, r)
 		}
 	}
@@ -42,23 +42,23 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 
 // If a job leaves behind a process without the job's marker in its environment, other jobs do not get slower.
 func TestANamelessProcessSlowsNobody(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	long := w.enqueue(fields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})
-	w.runs(long)
+	w.waitRunning(long)
 	begun := time.Now()
 	for range 10 {
-		w.end(w.enqueue(fields{"command": "true"}))
+		w.waitEnded(w.enqueue(fields{"command": "true"}))
 	}
 	if took := time.Since(begun); took > 4*time.Second { // more than 10 times output_grace
 		t.Errorf("ten jobs took %v", took)
 	}
-	w.good("cancel", fields{"id": long}, nil)
+	w.mustCall("cancel", fields{"id": long}, nil)
 }
 
 // Arguments that are not UTF-8 are errors on Linux. Other systems cannot pass such arguments.
 func TestWordsAreUTF8(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"}, "env": {"--env", "A=\xff", "true"}} {
 		if r := q.cli(append([]string{"enqueue"}, args...)...); r.code != 2 || !strings.Contains(r.err, field+": ") {
 			t.Errorf("%s: %+v", field, r)
@@ -69,13 +69,13 @@ func TestWordsAreUTF8(t *testing.T) {
 	if err := os.Mkdir(cmd.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := ran(t, cmd); r.code != 2 || !strings.Contains(r.err, "cwd: ") {
+	if r := runCommand(t, cmd); r.code != 2 || !strings.Contains(r.err, "cwd: ") {
 		t.Errorf("from a folder that is not UTF-8: %+v", r)
 	}
 }
 
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	const shown = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`
 	argv := []string{"cp", "c  lip1.mov", "it's", "two\nlines"}
 	q.must(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
@@ -101,7 +101,7 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	both := fields{"command": shown, "argv": argv}
 	id := q.dial().enqueue(both)
 	var detail struct{ Spec struct{ Argv []string } }
-	if q.dial().good("show", fields{"id": id}, &detail); !slices.Equal(detail.Spec.Argv, argv) {
+	if q.dial().mustCall("show", fields{"id": id}, &detail); !slices.Equal(detail.Spec.Argv, argv) {
 		t.Errorf("the job runs %q, want %q", detail.Spec.Argv, argv)
 	}
 	both["command"] = "cp c lip1.mov"

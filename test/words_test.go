@@ -14,7 +14,7 @@ import (
 // The program either does exactly what the arguments say or reports an error. It ignores no flag, changes no
 // byte, and accepts every short flag that its help shows.
 func TestWordsMeanWhatTheySay(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	for _, c := range []struct {
 		args []string
 		in   string
@@ -41,7 +41,7 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 		{[]string{"config", "get", "max_retries"}, "", 0, "0\n"},
 		{[]string{"worker", "scale", "-1"}, "", 2, "not a number of workers"},
 	} {
-		r := q.cliIn(c.in, c.args...)
+		r := q.cliWithInput(c.in, c.args...)
 		if r.code != c.code || c.code == 0 && r.out != c.out || c.code != 0 && !strings.Contains(r.err, c.out) || strings.Contains(r.err, "strconv") {
 			t.Errorf("%q: %+v; want %d, %q", c.args, r, c.code, c.out)
 		}
@@ -51,7 +51,7 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 // A list contains each job once. The flag -q overrides --json, and a time of day in --since means the last
 // such time.
 func TestListsHoldEachJobOnce(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")
 	q.must("enqueue", "--id", "b", "true")
 	for _, args := range [][]string{
@@ -72,7 +72,7 @@ func TestListsHoldEachJobOnce(t *testing.T) {
 
 // An error about one job of a file contains the job's line number, in every format of the file.
 func TestFileErrorsNameTheLine(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "taken", "true")
 	for text, line := range map[string]string{
 		"\n{\"id\":\"taken\",\"command\":\"true\"}\n":                                     "line 2: ",
@@ -82,7 +82,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 		"[{\"command\":\"true\"},\n{\"comand\":\"true\"}]":                                "line 2: ",
 		"[\n{\"command\":\"true\",\"priority\":9999999}]":                                 "line 2: ",
 	} {
-		if r := q.cliIn(text, "enqueue", "--file", "-"); r.code == 0 || !strings.Contains(r.err, line) {
+		if r := q.cliWithInput(text, "enqueue", "--file", "-"); r.code == 0 || !strings.Contains(r.err, line) {
 			t.Errorf("%q: %+v, want %s", text, r, line)
 		}
 	}
@@ -94,7 +94,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 // A request with a missing or wrong parameter gets an error that names the parameter. The service never
 // assumes a value.
 func TestRequestsAreNotGuessedAt(t *testing.T) {
-	q := serving(t, "--workers", "2")
+	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	w.enqueue(fields{"id": 7, "command": "true"})
 	for _, c := range []struct {
@@ -112,10 +112,10 @@ func TestRequestsAreNotGuessedAt(t *testing.T) {
 		}
 	}
 	var st struct{ Workers struct{ Total int } }
-	if w.good("status", fields{}, &st); st.Workers.Total != 2 {
+	if w.mustCall("status", fields{}, &st); st.Workers.Total != 2 {
 		t.Errorf("%d workers are left, want 2", st.Workers.Total)
 	}
-	if j := w.end("7"); j.ID != "7" {
+	if j := w.waitEnded("7"); j.ID != "7" {
 		t.Errorf("got %+v", j)
 	}
 	for method, params := range map[string]fields{"show": {"id": 7}, "retry": {"ids": []any{7}}, "cancel": {"id": 7}} {
@@ -128,14 +128,14 @@ func TestRequestsAreNotGuessedAt(t *testing.T) {
 // If the service dies while a client follows a job, the client reports that the job is still in the queue and
 // how to attach to it again.
 func TestALostFollowerIsToldTheWayBack(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	gate := q.path("gate")
 	cmd := q.command("run", "echo up; while [ ! -e "+gate+" ]; do sleep 0.02; done; echo late")
 	done := make(chan result, 1)
-	go func() { done <- ran(t, cmd) }()
-	w.until("job 1 is there", 20*time.Second, func() bool { return w.call("show", fields{"id": "1"}).Error == nil })
-	w.runs("1")
+	go func() { done <- runCommand(t, cmd) }()
+	w.waitUntil("job 1 is there", 20*time.Second, func() bool { return w.call("show", fields{"id": "1"}).Error == nil })
+	w.waitRunning("1")
 	q.kill()
 	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is still in the queue") || !strings.Contains(r.err, "queuectl attach 1") {
 		t.Errorf("run: %+v", r)
@@ -150,22 +150,22 @@ func TestALostFollowerIsToldTheWayBack(t *testing.T) {
 // The queue time of a job that is retried starts with the retry. The queue time of a job that was enqueued
 // with a start time in the past starts when it was enqueued.
 func TestQueueTimeBeginsWithTheWait(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "true", "run_at": "2020-01-01T00:00:00Z"})
 	var j struct {
 		QueueTime int64 `json:"queue_time_ms"`
 	}
-	if w.good("show", fields{"id": id}, &j); j.QueueTime > 60_000 {
+	if w.mustCall("show", fields{"id": id}, &j); j.QueueTime > 60_000 {
 		t.Errorf("a job of 2020 has waited %d ms", j.QueueTime)
 	}
-	w.good("worker.scale", fields{"count": 1}, nil)
-	w.end(id)
-	w.good("worker.scale", fields{"count": 0}, nil)
+	w.mustCall("worker.scale", fields{"count": 1}, nil)
+	w.waitEnded(id)
+	w.mustCall("worker.scale", fields{"count": 0}, nil)
 	before := time.Now()
-	w.good("retry", fields{"id": id}, nil)
+	w.mustCall("retry", fields{"id": id}, nil)
 	time.Sleep(20 * time.Millisecond) // the job's queue time
-	w.good("show", fields{"id": id}, &j)
+	w.mustCall("show", fields{"id": id}, &j)
 	// Both times are rounded to whole milliseconds.
 	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited {
 		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
@@ -175,11 +175,11 @@ func TestQueueTimeBeginsWithTheWait(t *testing.T) {
 // The client adds its PATH to each job of a file. If the jobs then need more than one request, the client
 // still stores them all, in the order of the file.
 func TestLongPathsDoNotFillARequest(t *testing.T) {
-	q := serving(t, "--workers", "0")
-	file := q.write("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
+	q := startQueue(t, "--workers", "0")
+	file := q.writeFile("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
 	cmd := q.command("enqueue", "--file", file)
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+strings.Repeat(":/opt/a/long/folder/that/is/not/there", 60))
-	r := ran(t, cmd)
+	r := runCommand(t, cmd)
 	ids := strings.Fields(r.out)
 	if r.code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
 		t.Errorf("code %d, %d ids, %s", r.code, len(ids), r.err)
@@ -189,7 +189,7 @@ func TestLongPathsDoNotFillARequest(t *testing.T) {
 // list prints the requested columns in the requested order, for any number of jobs. With --watch it prints
 // the list again when something changes.
 func TestListColumnsSortAndWatch(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	var specs []fields
 	for i := range 2500 {
@@ -210,7 +210,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	}{{most, []int{2499, 2498, 2497}}, {least, []int{0, 1}}} {
 		for i, id := range strings.Fields(c.ids) {
 			var j struct{ Priority int }
-			if w.good("show", fields{"id": id}, &j); j.Priority != c.want[i] {
+			if w.mustCall("show", fields{"id": id}, &j); j.Priority != c.want[i] {
 				t.Errorf("%s has priority %d, want %d", id, j.Priority, c.want[i])
 			}
 		}
@@ -250,16 +250,16 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	until("j2027")
 	w.enqueue(fields{"id": "new", "command": "true", "priority": 3000})
 	until("new")
-	w.good("rm", fields{"id": "new"}, nil)
+	w.mustCall("rm", fields{"id": "new"}, nil)
 	until("j2027")
 }
 
 // A list that does not show all jobs shows those that run first, even if many newer jobs are waiting.
 func TestListShowsWhatRunsFirst(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	w.enqueue(fields{"id": "runs", "command": "echo up; exec sleep 60", "labels": fields{"x": "1"}})
-	w.runs("runs")
+	w.waitRunning("runs")
 	var specs []fields
 	for i := range 60 {
 		specs = append(specs, fields{"id": fmt.Sprintf("w%02d", i), "command": "true", "labels": fields{"x": "1"}})

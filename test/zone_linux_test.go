@@ -11,13 +11,13 @@ func (q *queue) withTZ(zone string, args ...string) result {
 	q.Helper()
 	cmd := q.command(args...)
 	cmd.Env = append(cmd.Env, "TZ="+zone)
-	return ran(q, cmd)
+	return runCommand(q, cmd)
 }
 
 // Times are read and printed in the zone of TZ, in every form that POSIX defines for it. An unknown zone is
 // an error, because a silent change to UTC would produce wrong times.
 func TestTimesHaveTheZoneOfTZ(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
 		{"JST-9", "2040-01-02 12:00", "2040-01-02T03:00:00.000Z", "2040-01-02 12:00:00"},
 		{"CET-1CEST,M3.5.0,M10.5.0/3", "2040-07-01 12:00", "2040-07-01T10:00:00.000Z", "2040-07-01 12:00:00"},
@@ -64,7 +64,7 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 // Otherwise each time has its own zone, so that the two times of a repeated hour differ. Outside tables, each
 // time has its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for id, at := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
 		q.must("enqueue", "--id", id, "--at", at, "true")
 	}
@@ -105,7 +105,7 @@ func TestEachTimeHasItsZone(t *testing.T) {
 // With an unknown zone in TZ, a job can still report its progress, and a service can be stopped but not
 // started.
 func TestUnknownZoneHindersNoVerbWithoutTimes(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := startQueue(t, "--workers", "1")
 	q.must("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.bin+" progress 50 half")
 	if got := q.must("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
 		t.Errorf("show: %s", got)
@@ -120,7 +120,7 @@ func TestUnknownZoneHindersNoVerbWithoutTimes(t *testing.T) {
 
 // A schedule uses the zone of the caller's TZ, in any form, unless the caller names another zone.
 func TestSchedulesHaveTheZoneOfTZ(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, flag, want string }{
 		{"JST-9", "", "(JST-9)"}, {":Asia/Tokyo", "", "(Asia/Tokyo)"}, {"/usr/share/zoneinfo/Asia/Tokyo", "", "(Asia/Tokyo)"},
 		{"Asia/Tokyo", "CET-1CEST,M3.5.0,M10.5.0/3", "(CET-1CEST,M3.5.0,M10.5.0/3)"}, {"", "", "(UTC)"},
@@ -141,12 +141,12 @@ func TestSchedulesHaveTheZoneOfTZ(t *testing.T) {
 // The names of zones also work on a machine without zone files.
 func TestZonesWithoutZoneFiles(t *testing.T) {
 	needs(t, "unshare")
-	q := serving(t, "--workers", "0")
+	q := startQueue(t, "--workers", "0")
 	without := func(zone string, args ...string) result {
 		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
 		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.bin, "--dir", q.dir}, args...)...)
 		cmd.Env = append(environment(q.dir), "TZ="+zone)
-		return ran(t, cmd)
+		return runCommand(t, cmd)
 	}
 	if got := without("UTC", "version"); got.code != 0 {
 		t.Skip("this needs the right to mount")
