@@ -18,20 +18,20 @@ import (
 
 // Bounds that hold for all other users while two users attack a service.
 const (
-	runWithin     = 250 * time.Millisecond // 99th percentile of enqueue, wait and logs of one "true" job
-	showWithin    = 100 * time.Millisecond // 99th percentile of show
-	serviceMemory = 128 << 20              // resident bytes, checked at the peak too
-	runnerMemory  = 64 << 20
+	runLatencyBound  = 250 * time.Millisecond // 99th percentile of enqueue, wait and logs of one "true" job
+	showLatencyBound = 100 * time.Millisecond // 99th percentile of show
+	serviceMemory    = 128 << 20              // resident bytes, checked at the peak too
+	runnerMemory     = 64 << 20
 )
 
-// abuseShort is the duration of the attack when QUEUECTL_ABUSE is unset. It is too short for
+// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. It is too short for
 // percentiles, and other tests run at the same time, so the test checks only the other bounds
 // then.
-const abuseShort = 5 * time.Second
+const shortAttack = 5 * time.Second
 
-// sharedMachine configures a service for users who do not trust each other: none of them can
+// multiUserSettings configures a service for users who do not trust each other: none of them can
 // occupy all workers.
-const sharedMachine = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
+const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
 // attackers are the users who attack. No other process on the machine may run as them, because
 // they stop their own processes.
@@ -46,14 +46,14 @@ var attackers = []person{{name: "bin", uid: 2, gid: 2}, {name: "sys", uid: 3, gi
 // attackers' processes use a bounded part of the machine, see abuserShare.
 func TestAbuse(t *testing.T) {
 	needs(t, "perl")
-	long, alone := abuseShort, os.Getenv("QUEUECTL_ABUSE") != ""
-	if alone {
+	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
+	if measures {
 		var err error
-		if long, err = time.ParseDuration(os.Getenv("QUEUECTL_ABUSE")); err != nil {
+		if length, err = time.ParseDuration(os.Getenv("QUEUECTL_ABUSE")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	q := rooted(t, sharedMachine+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota), "accounts = *\n")
+	q := rooted(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota), "accounts = *\n")
 	q.must("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.rootRunnerDir), "test")
 	self, err := os.Executable()
@@ -65,51 +65,51 @@ func TestAbuse(t *testing.T) {
 	}
 	service := q.cmd.Process.Pid
 	q.quotaAttack(t, program)
-	quiet, attack, after := measured{q: q, service: service}, measured{q: q, service: service}, measured{q: q, service: service}
+	quiet, attack, after := measurement{q: q, service: service}, measurement{q: q, service: service}, measurement{q: q, service: service}
 	quiet.run(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
 	first := quiet.sample()
-	attack.run(t, long, func(ctx context.Context) {
+	attack.run(t, length, func(ctx context.Context) {
 		var both sync.WaitGroup
 		for _, p := range attackers {
-			both.Go(func() { q.abused(ctx, program, p, long, os.Getenv(abuserOnly)) })
+			both.Go(func() { q.runAttacker(ctx, program, p, length, os.Getenv(abuserOnly)) })
 		}
 		both.Wait()
 	})
 	t.Logf("while they attack: %s", &attack)
 	after.run(t, 5*time.Second, nil)
 	t.Logf("after: %s", &after)
-	t.Logf("memory in MB:\n%s", table(first, attack.peak, after.sample()))
+	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peak, after.sample()))
 
-	for _, m := range []*measured{&quiet, &attack, &after} {
-		for _, e := range m.refused[:min(10, len(m.refused))] {
+	for _, m := range []*measurement{&quiet, &attack, &after} {
+		for _, e := range m.refusals[:min(10, len(m.refusals))] {
 			t.Errorf("refused: %v", e)
 		}
 	}
 	if len(after.runs) == 0 {
 		t.Error("after the attack no job of the third user's ended")
 	}
-	if alone {
-		if got := percentile(attack.runs, 99); got > runWithin {
-			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, runWithin)
+	if measures {
+		if got := percentile(attack.runs, 99); got > runLatencyBound {
+			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, runLatencyBound)
 		}
-		if got := percentile(attack.shows, 99); got > showWithin {
-			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, showWithin)
+		if got := percentile(attack.shows, 99); got > showLatencyBound {
+			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, showLatencyBound)
 		}
 	}
 	for pid, bytes := range attack.peak {
-		limit, who := int64(runnerMemory), "a runner"
+		limit, process := int64(runnerMemory), "a runner"
 		if pid == service {
-			limit, who = serviceMemory, "the service"
+			limit, process = serviceMemory, "the service"
 		}
 		if bytes > limit {
-			t.Errorf("%s had %d MB, want %d at most", who, bytes>>20, limit>>20)
+			t.Errorf("%s had %d MB, want %d at most", process, bytes>>20, limit>>20)
 		}
 	}
 	for _, p := range attackers {
-		q.quotaHolds(t, p, abuseQuota<<20)
+		q.checkQuota(t, p, abuseQuota<<20)
 	}
-	q.databaseBounded(t, int64(len(attackers))*abuseQuota<<20)
+	q.checkDatabaseSize(t, int64(len(attackers))*abuseQuota<<20)
 	for pid := range first {
 		if !isAlive(pid) {
 			t.Errorf("process %d, which there was at the beginning, has ended", pid)
@@ -117,8 +117,9 @@ func TestAbuse(t *testing.T) {
 	}
 }
 
-// abused runs the attacks of one user for the given time: all of them, or those that only names.
-func (q *queue) abused(ctx context.Context, program string, p person, long time.Duration, only string) {
+// runAttacker runs the attacks of one user for the given time: all of them, or only those
+// in attackNames.
+func (q *queue) runAttacker(ctx context.Context, program string, p person, length time.Duration, attackNames string) {
 	dir, err := os.MkdirTemp(filepath.Dir(program), p.name)
 	if err == nil {
 		err = os.Chown(dir, p.uid, p.gid)
@@ -128,7 +129,7 @@ func (q *queue) abused(ctx context.Context, program string, p person, long time.
 		return
 	}
 	cmd := as(exec.CommandContext(ctx, program), p)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserFolder + "=" + dir, abuserTime + "=" + long.String(), abuserOnly + "=" + only}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserDir + "=" + dir, abuserTime + "=" + length.String(), abuserOnly + "=" + attackNames}
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	q.Logf("%s:\n%s", p.name, out)
@@ -137,17 +138,17 @@ func (q *queue) abused(ctx context.Context, program string, p person, long time.
 	}
 }
 
-// measured holds what a third user measures about a service.
-type measured struct {
+// measurement holds what a third user measures about a service.
+type measurement struct {
 	q       *queue
 	service int // pid of the service
 
-	mu          sync.Mutex
-	runs, shows []time.Duration          // guarded by mu
-	parts       [4][]time.Duration       // durations of the parts of each run, see partNames; guarded by mu
-	others      map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
-	refused     []error                  // guarded by mu
-	peak        map[int]int64            // highest resident bytes, by pid; guarded by mu
+	mu            sync.Mutex
+	runs, shows   []time.Duration          // guarded by mu
+	parts         [4][]time.Duration       // durations of the parts of each run, see partNames; guarded by mu
+	otherRequests map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
+	refusals      []error                  // guarded by mu
+	peak          map[int]int64            // highest resident bytes, by pid; guarded by mu
 }
 
 // partNames names the parts of a run: until the enqueue is acknowledged, until the job starts,
@@ -156,9 +157,9 @@ var partNames = [4]string{"stored", "queued", "ran", "told"}
 
 // run measures for the given time. Concurrently it calls meanwhile, and it returns only after
 // meanwhile has returned.
-func (m *measured) run(t *testing.T, long time.Duration, meanwhile func(ctx context.Context)) {
+func (m *measurement) run(t *testing.T, length time.Duration, meanwhile func(ctx context.Context)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), long)
+	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
 	var all sync.WaitGroup
 	if meanwhile != nil {
@@ -170,33 +171,33 @@ func (m *measured) run(t *testing.T, long time.Duration, meanwhile func(ctx cont
 	all.Go(func() {
 		for ctx.Err() == nil {
 			m.sample()
-			wait(ctx, 100*time.Millisecond)
+			sleepContext(ctx, 100*time.Millisecond)
 		}
 	})
 	all.Wait()
 }
 
-func wait(ctx context.Context, d time.Duration) {
+func sleepContext(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
 
-// asking sends the third user's requests over one connection. It reconnects after an error.
-func (m *measured) asking(ctx context.Context, ask func(*rawClient) error) {
+// repeatRequests sends the third user's requests over one connection. It reconnects after an error.
+func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
 	for ctx.Err() == nil {
 		err := m.askOn(ctx, ask)
 		if err != nil && !errors.Is(err, errReconnect) && ctx.Err() == nil {
 			m.mu.Lock()
-			m.refused = append(m.refused, err)
+			m.refusals = append(m.refusals, err)
 			m.mu.Unlock()
-			wait(ctx, 100*time.Millisecond)
+			sleepContext(ctx, 100*time.Millisecond)
 		}
 	}
 }
 
-func (m *measured) askOn(ctx context.Context, ask func(*rawClient) error) error {
+func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
 	conn, err := connectAs(m.q.dir, third)
 	if err != nil {
 		return err
@@ -204,17 +205,17 @@ func (m *measured) askOn(ctx context.Context, ask func(*rawClient) error) error 
 	defer conn.Close()
 	c := newRawClient(conn)
 	for ctx.Err() == nil {
-		if err := ask(c); err != nil {
+		if err := request(c); err != nil {
 			return err
 		}
-		wait(ctx, 10*time.Millisecond)
+		sleepContext(ctx, 10*time.Millisecond)
 	}
 	return nil
 }
 
 // runTrue enqueues a "true" job, waits for it, reads its output, and then shows it. It records how
 // long each part took.
-func (m *measured) runTrue(c *rawClient) error {
+func (m *measurement) runTrue(c *rawClient) error {
 	began := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
 	var j struct {
@@ -252,8 +253,8 @@ func (m *measured) runTrue(c *rawClient) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.runs, m.shows = append(m.runs, ended.Sub(began)), append(m.shows, time.Since(ended))
-	queued, ran := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
-	for i, took := range [4]time.Duration{stored.Sub(began), queued, ran, max(0, ended.Sub(stored)-queued-ran)} {
+	queued, run := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
+	for i, took := range [4]time.Duration{stored.Sub(began), queued, run, max(0, ended.Sub(stored)-queued-run)} {
 		m.parts[i] = append(m.parts[i], took)
 	}
 	return nil
@@ -281,19 +282,19 @@ func (m *measured) askAll(c *rawClient) error {
 		return err
 	}
 	id := fmt.Sprintf(`{"id":%q}`, j.ID)
-	for _, ask := range [][2]string{
+	for _, request := range [][2]string{
 		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`}, {"worker.list", `{}`}, {"hold", id}, {"release", id},
 		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id}, {"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
 	} {
 		began := time.Now()
-		if _, err := c.call(ask[0], ask[1]); err != nil {
-			return fmt.Errorf("%s after %v: %w", ask[0], time.Since(began), err)
+		if _, err := c.call(request[0], request[1]); err != nil {
+			return fmt.Errorf("%s after %v: %w", request[0], time.Since(began), err)
 		}
 		m.mu.Lock()
-		if m.others == nil {
-			m.others = map[string]time.Duration{}
+		if m.otherRequests == nil {
+			m.otherRequests = map[string]time.Duration{}
 		}
-		m.others[ask[0]] = max(m.others[ask[0]], time.Since(began))
+		m.otherRequests[request[0]] = max(m.otherRequests[request[0]], time.Since(began))
 		m.mu.Unlock()
 	}
 	return nil
@@ -301,7 +302,7 @@ func (m *measured) askAll(c *rawClient) error {
 
 // sample returns the resident memory of the service and the runners, in bytes by pid, and updates
 // the peaks.
-func (m *measured) sample() map[int]int64 {
+func (m *measurement) sample() map[int]int64 {
 	now := map[int]int64{}
 	for _, pid := range append(m.q.runnerPids(), m.service) {
 		if n := resident(pid); n > 0 {
@@ -340,7 +341,7 @@ func percentile(list []time.Duration, p int) time.Duration {
 }
 
 // String reports how fast the service answered.
-func (m *measured) String() string {
+func (m *measurement) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
@@ -352,28 +353,30 @@ func (m *measured) String() string {
 		line(" "+partNames[i], list)
 	}
 	line("show", m.shows)
-	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refused))
+	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refusals))
 	names := slices.Collect(func(yield func(string) bool) {
-		for name := range m.others {
+		for name := range m.otherRequests {
 			if !yield(name) {
 				return
 			}
 		}
 	})
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(m.others[b], m.others[a]), cmp.Compare(a, b)) })
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.otherRequests[b], m.otherRequests[a]), cmp.Compare(a, b))
+	})
 	for _, name := range names {
-		fmt.Fprintf(&b, " %s %v", name, m.others[name].Round(time.Millisecond))
+		fmt.Fprintf(&b, " %s %v", name, m.otherRequests[name].Round(time.Millisecond))
 	}
 	return b.String()
 }
 
-// table formats the memory of each process before, at the peak of and after a measurement.
-func table(times ...map[int]int64) string {
+// memoryTable formats the memory of each process before, at the peak of and after a measurement.
+func memoryTable(times ...map[int]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")
 	pids := map[int]bool{}
-	for _, at := range times {
-		for pid := range at {
+	for _, bytes := range times {
+		for pid := range bytes {
 			pids[pid] = true
 		}
 	}
@@ -384,8 +387,8 @@ func table(times ...map[int]int64) string {
 	slices.Sort(sorted)
 	for _, pid := range sorted {
 		fmt.Fprintf(&b, "%10d", pid)
-		for _, at := range times {
-			fmt.Fprintf(&b, " %8d", at[pid]>>20)
+		for _, bytes := range times {
+			fmt.Fprintf(&b, " %8d", bytes[pid]>>20)
 		}
 		b.WriteString("\n")
 	}

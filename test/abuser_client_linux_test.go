@@ -54,13 +54,13 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// each opens conns connections concurrently. It calls do on each, and opens a new one when do
+// onConnections opens conns connections concurrently. It calls do on each, and opens a new one when do
 // returns, until the attack ends.
-func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
+func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {
 		all.Go(func() {
-			for a.rest(ctx) {
+			for a.throttle(ctx) {
 				c, err := net.Dial("unix", a.socket)
 				if err != nil {
 					n.refused.Add(1)
@@ -77,8 +77,8 @@ func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *rawCl
 	all.Wait()
 }
 
-// asks sends one request and counts it in n.
-func (a *abuser) asks(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
+// request sends one request and counts it in n.
+func (a *abuser) request(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
 	n.sent.Add(1)
 	n.bytes.Add(int64(len(params)))
 	result, err := c.call(method, params)
@@ -89,32 +89,32 @@ func (a *abuser) asks(c *rawClient, n *tally, method, params string) (result jso
 		return result, true
 	case errors.As(err, &refused):
 		n.refused.Add(1)
-		n.why.CompareAndSwap(nil, refused)
+		n.firstRefusal.CompareAndSwap(nil, refused)
 	}
 	return nil, false
 }
 
-// again repeats one request on several connections.
-func (a *abuser) again(ctx context.Context, n *tally, conns int, method, params string) {
-	a.each(ctx, n, conns, func(c *rawClient) {
-		for a.rest(ctx) {
-			if _, ok := a.asks(c, n, method, params); !ok {
+// repeatRequest repeats one request on several connections.
+func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method, params string) {
+	a.onConnections(ctx, n, conns, func(c *rawClient) {
+		for a.throttle(ctx) {
+			if _, ok := a.request(c, n, method, params); !ok {
 				return
 			}
 		}
 	})
 }
 
-// pipelined sends requests on several connections without waiting for the replies, then reads the
+// pipeline sends requests on several connections without waiting for the replies, then reads the
 // replies and starts over.
-func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, method, params string) {
+func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
-	a.each(ctx, n, conns, func(c *rawClient) {
-		for a.rest(ctx) {
+	a.onConnections(ctx, n, conns, func(c *rawClient) {
+		for a.throttle(ctx) {
 			var reader sync.WaitGroup
-			reader.Go(func() { a.readAnswers(ctx, c, n, requests) })
+			reader.Go(func() { a.readReplies(ctx, c, n, requests) })
 			for range requests {
-				if _, err := io.WriteString(c, line); err != nil || !a.rest(ctx) {
+				if _, err := io.WriteString(c, line); err != nil || !a.throttle(ctx) {
 					c.Close()
 					break
 				}
@@ -126,10 +126,10 @@ func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, m
 	})
 }
 
-// readAnswers reads the given number of replies. It stops early at the end of the connection.
-func (a *abuser) readAnswers(ctx context.Context, c *rawClient, n *tally, answers int) {
+// readReplies reads the given number of replies. It stops early at the end of the connection.
+func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, answers int) {
 	buf := make([]byte, 64<<10)
-	for got := 0; got < answers && a.rest(ctx); {
+	for got := 0; got < answers && a.throttle(ctx); {
 		k, err := c.Read(buf)
 		lines := bytes.Count(buf[:k], []byte("\n"))
 		got += lines

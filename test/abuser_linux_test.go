@@ -21,10 +21,10 @@ import (
 // user. Its environment names the socket, a directory for its files and the duration of the
 // attack.
 const (
-	abuserRole   = "QUEUECTL_TEST_ABUSER" // path of the socket
-	abuserFolder = "QUEUECTL_TEST_ABUSER_FOLDER"
-	abuserTime   = "QUEUECTL_TEST_ABUSER_TIME"
-	abuserOnly   = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
+	abuserRole = "QUEUECTL_TEST_ABUSER" // path of the socket
+	abuserDir  = "QUEUECTL_TEST_ABUSER_FOLDER"
+	abuserTime = "QUEUECTL_TEST_ABUSER_TIME"
+	abuserOnly = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
 )
 
 // Limits on the attacking process, so that the test measures the service and not a busy machine.
@@ -40,17 +40,17 @@ type abuser struct {
 	socket, dir string
 	began       time.Time
 
-	mu  sync.Mutex
-	num map[string]*tally // guarded by mu
+	mu      sync.Mutex
+	tallies map[string]*tally // guarded by mu
 
-	gained atomic.Pointer[string] // describes an access that the service granted and must refuse; nil if none
+	accessGained atomic.Pointer[string] // describes an access that the service granted and must refuse; nil if none
 }
 
 // tally counts the requests and replies of one attack.
 type tally struct {
 	sent, answered, refused, bytes atomic.Int64
 
-	why atomic.Pointer[refusedError] // the first refusal, nil if none
+	firstRefusal atomic.Pointer[refusedError] // the first refusal, nil if none
 }
 
 // attack is one way to attack. It runs until its context ends.
@@ -88,9 +88,9 @@ var attacks = []attack{
 	{"fill-quota", (*abuser).fillQuota},
 }
 
-// abuse runs one attack at a time for the first half of its time, and all concurrently for the
+// runAttacks runs one attack at a time for the first half of its time, and all concurrently for the
 // second half. It returns the exit code of the process.
-func abuse() (code int) {
+func runAttacks() (code int) {
 	runtime.GOMAXPROCS(1)
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNice); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -101,13 +101,13 @@ func abuse() (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	a := &abuser{socket: os.Getenv(abuserRole), dir: os.Getenv(abuserFolder), began: time.Now(), num: map[string]*tally{}}
+	a := &abuser{socket: os.Getenv(abuserRole), dir: os.Getenv(abuserDir), began: time.Now(), tallies: map[string]*tally{}}
 	list := attacks
 	if only := os.Getenv(abuserOnly); only != "" {
 		list = nil
-		for _, at := range attacks {
-			if strings.Contains(","+only+",", ","+at.name+",") {
-				list = append(list, at)
+		for _, next := range attacks {
+			if strings.Contains(","+only+",", ","+next.name+",") {
+				list = append(list, next)
 			}
 		}
 	}
@@ -115,55 +115,55 @@ func abuse() (code int) {
 	defer cancel()
 	first := os.Getuid() * 7 % len(list) // two users start at different attacks
 	for i := range list {
-		at := list[(first+i)%len(list)]
+		next := list[(first+i)%len(list)]
 		turn, over := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
-		at.run(a, turn, a.tallyOf(at.name))
+		next.run(a, turn, a.tallyOf(next.name))
 		over()
 	}
 	var together sync.WaitGroup
-	for _, at := range list {
-		together.Go(func() { at.run(a, ctx, a.tallyOf(at.name)) })
+	for _, next := range list {
+		together.Go(func() { next.run(a, ctx, a.tallyOf(next.name)) })
 	}
 	together.Wait()
 	var used syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
 	fmt.Printf("%-15s %9s %9s %9s %9s\n", "attack", "sent", "answered", "refused", "MB")
-	for _, at := range list {
-		n := a.tallyOf(at.name)
+	for _, next := range list {
+		n := a.tallyOf(next.name)
 		why := ""
-		if e := n.why.Load(); e != nil {
+		if e := n.firstRefusal.Load(); e != nil {
 			why = e.Error()
 		}
-		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", at.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, why)
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, why)
 	}
-	if gained := a.gained.Load(); gained != nil {
+	if gained := a.accessGained.Load(); gained != nil {
 		fmt.Printf("gained: %s\n", *gained)
 		code = 1
 	}
-	fmt.Printf("%.0f%% of a processor\n", 100*cpuOf(&used).Seconds()/time.Since(a.began).Seconds())
+	fmt.Printf("%.0f%% of a processor\n", 100*cpuTime(&used).Seconds()/time.Since(a.began).Seconds())
 	return code
 }
 
-func cpuOf(r *syscall.Rusage) time.Duration {
+func cpuTime(r *syscall.Rusage) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 func (a *abuser) tallyOf(name string) *tally {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.num[name] == nil {
-		a.num[name] = &tally{}
+	if a.tallies[name] == nil {
+		a.tallies[name] = &tally{}
 	}
-	return a.num[name]
+	return a.tallies[name]
 }
 
-// rest waits until the process may use the processor again. It reports whether the attack
+// throttle waits until the process may use the processor again. It reports whether the attack
 // continues.
-func (a *abuser) rest(ctx context.Context) bool {
+func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var used syscall.Rusage
 		syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-		over := cpuOf(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
+		over := cpuTime(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
 		if over <= 0 {
 			return true
 		}
@@ -187,7 +187,7 @@ func (a *abuser) connects(ctx context.Context, n *tally) {
 // abandoned repeatedly sends requests and closes the connection without reading the replies.
 func (a *abuser) abandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
-	a.each(ctx, n, 100, func(c *rawClient) {
+	a.onConnections(ctx, n, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
 			n.sent.Add(64)
 			n.bytes.Add(int64(len(lines)))
@@ -200,8 +200,8 @@ const (
 	tomorrow = `"delay":"24h","cwd":"/"`
 )
 
-// runs returns the spec of a niced job that runs a line of shell.
-func runs(line, more string) string {
+// nicedSpec returns the spec of a niced job that runs a line of shell.
+func nicedSpec(line, more string) string {
 	text, err := json.Marshal(line)
 	if err != nil {
 		panic(err)
@@ -209,9 +209,9 @@ func runs(line, more string) string {
 	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, more)
 }
 
-// leased creates a file on which this process holds a write lease. Another process that opens the
+// leaseFile creates a file on which this process holds a write lease. Another process that opens the
 // file blocks, or gets EWOULDBLOCK if it opens the file without blocking.
-func (a *abuser) leased(name string, content []byte) (path string, end func(), err error) {
+func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
 		return "", nil, err
@@ -228,28 +228,28 @@ func (a *abuser) leased(name string, content []byte) (path string, end func(), e
 }
 
 func (a *abuser) leasedInput(ctx context.Context, n *tally) {
-	path, end, err := a.leased("input", []byte("x"))
+	path, end, err := a.leaseFile("input", []byte("x"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer end()
-	a.again(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
+	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
 // leasedProgram enqueues jobs whose program is a leased file, so they do not start. It also
 // enqueues jobs that leave orphans, whose ends the runner has to detect.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
-	path, end, err := a.leased("program", []byte("#!/bin/true\n"))
+	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer end()
-	a.each(ctx, n, 1, func(c *rawClient) {
-		for a.rest(ctx) {
-			a.asks(c, n, "enqueue", runs("setsid sleep 3 & exit 0", ""))
-			if _, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		for a.throttle(ctx) {
+			a.request(c, n, "enqueue", nicedSpec("setsid sleep 3 & exit 0", ""))
+			if _, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
 				return
 			}
 			a.pause(ctx, 100*time.Millisecond)
@@ -261,13 +261,13 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 // executed their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
-	a.each(ctx, n, 1, func(c *rawClient) {
-		for a.rest(ctx) {
-			if _, ok := a.asks(c, n, "enqueue", runs(stop, "")); !ok {
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		for a.throttle(ctx) {
+			if _, ok := a.request(c, n, "enqueue", nicedSpec(stop, "")); !ok {
 				return
 			}
 			for range 10 {
-				a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+				a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
 			}
 			a.pause(ctx, 100*time.Millisecond)
 		}
@@ -275,22 +275,22 @@ func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 }
 
 func (a *abuser) lists(ctx context.Context, n *tally) {
-	a.pipelined(ctx, n, 100, 64, "list", `{}`)
+	a.pipeline(ctx, n, 100, 64, "list", `{}`)
 }
 
 func (a *abuser) selectors(ctx context.Context, n *tally) {
-	a.pipelined(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
+	a.pipeline(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
 }
 
 func (a *abuser) events(ctx context.Context, n *tally) {
 	var both sync.WaitGroup
-	both.Go(func() { a.pipelined(ctx, n, 20, 16, "events", `{"since":0}`) })
-	both.Go(func() { a.again(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
+	both.Go(func() { a.pipeline(ctx, n, 20, 16, "events", `{"since":0}`) })
+	both.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
 	both.Wait()
 }
 
-// large returns the spec of a job of 740 KB.
-func large(more string) string {
+// largeSpec returns the spec of a job of 740 KB.
+func largeSpec(more string) string {
 	var env []string
 	for i := range 12 {
 		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
@@ -300,14 +300,14 @@ func large(more string) string {
 
 // largeJobs stores 300 large jobs, and then retries some of them repeatedly.
 func (a *abuser) largeJobs(ctx context.Context, n *tally) {
-	spec := large(tomorrow)
+	spec := largeSpec(tomorrow)
 	var stored atomic.Int64
 	var mu sync.Mutex
 	var ids []string
-	a.each(ctx, n, 4, func(c *rawClient) {
-		for a.rest(ctx) {
+	a.onConnections(ctx, n, 4, func(c *rawClient) {
+		for a.throttle(ctx) {
 			if stored.Load() < 300 {
-				result, ok := a.asks(c, n, "enqueue", spec)
+				result, ok := a.request(c, n, "enqueue", spec)
 				if !ok {
 					return
 				}
@@ -322,35 +322,35 @@ func (a *abuser) largeJobs(ctx context.Context, n *tally) {
 			mu.Lock()
 			some := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids[:min(100, len(ids))], ","))
 			mu.Unlock()
-			a.asks(c, n, "cancel", some)
-			if _, ok := a.asks(c, n, "retry", some); !ok {
+			a.request(c, n, "cancel", some)
+			if _, ok := a.request(c, n, "retry", some); !ok {
 				return
 			}
-			a.asks(c, n, "hold", some)
+			a.request(c, n, "hold", some)
 		}
 	})
 }
 
 func (a *abuser) longGlobs(ctx context.Context, n *tally) {
-	a.again(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
+	a.repeatRequest(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
 }
 
 func (a *abuser) manyIDs(ctx context.Context, n *tally) {
-	a.again(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
+	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
 // padded sends requests of nearly 8 MiB of white space. It pipelines them on two connections.
 func (a *abuser) padded(ctx context.Context, n *tally) {
-	a.pipelined(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
+	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
 // unfinished sends nearly 8 MiB of a request line on each of many connections and never ends the
 // line.
 func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
-	a.each(ctx, n, 200, func(c *rawClient) {
+	a.onConnections(ctx, n, 200, func(c *rawClient) {
 		for range 100 {
-			if !a.rest(ctx) {
+			if !a.throttle(ctx) {
 				return
 			}
 			k, err := c.Write(part)
@@ -371,30 +371,30 @@ func (a *abuser) waits(ctx context.Context, n *tally) {
 		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
 	}
 	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
-	a.each(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.asks(c, n, "enqueue.batch", batch)
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		result, ok := a.request(c, n, "enqueue.batch", batch)
 		var got struct{ IDs json.RawMessage }
 		json.Unmarshal(result, &got)
 		if !ok {
 			return
 		}
-		a.again(ctx, n, 60, "wait", fmt.Sprintf(`{"ids":%s,"timeout":"2s"}`, got.IDs))
+		a.repeatRequest(ctx, n, 60, "wait", fmt.Sprintf(`{"ids":%s,"timeout":"2s"}`, got.IDs))
 	})
 }
 
 // outputs repeatedly requests large outputs.
 func (a *abuser) outputs(ctx context.Context, n *tally) {
-	a.each(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.asks(c, n, "enqueue", runs("yes | head -c 16000000; yes | head -c 16000000 >&2", `,"output_limit":16777216`))
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2", `,"output_limit":16777216`))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
 			return
 		}
-		a.asks(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
+		a.request(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
 		var both sync.WaitGroup
-		both.Go(func() { a.pipelined(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
-		both.Go(func() { a.pipelined(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
+		both.Go(func() { a.pipeline(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
+		both.Go(func() { a.pipeline(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
 		both.Wait()
 	})
 }
@@ -403,8 +403,8 @@ func (a *abuser) outputs(ctx context.Context, n *tally) {
 // connections follow the output.
 func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
-	a.each(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.asks(c, n, "enqueue", runs(prints, ""))
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		result, ok := a.request(c, n, "enqueue", nicedSpec(prints, ""))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
@@ -412,7 +412,7 @@ func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 		}
 		turn, over := context.WithTimeout(ctx, 20*time.Second)
 		defer over()
-		a.again(turn, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
+		a.repeatRequest(turn, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
 	})
 }
 
@@ -427,30 +427,30 @@ var memberList = sync.OnceValue(func() string {
 
 func (a *abuser) members(ctx context.Context, n *tally) {
 	var both sync.WaitGroup
-	both.Go(func() { a.again(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
-	both.Go(func() { a.again(ctx, n, 2, "list", `{`+memberList()+`}`) })
+	both.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
+	both.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+memberList()+`}`) })
 	both.Wait()
 }
 
 func (a *abuser) faults(ctx context.Context, n *tally) {
-	a.again(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+memberList()+`}]}`)
+	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+memberList()+`}]}`)
 }
 
 // numbers uses the sequence numbers of the next 100,000 jobs as job ids.
 func (a *abuser) numbers(ctx context.Context, n *tally) {
-	a.each(ctx, n, 1, func(c *rawClient) {
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
-			result, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
 			var got struct{ Seq int64 }
 			json.Unmarshal(result, &got)
-			if !ok || !a.rest(ctx) {
+			if !ok || !a.throttle(ctx) {
 				return
 			}
 			var jobs []string
 			for i := range 1000 {
 				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), tomorrow))
 			}
-			a.asks(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
+			a.request(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
 		}
 		<-ctx.Done()
 	})
@@ -458,49 +458,49 @@ func (a *abuser) numbers(ctx context.Context, n *tally) {
 
 // batches stages batches of named jobs and never commits them.
 func (a *abuser) batches(ctx context.Context, n *tally) {
-	a.each(ctx, n, 2, func(c *rawClient) {
+	a.onConnections(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
 		var jobs []string
 		for i := range 1000 {
 			jobs = append(jobs, fmt.Sprintf(`{"id":"%s-%d","argv":["true"]}`, name, i))
 		}
-		a.asks(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
+		a.request(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
 		a.pause(ctx, 100*time.Millisecond)
 	})
 }
 
 // trees enqueues jobs that leave processes in the background.
 func (a *abuser) trees(ctx context.Context, n *tally) {
-	a.again(ctx, n, 2, "enqueue", runs("sleep 30 & exit 0", `,"allow_background":true`))
+	a.repeatRequest(ctx, n, 2, "enqueue", nicedSpec("sleep 30 & exit 0", `,"allow_background":true`))
 }
 
 // flood enqueues "true" jobs over many connections.
 func (a *abuser) flood(ctx context.Context, n *tally) {
-	a.again(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
 }
 
 // priority enqueues jobs that rank before those of other users. It uses the highest priority that
 // a user may set, and a higher one, which the service must refuse.
 func (a *abuser) priority(ctx context.Context, n *tally) {
 	const most, beyond = `"priority":15`, `"priority":1000000`
-	a.each(ctx, n, 4, func(c *rawClient) {
-		for a.rest(ctx) {
-			result, ok := a.asks(c, n, "enqueue", runs("sleep 0.1", ","+most))
+	a.onConnections(ctx, n, 4, func(c *rawClient) {
+		for a.throttle(ctx) {
+			result, ok := a.request(c, n, "enqueue", nicedSpec("sleep 0.1", ","+most))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok {
 				return
 			}
 			for method, params := range map[string]string{
-				"enqueue":       runs("sleep 0.1", ","+beyond),
-				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, runs("sleep 0.1", ","+beyond)),
+				"enqueue":       nicedSpec("sleep 0.1", ","+beyond),
+				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, nicedSpec("sleep 0.1", ","+beyond)),
 				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, beyond),
 			} {
-				result, taken := a.asks(c, n, method, params)
+				result, taken := a.request(c, n, method, params)
 				var edited struct{ Done []string }
 				json.Unmarshal(result, &edited)
 				if taken && (method != "edit" || len(edited.Done) > 0) {
-					a.gained.CompareAndSwap(nil, new(method+" took priority 1000000"))
+					a.accessGained.CompareAndSwap(nil, new(method+" took priority 1000000"))
 				}
 			}
 		}
@@ -509,24 +509,24 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 
 // storms changes jobs back and forth, by id and by selector.
 func (a *abuser) storms(ctx context.Context, n *tally) {
-	a.each(ctx, n, 8, func(c *rawClient) {
+	a.onConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
-			result, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))
+			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
-			if !ok || !a.rest(ctx) {
+			if !ok || !a.throttle(ctx) {
 				return
 			}
 			ids = append(ids, fmt.Sprintf("%q", got.ID))
 		}
 		named := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids, ","))
-		for a.rest(ctx) {
+		for a.throttle(ctx) {
 			for _, verb := range []string{"hold", "release", "cancel", "retry"} {
-				a.asks(c, n, verb, named)
+				a.request(c, n, verb, named)
 			}
-			a.asks(c, n, "hold", `{"label":{"storm":"1"}}`)
-			if _, ok := a.asks(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
+			a.request(c, n, "hold", `{"label":{"storm":"1"}}`)
+			if _, ok := a.request(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
 				return
 			}
 		}

@@ -17,19 +17,19 @@ const abuseQuota = 128
 // runs jobs that leave outputs. One of these jobs leaves an output in each of many attempts.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
-	spec := large(tomorrow)
+	spec := largeSpec(tomorrow)
 	var retried sync.Once
-	a.each(ctx, n, 4, func(c *rawClient) {
-		retried.Do(func() { a.asks(c, n, "enqueue", printing) })
-		for a.rest(ctx) {
-			result, ok := a.asks(c, n, "enqueue", spec)
+	a.onConnections(ctx, n, 4, func(c *rawClient) {
+		retried.Do(func() { a.request(c, n, "enqueue", printing) })
+		for a.throttle(ctx) {
+			result, ok := a.request(c, n, "enqueue", spec)
 			if !ok {
 				return
 			}
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
-			a.asks(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
-			a.asks(c, n, "enqueue", runs("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
+			a.request(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
+			a.request(c, n, "enqueue", nicedSpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
 		}
 	})
 }
@@ -41,25 +41,25 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 	const long, small = 4 * time.Second, 8
 	q.must("config", "set", "access.submit", "daemon news uucp bin sys")
 	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
-	m := measured{q: q, service: q.cmd.Process.Pid}
+	m := measurement{q: q, service: q.cmd.Process.Pid}
 	m.run(t, long, func(ctx context.Context) {
 		var both sync.WaitGroup
 		for _, p := range attackers {
-			both.Go(func() { q.abused(ctx, program, p, long, "fill-quota") })
+			both.Go(func() { q.runAttacker(ctx, program, p, long, "fill-quota") })
 		}
 		both.Wait()
 	})
 	t.Logf("while they fill a quota: %s", &m)
-	if len(m.runs) == 0 || len(m.refused) > 0 {
-		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v", len(m.runs), m.refused)
+	if len(m.runs) == 0 || len(m.refusals) > 0 {
+		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v", len(m.runs), m.refusals)
 	}
 	for _, p := range attackers {
-		q.quotaHolds(t, p, small<<20)
+		q.checkQuota(t, p, small<<20)
 		if !strings.Contains(q.must("list", "--user", p.name, "--json"), `"input_removed"`) {
 			t.Errorf("%s did not fill the quota", p.name)
 		}
 	}
-	q.databaseBounded(t, 2*small<<20)
+	q.checkDatabaseSize(t, 2*small<<20)
 	for _, p := range attackers {
 		q.cli("cancel", "--user", p.name, "--yes") // so that later measurements do not include these jobs
 	}
@@ -70,9 +70,9 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 // error messages, are recorded in any case (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// quotaHolds checks that a user's jobs hold at most most bytes. It is valid only if the quota was
+// checkQuota checks that a user's jobs hold at most most bytes. It is valid only if the quota was
 // never below the bytes that the jobs held.
-func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
+func (q *queue) checkQuota(t *testing.T, p person, most int64) {
 	t.Helper()
 	conn, err := connectAs(q.dir, p)
 	if err != nil {
@@ -94,9 +94,9 @@ func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
 	t.Logf("the jobs of %s hold %d of %d MB", p.name, is.Bytes>>20, is.MaxBytes>>20)
 }
 
-// databaseBounded checks that the database takes at most twice the attackers' quotas, plus 32 MiB
+// checkDatabaseSize checks that the database takes at most twice the attackers' quotas, plus 32 MiB
 // for everything else.
-func (q *queue) databaseBounded(t *testing.T, quotas int64) {
+func (q *queue) checkDatabaseSize(t *testing.T, quotas int64) {
 	t.Helper()
 	var st struct {
 		Bytes int64 `json:"database_bytes"`

@@ -20,31 +20,31 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// apart is one run of three nodes, each in its own network namespace, with the faults injected
+// partitionTest is one run of three nodes, each in its own network namespace, with the faults injected
 // into them.
-type apart struct {
+type partitionTest struct {
 	*testing.T
-	ctx     context.Context
-	ledger  string // directory in which the jobs record their runs
-	nodes   []*apartNode
-	mu      sync.Mutex
-	server  *pgserver.Server
-	standby *pgserver.Server
-	acked   sync.Map // ids of acknowledged jobs
-	faults  [faultKinds]atomic.Int64
-	starts  atomic.Int64 // number of service starts
-	told    []string     // descriptions of the injected faults; written by the goroutine of harm
+	ctx      context.Context
+	ledger   string // directory in which the jobs record their runs
+	nodes    []*partitionNode
+	mu       sync.Mutex
+	server   *pgserver.Server
+	standby  *pgserver.Server
+	acked    sync.Map // ids of acknowledged jobs
+	faults   [faultKinds]atomic.Int64
+	starts   atomic.Int64 // number of service starts
+	faultLog []string     // descriptions of the injected faults; written by the goroutine of injectFaults
 }
 
-// apartNode is one of the three nodes.
-type apartNode struct {
+// partitionNode is one of the three nodes.
+type partitionNode struct {
 	*queue
-	name    string
-	holder  *exec.Cmd // the process that keeps the network namespace alive
-	inside  string    // address of the node's end of its link to the server; outside is the other end
-	outside string
-	mu      sync.Mutex
-	frozen  bool
+	name            string
+	namespaceHolder *exec.Cmd // the process that keeps the network namespace alive
+	innerIP         string    // address of the node's end of its link to the server; outerIP is the other end
+	outerIP         string
+	mu              sync.Mutex
+	frozen          bool
 }
 
 // Kinds of faults.
@@ -63,15 +63,15 @@ const (
 
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still", "a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
-// apartLease is the duration of a node lease: a node that does not renew it for that long is taken
+// partitionLease is the duration of a node lease: a node that does not renew it for that long is taken
 // over.
-const apartLease = 6 * time.Second
+const partitionLease = 6 * time.Second
 
 // Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
 // over to its synchronous standby. No acknowledged job is lost, and no job ever has two process
 // trees at the same time. Locks and rates hold across all nodes.
 func TestNodesApart(t *testing.T) {
-	long, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
+	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("takes minutes, and needs root for networks of its own: make apart, which CI runs for three minutes")
 	}
@@ -90,43 +90,43 @@ func TestNodesApart(t *testing.T) {
 		}
 		return
 	}
-	a := newApart(t)
-	ctx, end := context.WithTimeout(t.Context(), long)
+	a := newPartitionTest(t)
+	ctx, end := context.WithTimeout(t.Context(), length)
 	defer end()
 	a.ctx = ctx
 	var parts sync.WaitGroup
 	for _, n := range a.nodes {
-		parts.Go(func() { a.keep(n) })
+		parts.Go(func() { a.keepServiceRunning(n) })
 		for c := range 2 {
 			parts.Go(func() { a.enqueue(n, c) })
 		}
 	}
-	parts.Go(a.harm)
+	parts.Go(a.injectFaults)
 	parts.Wait()
 	for _, n := range a.nodes {
-		n.wire(true)
-		n.thaw()
+		n.setConnected(true)
+		n.resume()
 	}
-	a.settle()
+	a.checkOutcome()
 }
 
-// wire connects the node to the network or disconnects it.
-func (n *apartNode) wire(on bool) {
+// setConnected connects the node to the network or disconnects it.
+func (n *partitionNode) setConnected(on bool) {
 	way := "down"
 	if on {
 		way = "up"
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, way).Run()
-	exec.Command("ip", "route", "del", "blackhole", n.inside+"/32").Run() // fails if the route does not exist
-	n.within("ip", "route", "del", "blackhole", n.outside+"/32")
+	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // fails if the route does not exist
+	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
 }
 
-// within runs a program in the node's network namespace.
-func (n *apartNode) within(words ...string) error {
-	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.holder.Process.Pid), "--"}, words...)...).Run()
+// runInside runs a program in the node's network namespace.
+func (n *partitionNode) runInside(words ...string) error {
+	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"}, words...)...).Run()
 }
 
-func (n *apartNode) thaw() {
+func (n *partitionNode) resume() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.cmd != nil && n.frozen {
@@ -135,7 +135,7 @@ func (n *apartNode) thaw() {
 	n.frozen = false
 }
 
-func newApart(t *testing.T) *apart {
+func newPartitionTest(t *testing.T) *partitionTest {
 	run := func(words ...string) {
 		t.Helper()
 		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
@@ -143,7 +143,7 @@ func newApart(t *testing.T) *apart {
 		}
 	}
 	run("ip", "link", "set", "lo", "up")
-	a := &apart{T: t, ledger: t.TempDir()}
+	a := &partitionTest{T: t, ledger: t.TempDir()}
 	for dir := a.ledger; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o777)
 	}
@@ -155,40 +155,40 @@ func newApart(t *testing.T) *apart {
 		a.standby.Remove()
 	})
 	for i, name := range []string{"a", "b", "c"} {
-		n := &apartNode{queue: newQueue(t, ""), name: name, inside: fmt.Sprintf("10.87.%d.2", i), outside: fmt.Sprintf("10.87.%d.1", i)}
-		n.holder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
-		if err := n.holder.Start(); err != nil {
+		n := &partitionNode{queue: newQueue(t, ""), name: name, innerIP: fmt.Sprintf("10.87.%d.2", i), outerIP: fmt.Sprintf("10.87.%d.1", i)}
+		n.namespaceHolder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
+		if err := n.namespaceHolder.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			n.holder.Process.Kill()
-			n.holder.Wait()
+			n.namespaceHolder.Process.Kill()
+			n.namespaceHolder.Wait()
 		})
 		own, _ := os.Readlink("/proc/self/ns/net")
 		n.waitUntil("its network is there", 5*time.Second, func() bool {
-			its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.holder.Process.Pid))
+			its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
 			return err == nil && its != own
 		})
-		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(n.holder.Process.Pid))
-		run("ip", "address", "add", n.outside+"/24", "dev", "v"+name)
+		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(n.namespaceHolder.Process.Pid))
+		run("ip", "address", "add", n.outerIP+"/24", "dev", "v"+name)
 		run("ip", "link", "set", "v"+name, "up")
-		for _, words := range [][]string{{"ip", "link", "set", "lo", "up"}, {"ip", "address", "add", n.inside + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
-			if err := n.within(words...); err != nil {
+		for _, words := range [][]string{{"ip", "link", "set", "lo", "up"}, {"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+			if err := n.runInside(words...); err != nil {
 				t.Fatalf("%v: %v", words, err)
 			}
 		}
-		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outside)
-		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + apartLease.String(), "QUEUECTL_LOG_LEVEL=info"}
+		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
+		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
 		own = n.bin
-		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.holder.Process.Pid, own))
+		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.namespaceHolder.Process.Pid, own))
 		os.Chmod(n.bin, 0o755)
 		a.nodes = append(a.nodes, n)
 	}
 	return a
 }
 
-// keep runs a node's service and restarts it whenever it ends, like systemd.
-func (a *apart) keep(n *apartNode) {
+// keepServiceRunning runs a node's service and restarts it whenever it ends, like systemd.
+func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 	for a.ctx.Err() == nil {
 		n.mu.Lock()
 		err := n.tryStart("--workers", "12", "--keep-jobs")
@@ -208,7 +208,7 @@ func (a *apart) keep(n *apartNode) {
 
 // enqueue enqueues jobs through one node until the run ends. It repeats each request until it is
 // acknowledged.
-func (a *apart) enqueue(n *apartNode, client int) {
+func (a *partitionTest) enqueue(n *partitionNode, client int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
 		words := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1", "--backoff-max", "200ms"}
@@ -243,17 +243,17 @@ func (a *apart) enqueue(n *apartNode, client int) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // limits the backlog
-		if i >= apartAhead && a.ctx.Err() == nil {
-			n.command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-apartAhead)).Run()
+		if i >= maxOutstanding && a.ctx.Err() == nil {
+			n.command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-maxOutstanding)).Run()
 		}
 	}
 }
 
-// harm injects one fault after another. Some faults last while later ones begin.
-func (a *apart) harm() {
+// injectFaults injects one fault after another. Some faults last while later ones begin.
+func (a *partitionTest) injectFaults() {
 	var lasting sync.WaitGroup
 	defer lasting.Wait()
-	last := func(n *apartNode, d time.Duration, undo func()) {
+	undoAfter := func(n *partitionNode, d time.Duration, undo func()) {
 		lasting.Go(func() {
 			select {
 			case <-time.After(d):
@@ -270,7 +270,7 @@ func (a *apart) harm() {
 			return
 		}
 		n := a.nodes[rand.N(len(a.nodes))]
-		long := time.Duration(rand.N(int64(3 * apartLease)))
+		duration := time.Duration(rand.N(int64(3 * partitionLease)))
 		kind := rand.N(serverFailsOver)
 		if time.Now().After(failover) {
 			kind, failover = serverFailsOver, time.Now().Add(30*time.Second)
@@ -278,18 +278,18 @@ func (a *apart) harm() {
 		switch kind {
 		case cutBothWays:
 			exec.Command("ip", "link", "set", "v"+n.name, "down").Run()
-			last(n, long, func() { n.wire(true) })
+			undoAfter(n, duration, func() { n.setConnected(true) })
 		case cutToServer:
-			n.within("ip", "route", "add", "blackhole", n.outside+"/32")
-			last(n, long, func() { n.wire(true) })
+			n.runInside("ip", "route", "add", "blackhole", n.outerIP+"/32")
+			undoAfter(n, duration, func() { n.setConnected(true) })
 		case cutFromServer:
-			exec.Command("ip", "route", "add", "blackhole", n.inside+"/32").Run()
-			last(n, long, func() { n.wire(true) })
+			exec.Command("ip", "route", "add", "blackhole", n.innerIP+"/32").Run()
+			undoAfter(n, duration, func() { n.setConnected(true) })
 		case serviceStops:
 			if n.mu.TryLock() {
 				if n.cmd != nil && n.cmd.Process.Signal(syscall.SIGSTOP) == nil {
 					n.frozen = true
-					last(n, long, n.thaw)
+					undoAfter(n, duration, n.resume)
 				}
 				n.mu.Unlock()
 			}
@@ -329,17 +329,17 @@ func (a *apart) harm() {
 			a.mu.Unlock()
 		}
 		a.faults[kind].Add(1)
-		a.told = append(a.told, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ", long))
+		a.faultLog = append(a.faultLog, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ", duration))
 	}
 }
 
-// apartAhead is the number of jobs that a client enqueues before it waits for its oldest one.
+// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest one.
 // Without this bound a run of hours would enqueue more jobs than the nodes can run.
-const apartAhead = 30
+const maxOutstanding = 30
 
-// settle waits until all jobs have ended, and compares them with the acknowledged ids and the
+// checkOutcome waits until all jobs have ended, and compares them with the acknowledged ids and the
 // ledger.
-func (a *apart) settle() {
+func (a *partitionTest) checkOutcome() {
 	url := a.server.URL("postgres")
 	for _, n := range a.nodes {
 		n.mu.Lock()
@@ -406,14 +406,14 @@ func (a *apart) settle() {
 				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+`' ORDER BY e.seq`))
 				a.Log(pgserver.Query(a, url, `SELECT t.* FROM queuectl.attempts t JOIN queuectl.jobs j ON j.seq = t.seq WHERE j.id = '`+id+`'`))
 			}
-			a.Logf("faults: %s", strings.Join(a.told, "\n"))
+			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
 	stale := pgserver.Query(a, url, `SELECT count(*) FROM (SELECT seq FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1) t`)
 	if stale != "0" {
 		a.Errorf("%s jobs have two results", stale)
 	}
-	a.rated(url)
+	a.checkRate(url)
 	total := 0
 	for _, n := range runs {
 		total += n
@@ -442,8 +442,8 @@ func (a *apart) settle() {
 	}
 }
 
-// rated checks that no second has more starts than the rate allows.
-func (a *apart) rated(url string) {
+// checkRate checks that no second has more starts than the rate allows.
+func (a *partitionTest) checkRate(url string) {
 	var starts []int64
 	for line := range strings.Lines(pgserver.Query(a, url, `SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
 		var d struct {

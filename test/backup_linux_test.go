@@ -37,7 +37,7 @@ func TestBackupTargets(t *testing.T) {
 	if to, err := os.Readlink(link); err != nil || to != file {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
-	holdsAll(t, file, []string{"1"})
+	checkBackup(t, file, []string{"1"})
 
 	q.cmd.Process.Signal(syscall.SIGSTOP) // the signal arrives in the middle of the backup
 	cmd := q.command("backup", filepath.Join(out, "copy.db"))

@@ -71,7 +71,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(q.dir, "*copy-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	holdsAll(t, file, append(before, "large"))
+	checkBackup(t, file, append(before, "large"))
 	if r := q.cli("restore", file); r.code != 5 || !strings.Contains(r.err, "service stop") {
 		t.Errorf("restore onto a running service: %+v", r)
 	}
@@ -88,8 +88,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 }
 
-// holdsAll checks that SQLite finds a backup sound and that it holds the given jobs.
-func holdsAll(t *testing.T, file string, ids []string) {
+// checkBackup checks that SQLite finds a backup sound and that it holds the given jobs.
+func checkBackup(t *testing.T, file string, ids []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
 	if err != nil {

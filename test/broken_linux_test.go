@@ -18,7 +18,7 @@ func TestQuotaIsAFullDisk(t *testing.T) {
 		q := newQueue(t, "")
 		q.start("--workers", "2")
 		gate := q.path("go")
-		q.must("enqueue", "--id", "runs", untilGate(gate))
+		q.must("enqueue", "--id", "runs", gatedJob(gate))
 		q.dial().waitRunning("runs")
 		lift := q.trace("-P", q.path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
 		if r := q.cli("enqueue", "--id", "refused", "true"); r.code == 0 || q.gone(0) {

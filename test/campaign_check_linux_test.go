@@ -46,13 +46,13 @@ func (c *campaign) check() {
 	entries := make(map[string]*trackedJob, len(c.jobs))
 	for tag, e := range c.jobs {
 		k := *e
-		k.requests = c.asked(e)
+		k.requests = c.requestsForLocked(e)
 		entries[tag] = &k
 	}
 	c.mu.Unlock()
 	c.checkJobs(entries, jobs)
 	c.checkEventHistories(jobs)
-	c.checkLeft()
+	c.checkRemains()
 }
 
 // checkJobs checks every job that a client enqueued or that the queue or the ledger contains.
@@ -69,7 +69,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 		byTag[tag] = &jobs[i]
 	}
 	notes := map[string][]ledgerNote{}
-	for _, d := range c.notesFrom(c.ledgerAt) {
+	for _, d := range c.notesFrom(c.ledgerStart) {
 		if entries[d.tag] == nil {
 			c.violation("invented", "the ledger has %+v, which is not of this round", d)
 			continue
@@ -81,7 +81,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 		c.count("jobs asked")
 		j := byTag[tag]
 		switch {
-		case e.never && (j != nil || len(notes[tag]) > 0):
+		case e.neverCommitted && (j != nil || len(notes[tag]) > 0):
 			c.violation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
 		case j == nil && e.id != "" && !e.remove:
 			c.violation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
@@ -143,10 +143,10 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 		return
 	}
 	c.count("jobs " + j.State)
-	if told := c.events.ended(j.Seq); told != len(j.History) {
+	if told := c.events.countAttemptEnds(j.Seq); told != len(j.History) {
 		c.violation("events", "%s (%s) has %d attempts, %d were told to have ended", e.tag, j.ID, len(j.History), told)
 	}
-	if fault := c.faultOf(e, &j, notes); fault != "" {
+	if fault := c.historyFault(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
 		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State, j.Attempts, j.Error, notes, raw)
 	}
@@ -155,12 +155,12 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 	}
 }
 
-// faultOf describes what is wrong with the stored history of a job compared with its ledger notes;
+// historyFault describes what is wrong with the stored history of a job compared with its ledger notes;
 // "" if nothing is.
-func (c *campaign) faultOf(e *trackedJob, j *campaignView, notes []ledgerNote) string {
+func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
-		c.count("attempts " + j.how(i))
+		c.count("attempts " + j.outcome(i))
 		if a.Attempt != i+1 {
 			return fmt.Sprintf("has attempt %d in place %d", a.Attempt, i+1)
 		}
@@ -182,7 +182,7 @@ func (c *campaign) faultOf(e *trackedJob, j *campaignView, notes []ledgerNote) s
 			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attempt, d.pid, a.PID)
 		}
 	}
-	if n := len(j.History); n > 0 && j.State == "completed" != (j.how(n-1) == "exit-0") && !e.revive {
+	if n := len(j.History); n > 0 && j.State == "completed" != (j.outcome(n-1) == "exit-0") && !e.revive {
 		return "does not end as its last attempt"
 	}
 	if !e.revive && !e.release && j.Attempts != counted {
@@ -194,8 +194,8 @@ func (c *campaign) faultOf(e *trackedJob, j *campaignView, notes []ledgerNote) s
 	return ""
 }
 
-// how returns one word for how an attempt ended.
-func (j *campaignView) how(i int) string {
+// outcome returns one word for how an attempt ended.
+func (j *campaignView) outcome(i int) string {
 	a := j.History[i]
 	switch {
 	case a.Reason != "":
@@ -226,7 +226,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 	switch a.Reason {
 	case "", "not_runnable", "deferred":
 	case "lost", "poison":
-		if !c.hurtRunner.Load() {
+		if !c.runnerFaulted.Load() {
 			return "ended with the reason " + a.Reason + ", and no runner was hurt"
 		}
 	case "signal":
@@ -242,7 +242,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 			return "was cancelled by nobody"
 		}
 	case "stopped":
-		if !k.requeue && !c.stops.Load() {
+		if !k.requeue && !c.stoppedJobs.Load() {
 			return "was stopped by nobody"
 		}
 	default:
@@ -251,7 +251,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 	if a.Reason == "lost" && e.onLost != "retry" && i+1 < len(j.History) && !k.revive && !k.release && j.History[i+1].PID != 0 {
 		return "was lost, and the job ran again with on_lost=" + e.onLost
 	}
-	if a.Dropped > 0 && !c.cutsOutput.Load() {
+	if a.Dropped > 0 && !c.outputFaulted.Load() {
 		return fmt.Sprintf("has lost %d bytes of its output", a.Dropped)
 	}
 	return ""
@@ -259,10 +259,10 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 
 // checkOutput compares the stored output of a completed job with what the job prints.
 func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
-	o := outputRead{want: c.prints(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped, cut: c.damaged(j.Seq)}
+	o := outputRead{want: c.prints(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped, cut: c.outputCut(j.Seq)}
 	var out []byte
-	a := &asker{q: c.queue, within: answerBound}
-	got, err := a.ask("logs", fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
+	a := &requester{q: c.queue, timeout: answerBound}
+	got, err := a.request("logs", fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
 				Text    string
@@ -301,7 +301,7 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.mu.Lock()
-	c.counts["events told"] += len(e.told)
+	c.counts["events told"] += len(e.received)
 	c.mu.Unlock()
 	seen := map[int64]bool{}
 	for i := range jobs {
@@ -319,14 +319,14 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	}
 }
 
-// checkLeft stops the service and checks the remains: files, processes, and the findings of doctor
+// checkRemains stops the service and checks the remains: files, processes, and the findings of doctor
 // in the unused directory.
-func (c *campaign) checkLeft() {
+func (c *campaign) checkRemains() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.path("runner/*/log-*")); len(logs) > 0 {
 		c.violation("spill left", "%v", logs)
 	}
-	if left := c.left(c.home, false); len(left) > 0 {
+	if left := c.remainingProcesses(c.recordDir, false); len(left) > 0 {
 		c.violation("process left", "of jobs: %v", left)
 	}
 	c.mu.Lock()
@@ -338,10 +338,10 @@ func (c *campaign) checkLeft() {
 		}
 	}
 	c.stopService(false)
-	if left := c.left(c.dir, true); len(left) > 0 {
+	if left := c.remainingProcesses(c.dir, true); len(left) > 0 {
 		c.violation("process left", "of the queue: %v", left)
 	}
-	if folders := c.runnerFolders(); len(folders) > 0 {
+	if folders := c.runnerDirs(); len(folders) > 0 {
 		c.violation("folder left", "%v", folders)
 	}
 	a := &campaignClient{c: c, name: "check"}
@@ -354,37 +354,37 @@ func (c *campaign) checkLeft() {
 	}
 	for _, f := range d.Findings {
 		// The disk is small on purpose, so its findings do not count.
-		if f.Level == "failure" && f.Check != "disk" && !c.isCut(f.Message) {
+		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
 			c.violation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
 
-// left lists the processes that mention a directory, after waiting a moment for them to end. It
+// remainingProcesses lists the processes that mention a directory, after waiting a moment for them to end. It
 // then ends them. Unless program is true, it ignores processes of the program itself.
-func (c *campaign) left(folder string, program bool) (left []string) {
+func (c *campaign) remainingProcesses(dir string, program bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left, pids = nil, nil
-		for pid, words := range processesUsing(folder) {
+		remaining, pids = nil, nil
+		for pid, words := range processesUsing(dir) {
 			if program || !strings.HasPrefix(words, c.bin) {
-				left, pids = append(left, fmt.Sprintf("%d %q", pid, words)), append(pids, pid)
+				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, words)), append(pids, pid)
 			}
 		}
-		if len(left) == 0 || time.Now().After(deadline) {
+		if len(remaining) == 0 || time.Now().After(deadline) {
 			break
 		}
 	}
 	for _, pid := range pids {
 		kill(pid)
 	}
-	return left
+	return remaining
 }
 
 // lockHeld reports whether a process holds the lock of a tag. It does not take the lock.
 func (c *campaign) lockHeld(tag string) bool {
 	var st syscall.Stat_t
-	if err := syscall.Stat(filepath.Join(c.home, "locks", tag), &st); err != nil {
+	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}
 	locks, _ := os.ReadFile("/proc/locks")
@@ -396,12 +396,12 @@ func (c *campaign) lockHeld(tag string) bool {
 // outputSeq matches the job's number in a message about an output file.
 var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
 
-// isCut reports whether a finding concerns an output file that the campaign truncated.
-func (c *campaign) isCut(message string) bool {
+// isCutOutput reports whether a finding concerns an output file that the campaign truncated.
+func (c *campaign) isCutOutput(message string) bool {
 	m := outputSeq.FindStringSubmatch(message)
 	if m == nil {
 		return false
 	}
 	seq, err := strconv.ParseInt(m[1], 10, 64)
-	return err == nil && c.damaged(seq)
+	return err == nil && c.outputCut(seq)
 }

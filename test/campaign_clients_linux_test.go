@@ -16,36 +16,36 @@ import (
 
 // campaignClient sends random requests of every kind.
 type campaignClient struct {
-	c    *campaign
-	name string
-	dice *rand.Rand
-	ask  asker
-	made int // number of tags made
+	c         *campaign
+	name      string
+	rng       *rand.Rand
+	requester requester
+	tagCount  int // number of tags made
 }
 
 // campaignVerbs lists the operations of a client with their relative frequencies.
 var campaignVerbs = []struct {
 	weight int
-	does   func(*campaignClient)
+	run    func(*campaignClient)
 }{
 	{30, (*campaignClient).enqueue},
 	{4, (*campaignClient).enqueueByCLI},
 	{5, (*campaignClient).batch},
-	{7, func(a *campaignClient) { a.onJobs("cancel") }},
-	{5, func(a *campaignClient) { a.onJobs("retry") }},
-	{2, func(a *campaignClient) { a.onJobs("dlq.retry") }},
-	{5, func(a *campaignClient) { a.onJobs("requeue") }},
-	{3, func(a *campaignClient) { a.onJobs("hold") }},
-	{3, func(a *campaignClient) { a.onJobs("release") }},
-	{3, func(a *campaignClient) { a.onJobs("edit") }},
-	{2, func(a *campaignClient) { a.onJobs("kill") }},
-	{4, func(a *campaignClient) { a.onJobs("rm") }},
-	{3, func(a *campaignClient) { a.onJobs("rm --force") }},
-	{2, (*campaignClient).onGroup},
+	{7, func(a *campaignClient) { a.applyToJobs("cancel") }},
+	{5, func(a *campaignClient) { a.applyToJobs("retry") }},
+	{2, func(a *campaignClient) { a.applyToJobs("dlq.retry") }},
+	{5, func(a *campaignClient) { a.applyToJobs("requeue") }},
+	{3, func(a *campaignClient) { a.applyToJobs("hold") }},
+	{3, func(a *campaignClient) { a.applyToJobs("release") }},
+	{3, func(a *campaignClient) { a.applyToJobs("edit") }},
+	{2, func(a *campaignClient) { a.applyToJobs("kill") }},
+	{4, func(a *campaignClient) { a.applyToJobs("rm") }},
+	{3, func(a *campaignClient) { a.applyToJobs("rm --force") }},
+	{2, (*campaignClient).applyToGroup},
 	{4, (*campaignClient).wait},
 	{6, (*campaignClient).logs},
 	{8, (*campaignClient).show},
-	{3, func(a *campaignClient) { a.read("list", fields{"limit": 1 + a.dice.IntN(300)}) }},
+	{3, func(a *campaignClient) { a.read("list", fields{"limit": 1 + a.rng.IntN(300)}) }},
 	{3, func(a *campaignClient) { a.read("status", fields{}) }},
 	{2, func(a *campaignClient) { a.read("worker.list", fields{}) }},
 	{1, func(a *campaignClient) { a.read("config.list", fields{}) }},
@@ -65,26 +65,26 @@ func (a *campaignClient) run(ctx context.Context) {
 	for _, v := range campaignVerbs {
 		all += v.weight
 	}
-	for ctx.Err() == nil && !a.c.over.Load() {
-		at := a.dice.IntN(all)
+	for ctx.Err() == nil && !a.c.clientsStopped.Load() {
+		at := a.rng.IntN(all)
 		for _, v := range campaignVerbs {
 			if at -= v.weight; at < 0 {
-				v.does(a)
+				v.run(a)
 				break
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(a.dice.IntN(120)) * time.Millisecond): // the client's request rate
+		case <-time.After(time.Duration(a.rng.IntN(120)) * time.Millisecond): // the client's request rate
 		}
 	}
-	if a.ask.conn != nil {
-		a.ask.conn.Close()
+	if a.requester.conn != nil {
+		a.requester.conn.Close()
 	}
 }
 
-// expected lists the error codes that injected faults or concurrent clients explain.
-var expected = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
+// expectedErrors lists the error codes that injected faults or concurrent clients explain.
+var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
 // call sends one request and records the time to its reply. wait is how long the request itself
 // may wait. sent is false if the service was unreachable, answered is false if the connection
@@ -93,24 +93,24 @@ func (a *campaignClient) call(method string, params any, wait time.Duration) (go
 	return a.stream(method, params, wait, func(json.RawMessage) {})
 }
 
-func (a *campaignClient) stream(method string, params any, wait time.Duration, tell func(json.RawMessage)) (got wireMessage, sent, answered bool) {
+func (a *campaignClient) stream(method string, params any, wait time.Duration, onNotification func(json.RawMessage)) (got wireMessage, sent, answered bool) {
 	began := time.Now()
-	a.ask.within = wait + answerBound + 5*time.Second
-	got, err := a.ask.ask(method, params, tell)
+	a.requester.timeout = wait + answerBound + 5*time.Second
+	got, err := a.requester.request(method, params, onNotification)
 	took := time.Since(began)
 	if isDial(err) {
 		a.c.count("unreachable " + method)
 		return got, false, false
 	}
-	a.c.answered(method, took, wait)
+	a.c.recordLatency(method, took, wait)
 	switch {
 	case err != nil:
 		a.c.count("cut " + method)
 		return got, true, false
 	case got.Error != nil:
 		a.c.count("refused " + got.Error.Data.Code)
-		if !slices.Contains(expected, got.Error.Data.Code) {
-			a.c.violation("answer", "%s %s: %+v", method, brief(params), *got.Error)
+		if !slices.Contains(expectedErrors, got.Error.Data.Code) {
+			a.c.violation("answer", "%s %s: %+v", method, shortJSON(params), *got.Error)
 		}
 	default:
 		a.c.count("ops " + method)
@@ -118,26 +118,26 @@ func (a *campaignClient) stream(method string, params any, wait time.Duration, t
 	return got, true, true
 }
 
-// answered records how long a reply took.
-func (c *campaign) answered(method string, took, wait time.Duration) {
+// recordLatency records how long a reply took.
+func (c *campaign) recordLatency(method string, latency, wait time.Duration) {
 	c.mu.Lock()
-	c.took = append(c.took, max(0, took-wait))
-	c.slowest[method] = max(c.slowest[method], took-wait)
+	c.latencies = append(c.latencies, max(0, latency-wait))
+	c.slowest[method] = max(c.slowest[method], latency-wait)
 	c.mu.Unlock()
-	if took > wait+answerBound {
-		c.violation("slow", "%s took %v", method, took.Round(time.Millisecond))
+	if latency > wait+answerBound {
+		c.violation("slow", "%s took %v", method, latency.Round(time.Millisecond))
 	}
 }
 
-func brief(params any) string {
+func shortJSON(params any) string {
 	raw, _ := json.Marshal(params)
 	return string(raw[:min(len(raw), 600)])
 }
 
 // newJob returns a random job with a unique tag.
 func (a *campaignClient) newJob() *trackedJob {
-	a.made++
-	e := &trackedJob{campaignJob: randomJob(a.dice, fmt.Sprintf("%s-%d", a.name, a.made))}
+	a.tagCount++
+	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.tagCount))}
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
 	a.c.jobs[e.tag] = e
@@ -158,20 +158,20 @@ func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
 	}
 }
 
-// crowded reports whether enough jobs are waiting.
-func (c *campaign) crowded() bool {
+// backlogFull reports whether enough jobs are waiting.
+func (c *campaign) backlogFull() bool {
 	var st struct{ Jobs map[string]int }
 	return c.get("status", fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
 }
 
-// repeats is how often a client resends a request with a key after losing the reply.
-const repeats = 40
+// maxResends is how often a client resends a request with a key after losing the reply.
+const maxResends = 40
 
-// insist sends a request with a key until it gets a reply. A refusal counts as a reply only if no
+// callUntilReply sends a request with a key until it gets a reply. A refusal counts as a reply only if no
 // earlier copy of the request can have been carried out.
-func (a *campaignClient) insist(method string, params fields) (got wireMessage, ok bool) {
+func (a *campaignClient) callUntilReply(method string, params fields) (got wireMessage, ok bool) {
 	lost := false
-	for range repeats {
+	for range maxResends {
 		got, sent, answered := a.call(method, params, 0)
 		switch {
 		case answered && got.Error == nil:
@@ -181,23 +181,23 @@ func (a *campaignClient) insist(method string, params fields) (got wireMessage, 
 			a.c.count("repeated " + method)
 		case answered && !lost && got.Error.Data.Code != "unavailable":
 			return got, false
-		case a.c.over.Load() && !lost:
+		case a.c.clientsStopped.Load() && !lost:
 			return got, false
 		}
 		// No service may be running at the moment.
-		time.Sleep(time.Duration(20+a.dice.IntN(300)) * time.Millisecond)
+		time.Sleep(time.Duration(20+a.rng.IntN(300)) * time.Millisecond)
 	}
 	return got, false
 }
 
 func (a *campaignClient) enqueue() {
-	if a.c.crowded() {
+	if a.c.backlogFull() {
 		return
 	}
 	e := a.newJob()
 	params := a.c.params(&e.campaignJob)
 	params["key"] = "key-" + e.tag
-	got, ok := a.insist("enqueue", params)
+	got, ok := a.callUntilReply("enqueue", params)
 	if !ok {
 		return
 	}
@@ -216,7 +216,7 @@ func (a *campaignClient) enqueue() {
 }
 
 func (a *campaignClient) enqueueByCLI() {
-	if a.c.crowded() {
+	if a.c.backlogFull() {
 		return
 	}
 	e := a.newJob()
@@ -232,13 +232,13 @@ func (a *campaignClient) enqueueByCLI() {
 
 // batch sends a batch in one request or in several. Then it commits, aborts or abandons the batch.
 func (a *campaignClient) batch() {
-	if a.c.crowded() {
+	if a.c.backlogFull() {
 		return
 	}
-	name := fmt.Sprintf("b-%s-%d", a.name, a.made)
+	name := fmt.Sprintf("b-%s-%d", a.name, a.tagCount)
 	var all []*trackedJob
 	frame := func() (jobs []fields) {
-		for range 1 + a.dice.IntN(8) {
+		for range 1 + a.rng.IntN(8) {
 			e := a.newJob()
 			all = append(all, e)
 			jobs = append(jobs, a.c.params(&e.campaignJob))
@@ -249,11 +249,11 @@ func (a *campaignClient) batch() {
 		a.c.mu.Lock()
 		defer a.c.mu.Unlock()
 		for _, e := range all {
-			e.never = true
+			e.neverCommitted = true
 		}
 	}
 	var ids []string
-	for range a.dice.IntN(3) {
+	for range a.rng.IntN(3) {
 		got, _, answered := a.call("enqueue.batch", fields{"batch": name, "jobs": frame()}, 0)
 		if !answered || got.Error != nil { // the frame may have been staged, so abort the batch
 			forget()
@@ -263,7 +263,7 @@ func (a *campaignClient) batch() {
 		ids = append(ids, idsIn(got.Result)...)
 	}
 	last := frame()
-	if p := a.dice.IntN(8); p < 2 {
+	if p := a.rng.IntN(8); p < 2 {
 		forget()
 		if p == 0 {
 			a.call("enqueue.batch", fields{"batch": name, "abort": true}, 0)
@@ -277,7 +277,7 @@ func (a *campaignClient) batch() {
 	a.c.mu.Lock()
 	a.c.batches[name] = tags
 	a.c.mu.Unlock()
-	got, ok := a.insist("enqueue.batch", fields{"batch": name, "jobs": last, "commit": true, "key": "key-" + name})
+	got, ok := a.callUntilReply("enqueue.batch", fields{"batch": name, "jobs": last, "commit": true, "key": "key-" + name})
 	if !ok {
 		return
 	}
@@ -297,8 +297,8 @@ func idsIn(raw json.RawMessage) []string {
 // pick returns some of the most recent jobs, usually one.
 func (a *campaignClient) pick() (list []*trackedJob) {
 	n := 1
-	if a.dice.IntN(4) == 0 {
-		n += a.dice.IntN(4)
+	if a.rng.IntN(4) == 0 {
+		n += a.rng.IntN(4)
 	}
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
@@ -306,7 +306,7 @@ func (a *campaignClient) pick() (list []*trackedJob) {
 		if len(a.c.recent) == 0 {
 			return list
 		}
-		e := a.c.recent[len(a.c.recent)-1-a.dice.IntN(min(len(a.c.recent), 60))]
+		e := a.c.recent[len(a.c.recent)-1-a.rng.IntN(min(len(a.c.recent), 60))]
 		if !slices.Contains(list, e) {
 			list = append(list, e)
 		}
@@ -336,8 +336,8 @@ func (k *requests) mark(verb string) {
 	}
 }
 
-// onJobs applies a verb to some jobs.
-func (a *campaignClient) onJobs(verb string) {
+// applyToJobs applies a verb to some jobs.
+func (a *campaignClient) applyToJobs(verb string) {
 	list := a.pick()
 	if len(list) == 0 {
 		return
@@ -350,7 +350,7 @@ func (a *campaignClient) onJobs(verb string) {
 	}
 	a.c.mu.Unlock()
 	params := fields{"ids": ids}
-	method := a.dress(verb, params)
+	method := a.completeParams(verb, params)
 	got, _, answered := a.call(method, params, 0)
 	if !answered || got.Error != nil {
 		return
@@ -365,7 +365,7 @@ func (a *campaignClient) onJobs(verb string) {
 	}
 	for _, e := range list {
 		if slices.Contains(verdict.Done, e.id) {
-			a.c.done(e, method, up)
+			a.c.recordDone(e, method, up)
 		}
 	}
 	for _, r := range verdict.Refused {
@@ -373,7 +373,7 @@ func (a *campaignClient) onJobs(verb string) {
 		i := slices.Index(ids, r.ID)
 		switch {
 		case verb == "edit" && strings.Contains(r.Message, "the job has already used"):
-		case i < 0 || !slices.Contains(expected, r.Code):
+		case i < 0 || !slices.Contains(expectedErrors, r.Code):
 			a.c.violation("answer", "%s: %+v", method, r)
 		case r.Code == "not_found":
 			a.c.notFound(list[i], method+": "+r.Message)
@@ -381,8 +381,8 @@ func (a *campaignClient) onJobs(verb string) {
 	}
 }
 
-// done records the consequences of an acknowledged verb for a job.
-func (c *campaign) done(e *trackedJob, verb string, up float64) {
+// recordDone records the consequences of an acknowledged verb for a job.
+func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch verb {
@@ -396,22 +396,22 @@ func (c *campaign) done(e *trackedJob, verb string, up float64) {
 }
 
 // notFound records a violation unless a client has requested the job's removal.
-func (c *campaign) notFound(e *trackedJob, said string) {
+func (c *campaign) notFound(e *trackedJob, message string) {
 	c.mu.Lock()
-	removing := c.asked(e).remove
+	removing := c.requestsForLocked(e).remove
 	c.mu.Unlock()
 	if !removing {
-		c.violation("lost", "%s (%s): %s", e.id, e.tag, said)
+		c.violation("lost", "%s (%s): %s", e.id, e.tag, message)
 	}
 }
 
-// dress completes the parameters of a verb and returns the method name.
-func (a *campaignClient) dress(verb string, params fields) (method string) {
+// completeParams completes the parameters of a verb and returns the method name.
+func (a *campaignClient) completeParams(verb string, params fields) (method string) {
 	switch verb {
 	case "edit":
-		params["set"] = []fields{{"priority": a.dice.IntN(30)}, {"max_retries": a.dice.IntN(5)}, {"timeout": 0.5 + float64(a.dice.IntN(3))}}[a.dice.IntN(3)]
+		params["set"] = []fields{{"priority": a.rng.IntN(30)}, {"max_retries": a.rng.IntN(5)}, {"timeout": 0.5 + float64(a.rng.IntN(3))}}[a.rng.IntN(3)]
 	case "kill":
-		params["signal"] = []string{"USR1", "TERM", "KILL"}[a.dice.IntN(3)]
+		params["signal"] = []string{"USR1", "TERM", "KILL"}[a.rng.IntN(3)]
 	case "rm --force":
 		params["force"] = true
 		return "rm"
@@ -419,8 +419,8 @@ func (a *campaignClient) dress(verb string, params fields) (method string) {
 	return verb
 }
 
-// asked returns all requests that concern a job, through its id or its group. The caller holds mu.
-func (c *campaign) asked(e *trackedJob) requests {
+// requestsForLocked returns all requests that concern a job, through its id or its group. The caller holds mu.
+func (c *campaign) requestsForLocked(e *trackedJob) requests {
 	k := e.requests
 	if g := c.groups[e.group]; g != nil {
 		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
@@ -430,10 +430,10 @@ func (c *campaign) asked(e *trackedJob) requests {
 	return k
 }
 
-// onGroup applies a verb to all jobs of a group.
-func (a *campaignClient) onGroup() {
-	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.dice.IntN(7)]
-	group := fmt.Sprint("g", a.dice.IntN(12))
+// applyToGroup applies a verb to all jobs of a group.
+func (a *campaignClient) applyToGroup() {
+	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.rng.IntN(7)]
+	group := fmt.Sprint("g", a.rng.IntN(12))
 	a.c.mu.Lock()
 	if a.c.groups[group] == nil {
 		a.c.groups[group] = &requests{}
@@ -441,8 +441,8 @@ func (a *campaignClient) onGroup() {
 	a.c.groups[group].mark(verb)
 	a.c.mu.Unlock()
 	params := fields{"label": map[string]string{"group": group}}
-	method := a.dress(verb, params)
-	if a.dice.IntN(4) == 0 {
+	method := a.completeParams(verb, params)
+	if a.rng.IntN(4) == 0 {
 		params["dry_run"] = true
 	}
 	a.call(method, params, 0)
@@ -453,23 +453,23 @@ func (a *campaignClient) cli(args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a.c.bin, append([]string{"--dir", a.c.dir}, args...)...)
-	cmd.Env = append(environment(a.c.home), "QUEUECTL_NO_START=1")
-	cmd.Dir = a.c.home
+	cmd.Env = append(environment(a.c.recordDir), "QUEUECTL_NO_START=1")
+	cmd.Dir = a.c.recordDir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()
 	err := cmd.Run()
 	a.c.count("cli " + args[0])
-	a.c.answered("cli "+args[0], time.Since(began), 0)
+	a.c.recordLatency("cli "+args[0], time.Since(began), 0)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		a.c.violation("test", "queuectl %s: %v", args[0], err)
 	}
 	r := result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 	if r.code == 2 || strings.Contains(r.err, "panic") || strings.Contains(r.err, "internal") {
-		a.c.violation("answer", "queuectl %s: exit code %d, %s", brief(args), r.code, r.err)
+		a.c.violation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.code, r.err)
 	}
 	return r
 }
 
-func (a *campaignClient) backupFile() string { return filepath.Join(a.c.home, "backup-"+a.name) }
+func (a *campaignClient) backupFile() string { return filepath.Join(a.c.recordDir, "backup-"+a.name) }

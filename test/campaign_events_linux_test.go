@@ -29,10 +29,10 @@ type campaignEvents struct {
 
 	mu sync.Mutex
 	// The first event number of the round. This and the fields below are guarded by mu.
-	first int64
-	last  int64                   // number of the newest received event
-	jobs  map[int64]*eventHistory // by seq
-	told  []int64                 // numbers of all received events
+	first    int64
+	last     int64                   // number of the newest received event
+	jobs     map[int64]*eventHistory // by seq
+	received []int64                 // numbers of all received events
 }
 
 // eventHistory is a job as described by its events.
@@ -51,7 +51,7 @@ func (c *campaign) follow() *campaignEvents {
 	var st struct {
 		LastEvent int64 `json:"last_event"`
 	}
-	if err := json.Unmarshal(c.ask("status", fields{}).Result, &st); err != nil {
+	if err := json.Unmarshal(c.mustRequest("status", fields{}).Result, &st); err != nil {
 		c.Fatal(err)
 	}
 	e.first, e.last = st.LastEvent+1, st.LastEvent
@@ -62,7 +62,7 @@ func (c *campaign) follow() *campaignEvents {
 // run receives events until stop is closed.
 func (e *campaignEvents) run() {
 	// After a second without a reply it resumes from the last received event.
-	a := &asker{q: e.c.queue, within: time.Second}
+	a := &requester{q: e.c.queue, timeout: time.Second}
 	for {
 		select {
 		case <-e.stop:
@@ -75,7 +75,7 @@ func (e *campaignEvents) run() {
 		e.mu.Lock()
 		since := e.last
 		e.mu.Unlock()
-		got, err := a.ask("events", fields{"since": since, "follow": true}, e.tell)
+		got, err := a.request("events", fields{"since": since, "follow": true}, e.record)
 		switch {
 		case isDial(err):
 			time.Sleep(5 * time.Millisecond) // no service may be running at the moment
@@ -86,8 +86,8 @@ func (e *campaignEvents) run() {
 	}
 }
 
-// tell records one event.
-func (e *campaignEvents) tell(raw json.RawMessage) {
+// record records one event.
+func (e *campaignEvents) record(raw json.RawMessage) {
 	var p struct{ Value campaignEvent }
 	if err := json.Unmarshal(raw, &p); err != nil {
 		e.c.violation("events", "%s: %v", raw, err)
@@ -100,7 +100,7 @@ func (e *campaignEvents) tell(raw json.RawMessage) {
 		e.c.violation("events", "number %d came after %d", v.Seq, e.last)
 	}
 	e.last = v.Seq
-	e.told = append(e.told, v.Seq)
+	e.received = append(e.received, v.Seq)
 	if v.JobSeq == 0 {
 		return
 	}
@@ -113,14 +113,14 @@ func (e *campaignEvents) tell(raw json.RawMessage) {
 		}
 	}
 	s.events = append(s.events, v)
-	if fault := s.take(v); fault != "" {
+	if fault := s.apply(v); fault != "" {
 		e.c.violation("events", "job %s: %s: %+v", s.id, fault, s.events)
 	}
 }
 
-// campaignMoves lists the states before and after each event; "" means that the job does not
+// eventTransitions lists the states before and after each event; "" means that the job does not
 // exist.
-var campaignMoves = map[string]struct{ from, to []string }{
+var eventTransitions = map[string]struct{ from, to []string }{
 	"enqueued":  {[]string{""}, []string{"pending", "held", "blocked"}},
 	"started":   {[]string{"pending", "failed"}, []string{"processing"}},
 	"ended":     {[]string{"pending", "failed", "processing"}, []string{"completed", "failed", "dead", "cancelled", "pending", "held"}},
@@ -133,19 +133,19 @@ var campaignMoves = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// take adds an event. It returns what is wrong with the event, or "".
-func (s *eventHistory) take(v campaignEvent) string {
-	move, known := campaignMoves[v.Event]
+// apply adds an event. It returns what is wrong with the event, or "".
+func (s *eventHistory) apply(v campaignEvent) string {
+	move, known := eventTransitions[v.Event]
 	if !known {
 		return "unknown event"
 	}
-	was := s.state
+	oldState := s.state
 	s.state = v.State
 	if v.Event == "removed" {
 		s.removed, s.state = true, ""
 	}
-	if !slices.Contains(move.from, was) || !slices.Contains(move.to, s.state) {
-		return fmt.Sprintf("%s from %q to %q", v.Event, was, s.state)
+	if !slices.Contains(move.from, oldState) || !slices.Contains(move.to, s.state) {
+		return fmt.Sprintf("%s from %q to %q", v.Event, oldState, s.state)
 	}
 	if v.Event == "ended" {
 		if want := len(s.ends) + 1; v.Attempt != want {
@@ -156,8 +156,8 @@ func (s *eventHistory) take(v campaignEvent) string {
 	return ""
 }
 
-// ended returns the number of received events that ended an attempt of the job.
-func (e *campaignEvents) ended(seq int64) int {
+// countAttemptEnds returns the number of received events that ended an attempt of the job.
+func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if h := e.jobs[seq]; h != nil {
@@ -189,16 +189,16 @@ func (e *campaignEvents) finish(number int64) {
 	e.done.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if got := e.told[:min(len(e.told), len(plain))]; !slices.Equal(got, plain) {
-		e.c.violation("events", "%d were told, %d are stored since %d", len(e.told), len(plain), e.first)
+	if got := e.received[:min(len(e.received), len(plain))]; !slices.Equal(got, plain) {
+		e.c.violation("events", "%d were told, %d are stored since %d", len(e.received), len(plain), e.first)
 	}
 }
 
 // eventNumbers lists the numbers of the stored events from first on. With audit it lists the
 // events of the audit log instead.
 func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
-	a := &asker{q: c.queue, within: answerBound}
-	got, err := a.ask("events", fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
+	a := &requester{q: c.queue, timeout: answerBound}
+	got, err := a.request("events", fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
 		json.Unmarshal(raw, &p) // an event without a number shows up as a gap
 		list = append(list, p.Value.Seq)

@@ -19,10 +19,10 @@ import (
 
 // campaignService is one process of the service.
 type campaignService struct {
-	cmd   *exec.Cmd
-	log   string
-	asked atomic.Bool // the campaign has requested its end
-	ended chan struct{}
+	cmd          *exec.Cmd
+	log          string
+	endRequested atomic.Bool // the campaign has requested its end
+	ended        chan struct{}
 }
 
 // startService starts the service unless it runs, and waits until it is ready.
@@ -35,14 +35,14 @@ func (c *campaign) startService(flags ...string) {
 			return
 		}
 	}
-	log, err := os.CreateTemp(c.home, "service-*")
+	log, err := os.CreateTemp(c.recordDir, "service-*")
 	if err != nil {
 		c.Fatal(err)
 	}
 	defer log.Close()
 	s := &campaignService{cmd: c.serve(append([]string{"serve", "--dir", c.dir}, flags...)), log: log.Name(), ended: make(chan struct{})}
-	s.cmd.Env, s.cmd.Stderr = append(environment(c.home), "GOTRACEBACK=all"), log
-	full, stalls := c.full.Load(), stalled()
+	s.cmd.Env, s.cmd.Stderr = append(environment(c.recordDir), "GOTRACEBACK=all"), log
+	full, stalls := c.diskFull.Load(), stallTime()
 	began := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		c.Fatal(err)
@@ -51,7 +51,7 @@ func (c *campaign) startService(flags ...string) {
 	go func() { // ends when the process ends
 		s.cmd.Wait()
 		close(s.ended)
-		if !s.asked.Load() {
+		if !s.endRequested.Load() {
 			c.violation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
 		}
 	}()
@@ -60,36 +60,36 @@ func (c *campaign) startService(flags ...string) {
 		return strings.Contains(string(text), "queuectl: ready on")
 	}
 	for !ready() {
-		full = full || c.full.Load()
+		full = full || c.diskFull.Load()
 		select {
 		case <-s.ended:
 			return
 		case <-time.After(2 * time.Millisecond):
 		}
 		if took := time.Since(began); !full && took > answerBound || took > 2*answerBound {
-			s.asked.Store(true)
+			s.endRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
 			<-s.ended
 			c.violation("start", "not ready after %v\n%s", took, s.tail())
 			return
 		}
 	}
-	took, stalls := time.Since(began), stalled()-stalls
-	if full || c.full.Load() {
+	took, stalls := time.Since(began), stallTime()-stalls
+	if full || c.diskFull.Load() {
 		c.count("starts on-a-full-disk")
 		return
 	}
 	c.mu.Lock()
-	c.starts = append(c.starts, took)
+	c.startTimes = append(c.startTimes, took)
 	c.mu.Unlock()
-	if took-stalls > readyWithin {
+	if took-stalls > readyBound {
 		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", took, stalls, s.tail())
 	}
 }
 
-// stalled returns how long processes have waited for a processor or a disk since boot (pressure
+// stallTime returns how long processes have waited for a processor or a disk since boot (pressure
 // stall information). It returns 0 if the kernel does not report it.
-func stalled() (d time.Duration) {
+func stallTime() (d time.Duration) {
 	for _, what := range []string{"cpu", "io"} {
 		raw, _ := os.ReadFile("/proc/pressure/" + what)
 		_, total, _ := strings.Cut(string(raw), "total=")
@@ -109,7 +109,7 @@ func (s *campaignService) tail() string {
 // killService kills the service, which simulates a crash.
 func (c *campaign) killService() {
 	if s := c.service; s != nil {
-		s.asked.Store(true)
+		s.endRequested.Store(true)
 		s.cmd.Process.Kill()
 		<-s.ended
 	}
@@ -128,22 +128,22 @@ func (c *campaign) stopService(keep bool) {
 		return
 	default:
 	}
-	s.asked.Store(true)
+	s.endRequested.Store(true)
 	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped it
 	began := time.Now()
 	bound := stopBound
 	if keep {
 		bound = 5 * time.Second
 		out, err := c.program("service", "stop", "--keep-jobs").CombinedOutput()
-		if err != nil && !c.full.Load() {
+		if err != nil && !c.diskFull.Load() {
 			c.violation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
 	}
 	if !keep {
-		c.stops.Store(true)
+		c.stoppedJobs.Store(true)
 		s.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	if c.full.Load() {
+	if c.diskFull.Load() {
 		bound += stopBound
 	}
 	select {
@@ -162,7 +162,7 @@ func (c *campaign) stopService(keep bool) {
 // program returns a queuectl command for this queue.
 func (c *campaign) program(args ...string) *exec.Cmd {
 	cmd := exec.Command(c.bin, append([]string{"--dir", c.dir}, args...)...)
-	cmd.Env, cmd.Dir = append(environment(c.home), "QUEUECTL_NO_START=1"), c.home
+	cmd.Env, cmd.Dir = append(environment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
 	return cmd
 }
 
@@ -171,7 +171,7 @@ func (c *campaign) endAll() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		left := processesUsing(c.dir)
-		maps.Copy(left, processesUsing(c.home))
+		maps.Copy(left, processesUsing(c.recordDir))
 		if len(left) == 0 {
 			return
 		}
@@ -181,8 +181,8 @@ func (c *campaign) endAll() {
 	}
 }
 
-// runnerFolders lists the directories of live and dead runners.
-func (c *campaign) runnerFolders() []string {
+// runnerDirs lists the directories of live and dead runners.
+func (c *campaign) runnerDirs() []string {
 	list, _ := filepath.Glob(c.path("runner/[0-9]*"))
 	return list
 }
@@ -191,7 +191,7 @@ func (c *campaign) runnerFolders() []string {
 type faultInjector struct {
 	*campaign
 	ctx     context.Context
-	dice    *rand.Rand
+	rng     *rand.Rand
 	lasting sync.WaitGroup
 }
 
@@ -199,16 +199,16 @@ type faultInjector struct {
 type campaignFault struct {
 	weight int
 	name   string
-	does   func(*faultInjector)
+	inject func(*faultInjector)
 }
 
 var campaignFaults = []campaignFault{
-	{12, "kill-service", (*faultInjector).killTheService},
+	{12, "kill-service", (*faultInjector).killServiceFault},
 	{8, "kill-runner", (*faultInjector).killRunner},
 	{8, "kill-both", (*faultInjector).killBoth},
 	{5, "hang-service", (*faultInjector).hangService},
 	{8, "hang-runner", (*faultInjector).hangRunner},
-	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killTheService() }},
+	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killServiceFault() }},
 	{6, "fill-disk", (*faultInjector).fillDisk},
 	{6, "fill-quota", (*faultInjector).fillQuota},
 	{8, "damage-living", (*faultInjector).damageLiving},
@@ -220,8 +220,8 @@ var campaignFaults = []campaignFault{
 
 // faults injects faults until ctx ends, and then ends those that last.
 func (c *campaign) faults(ctx context.Context) {
-	c.cutsOutput.Store(false)
-	f := &faultInjector{campaign: c, ctx: ctx, dice: c.dice(campaignUsers)}
+	c.outputFaulted.Store(false)
+	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(campaignUsers)}
 	all := 0
 	faults := slices.Clone(campaignFaults)
 	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
@@ -236,26 +236,26 @@ func (c *campaign) faults(ctx context.Context) {
 			c.startService()
 		default:
 		}
-		at := f.dice.IntN(all)
+		at := f.rng.IntN(all)
 		for _, fault := range faults {
 			if at -= fault.weight; at >= 0 {
 				continue
 			}
-			c.phase(fault.name)
+			c.traceStep(fault.name)
 			c.count("faults " + fault.name)
-			fault.does(f)
+			fault.inject(f)
 			break
 		}
 	}
-	c.over.Store(true)
+	c.clientsStopped.Store(true)
 	f.lasting.Wait()
 	c.startService()
-	c.ask("config.unset", fields{"key": "max_bytes_per_user"})
+	c.mustRequest("config.unset", fields{"key": "max_bytes_per_user"})
 }
 
 // pause waits for a random time of at most most milliseconds.
 func (f *faultInjector) pause(most int) {
-	f.wait(time.Duration(1+f.dice.IntN(most)) * time.Millisecond)
+	f.wait(time.Duration(1+f.rng.IntN(most)) * time.Millisecond)
 }
 
 // wait waits for d, or until the injection of faults ends.
@@ -266,25 +266,25 @@ func (f *faultInjector) wait(d time.Duration) {
 	}
 }
 
-func (f *faultInjector) killTheService() {
+func (f *faultInjector) killServiceFault() {
 	f.killService()
-	f.pause([]int{5, 300, 1500}[f.dice.IntN(3)])
+	f.pause([]int{5, 300, 1500}[f.rng.IntN(3)])
 	f.startService()
 }
 
-// aRunner returns the pid of a random runner, 0 if none runs.
-func (f *faultInjector) aRunner() int {
+// randomRunner returns the pid of a random runner, 0 if none runs.
+func (f *faultInjector) randomRunner() int {
 	pids := f.runnerPids()
 	if len(pids) == 0 {
 		return 0
 	}
-	return pids[f.dice.IntN(len(pids))]
+	return pids[f.rng.IntN(len(pids))]
 }
 
 func (f *faultInjector) killRunner() {
-	f.hurtRunner.Store(true)
+	f.runnerFaulted.Store(true)
 	for _, pid := range f.runnerPids() {
-		if f.dice.IntN(3) > 0 {
+		if f.rng.IntN(3) > 0 {
 			kill(pid)
 		}
 	}
@@ -292,28 +292,28 @@ func (f *faultInjector) killRunner() {
 
 // killBoth kills the service and the runners, in either order, and starts the next service.
 func (f *faultInjector) killBoth() {
-	f.hurtRunner.Store(true)
+	f.runnerFaulted.Store(true)
 	pids := f.runnerPids()
 	kills := []func(){f.killService, func() {
 		for _, pid := range pids {
 			kill(pid)
 		}
 	}}
-	if f.dice.IntN(2) == 0 {
+	if f.rng.IntN(2) == 0 {
 		kills[0], kills[1] = kills[1], kills[0]
 	}
 	kills[0]()
 	f.pause(40)
 	kills[1]()
-	f.pause([]int{5, 1000}[f.dice.IntN(2)])
+	f.pause([]int{5, 1000}[f.rng.IntN(2)])
 	f.startService()
 }
 
 // hang stops a process for 1 to 20 s, usually for at most 5 s.
 func (f *faultInjector) hang(pid int) {
-	seconds := 1 + f.dice.IntN(5)
-	if f.dice.IntN(5) == 0 {
-		seconds = 6 + f.dice.IntN(15)
+	seconds := 1 + f.rng.IntN(5)
+	if f.rng.IntN(5) == 0 {
+		seconds = 6 + f.rng.IntN(15)
 	}
 	syscall.Kill(pid, syscall.SIGSTOP)
 	f.lasting.Go(func() {
@@ -325,8 +325,8 @@ func (f *faultInjector) hang(pid int) {
 func (f *faultInjector) hangService() { f.hang(f.service.cmd.Process.Pid) }
 
 func (f *faultInjector) hangRunner() {
-	f.hurtRunner.Store(true)
-	if pid := f.aRunner(); pid != 0 {
+	f.runnerFaulted.Store(true)
+	if pid := f.randomRunner(); pid != 0 {
 		f.hang(pid)
 	}
 }
@@ -334,20 +334,20 @@ func (f *faultInjector) hangRunner() {
 // fillDisk fills the disk to its last block for a while, including the blocks that the service
 // frees in the meantime.
 func (f *faultInjector) fillDisk() {
-	if f.disk == "" || !f.full.CompareAndSwap(false, true) {
+	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
 		return
 	}
-	f.cutsOutput.Store(true)
+	f.outputFaulted.Store(true)
 	f.lasting.Go(func() {
-		name := filepath.Join(f.disk, "filler")
+		name := filepath.Join(f.diskMount, "filler")
 		file, err := os.Create(name)
 		if err == nil {
-			f.fill(file, time.Duration(500+f.dice.IntN(6000))*time.Millisecond)
+			f.fillUntil(file, time.Duration(500+f.rng.IntN(6000))*time.Millisecond)
 			file.Close()
 		}
 		os.Remove(name)
 		f.wait(3 * time.Second)
-		f.full.Store(false)
+		f.diskFull.Store(false)
 	})
 }
 
@@ -364,7 +364,7 @@ func (f *faultInjector) fillQuota() {
 	if err := f.get("status", fields{}, &st); err != nil || st.Bytes < 1<<10 {
 		return // an earlier fault may still last
 	}
-	f.cutsOutput.Store(true)
+	f.outputFaulted.Store(true)
 	most := min(st.Bytes/2, 100<<10)
 	if set(most) != nil {
 		return
@@ -378,7 +378,7 @@ func (f *faultInjector) fillQuota() {
 	}
 }
 
-func (f *faultInjector) fill(file *os.File, d time.Duration) {
+func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
 	end := time.Now().Add(d)
 	for time.Now().Before(end) && f.ctx.Err() == nil {
 		for size := 256 << 10; size > 0; size /= 2 {
@@ -392,19 +392,19 @@ func (f *faultInjector) fill(file *os.File, d time.Duration) {
 
 // damage removes or truncates a part of a runner's directory, or removes the whole directory. It
 // returns a description.
-func (f *faultInjector) damage(folder string) string {
+func (f *faultInjector) damage(dir string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
-	part := parts[f.dice.IntN(len(parts))]
-	path := filepath.Join(folder, part)
-	cut := f.dice.IntN(2) == 0
+	part := parts[f.rng.IntN(len(parts))]
+	path := filepath.Join(dir, part)
+	cut := f.rng.IntN(2) == 0
 	switch part {
 	case "all":
-		f.cutsOutput.Store(true)
-		os.RemoveAll(folder)
+		f.outputFaulted.Store(true)
+		os.RemoveAll(dir)
 		f.count("damage folder-removed")
 		return part
 	case "journal":
-		names, _ := filepath.Glob(filepath.Join(folder, "journal.*"))
+		names, _ := filepath.Glob(filepath.Join(dir, "journal.*"))
 		if len(names) == 0 {
 			return ""
 		}
@@ -421,7 +421,7 @@ func (f *faultInjector) damage(folder string) string {
 	if err != nil {
 		return ""
 	}
-	os.Truncate(path, int64(f.dice.IntN(int(info.Size())+1)))
+	os.Truncate(path, int64(f.rng.IntN(int(info.Size())+1)))
 	f.count("damage " + part + "-cut")
 	return part
 }
@@ -429,24 +429,24 @@ func (f *faultInjector) damage(folder string) string {
 // damageLiving damages the directory of a live runner. Afterwards it may kill the runner, the
 // service or both.
 func (f *faultInjector) damageLiving() {
-	f.hurtRunner.Store(true)
-	folders := f.runnerFolders()
-	if len(folders) == 0 {
+	f.runnerFaulted.Store(true)
+	dirs := f.runnerDirs()
+	if len(dirs) == 0 {
 		return
 	}
-	folder := folders[f.dice.IntN(len(folders))]
+	dir := dirs[f.rng.IntN(len(dirs))]
 	var pid int
-	fmt.Sscan(filepath.Base(folder), &pid)
-	what := f.damage(folder)
-	after := f.dice.IntN(4)
-	f.phase(fmt.Sprintf("%s of %s, %d", what, filepath.Base(folder), after))
-	if after&1 != 0 {
+	fmt.Sscan(filepath.Base(dir), &pid)
+	what := f.damage(dir)
+	kills := f.rng.IntN(4)
+	f.traceStep(fmt.Sprintf("%s of %s, %d", what, filepath.Base(dir), kills))
+	if kills&1 != 0 {
 		f.killService()
 	}
-	if after&2 != 0 && isRunner(pid, f.runnerDir()) {
+	if kills&2 != 0 && isRunner(pid, f.runnerDir()) {
 		kill(pid)
 	}
-	if after&1 != 0 {
+	if kills&1 != 0 {
 		f.pause(300)
 		f.startService()
 	}
@@ -454,14 +454,14 @@ func (f *faultInjector) damageLiving() {
 
 // damageDead damages the directories of dead runners before the next service finds them.
 func (f *faultInjector) damageDead() {
-	f.hurtRunner.Store(true)
+	f.runnerFaulted.Store(true)
 	f.killService()
 	for _, pid := range f.runnerPids() {
 		kill(pid)
 	}
-	for _, folder := range f.runnerFolders() {
-		what := f.damage(folder)
-		f.phase(fmt.Sprintf("%s of %s", what, filepath.Base(folder)))
+	for _, dir := range f.runnerDirs() {
+		what := f.damage(dir)
+		f.traceStep(fmt.Sprintf("%s of %s", what, filepath.Base(dir)))
 	}
 	f.startService()
 }
@@ -472,21 +472,21 @@ func (f *faultInjector) cutOutput() {
 	if len(names) == 0 {
 		return
 	}
-	name := names[f.dice.IntN(len(names))]
+	name := names[f.rng.IntN(len(names))]
 	info, err := os.Stat(name)
 	if err != nil {
 		return
 	}
 	seq, _, _ := strings.Cut(filepath.Base(name), "-")
 	f.mu.Lock()
-	f.cut[seq] = true
+	f.cutOutputs[seq] = true
 	f.mu.Unlock()
-	os.Truncate(name, int64(f.dice.IntN(int(info.Size())+1)))
+	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
 
-// damaged reports whether the campaign truncated an output of a job.
-func (c *campaign) damaged(seq int64) bool {
+// outputCut reports whether the campaign truncated an output of a job.
+func (c *campaign) outputCut(seq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cut[fmt.Sprint(seq)]
+	return c.cutOutputs[fmt.Sprint(seq)]
 }

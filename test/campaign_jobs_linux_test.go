@@ -47,91 +47,91 @@ const campaignNumbers = 4 << 20
 
 // campaignJob holds the parameters of one job of the campaign.
 type campaignJob struct {
-	tag     string
-	size    int
-	offset  int
-	seconds float64
-	fails   int // number of attempts that end with code
-	code    int
-	shape   string
-	stdin   string
-	onLost  string
-	group   string
-	timeout bool
-	more    fields // further fields of the request
+	tag       string
+	size      int
+	offset    int
+	seconds   float64
+	failCount int // number of attempts that end with code
+	code      int
+	shape     string
+	stdin     string
+	onLost    string
+	group     string
+	timeout   bool
+	extra     fields // further fields of the request
 }
 
 // randomJob returns a random job. Most jobs are short, print little and succeed.
-func randomJob(dice *rand.Rand, tag string) campaignJob {
-	j := campaignJob{tag: tag, size: dice.IntN(2000), shape: "plain", onLost: "retry", group: "g" + strconv.Itoa(dice.IntN(12)), more: fields{}}
-	one := func(n int) bool { return dice.IntN(n) == 0 }
+func randomJob(rng *rand.Rand, tag string) campaignJob {
+	j := campaignJob{tag: tag, size: rng.IntN(2000), shape: "plain", onLost: "retry", group: "g" + strconv.Itoa(rng.IntN(12)), extra: fields{}}
+	one := func(n int) bool { return rng.IntN(n) == 0 }
 	switch {
 	case one(25):
-		j.size = 200<<10 + dice.IntN(1800<<10)
+		j.size = 200<<10 + rng.IntN(1800<<10)
 	case one(8):
-		j.size = 60<<10 + dice.IntN(140<<10)
+		j.size = 60<<10 + rng.IntN(140<<10)
 	}
-	j.offset = 10 * dice.IntN((campaignNumbers-j.size)/10)
-	switch p := dice.IntN(100); {
+	j.offset = 10 * rng.IntN((campaignNumbers-j.size)/10)
+	switch p := rng.IntN(100); {
 	case p < 35:
-		j.seconds = 0.05 + float64(dice.IntN(95))/100
+		j.seconds = 0.05 + float64(rng.IntN(95))/100
 	case p < 47:
-		j.seconds = 1 + float64(dice.IntN(300))/100
+		j.seconds = 1 + float64(rng.IntN(300))/100
 	case p < 50:
-		j.seconds = 4 + float64(dice.IntN(5))
+		j.seconds = 4 + float64(rng.IntN(5))
 	}
-	switch p := dice.IntN(100); {
+	switch p := rng.IntN(100); {
 	case p < 15:
-		j.fails, j.code = 1+dice.IntN(2), 3
+		j.failCount, j.code = 1+rng.IntN(2), 3
 	case p < 20:
-		j.fails, j.code = 999, 4
+		j.failCount, j.code = 999, 4
 	case p < 24:
-		j.fails, j.code, j.more["defer_codes"] = 2, 75, []int{75}
+		j.failCount, j.code, j.extra["defer_codes"] = 2, 75, []int{75}
 	case p < 27:
-		j.fails, j.code, j.more["no_retry_codes"] = 999, 5, []int{5}
+		j.failCount, j.code, j.extra["no_retry_codes"] = 999, 5, []int{5}
 	}
 	shapes := []string{"forks", "setsid", "pipe", "stubborn", "background", "stdin", "bare"}
 	if one(3) {
-		j.shape = shapes[dice.IntN(len(shapes))]
+		j.shape = shapes[rng.IntN(len(shapes))]
 	}
 	switch j.shape {
 	case "background":
-		j.more["allow_background"] = true
+		j.extra["allow_background"] = true
 	case "stdin":
-		j.stdin = strings.Repeat(tag+"\n", 1+dice.IntN(400))
+		j.stdin = strings.Repeat(tag+"\n", 1+rng.IntN(400))
 	}
-	j.onLost = []string{"retry", "retry", "retry", "dead", "hold"}[dice.IntN(5)]
+	j.onLost = []string{"retry", "retry", "retry", "dead", "hold"}[rng.IntN(5)]
 	if one(4) {
-		j.more["id"] = "n-" + tag
+		j.extra["id"] = "n-" + tag
 	}
-	soon := func() time.Duration { return time.Duration(500+dice.IntN(3500)) * time.Millisecond }
+	soon := func() time.Duration { return time.Duration(500+rng.IntN(3500)) * time.Millisecond }
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
-	switch dice.IntN(24) {
+	switch rng.IntN(24) {
 	case 0, 1:
-		j.more["delay"] = soon().String()
+		j.extra["delay"] = soon().String()
 	case 2:
-		j.more["run_at"] = at(soon())
+		j.extra["run_at"] = at(soon())
 	case 3:
-		j.more["expires_at"] = at(soon())
+		j.extra["expires_at"] = at(soon())
 	}
 	if j.timeout = one(10); j.timeout {
-		j.more["timeout"] = 0.3 + float64(dice.IntN(200))/100
+		j.extra["timeout"] = 0.3 + float64(rng.IntN(200))/100
 	}
-	j.more["priority"], j.more["max_retries"] = dice.IntN(20)-5, dice.IntN(4)
-	j.more["kill_after"] = fmt.Sprintf("%dms", 100+dice.IntN(900))
+	j.extra["priority"], j.extra["max_retries"] = rng.IntN(20)-5, rng.IntN(4)
+	j.extra["kill_after"] = fmt.Sprintf("%dms", 100+rng.IntN(900))
 	return j
 }
 
 // params returns the parameters of the enqueue request.
 func (c *campaign) params(j *campaignJob) fields {
-	words := []string{"sh", filepath.Join(c.home, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
-		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.fails), strconv.Itoa(j.code), j.shape}
-	p := fields{"argv": words, "env": map[string]string{"RIG": c.home}, "cwd": c.home, "on_lost": j.onLost, "output_limit": 8 << 20,
+	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
+		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount), strconv.Itoa(j.code), j.shape}
+	p := fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir, "on_lost": j.onLost, "output_limit": 8 << 20,
 		"labels": map[string]string{"tag": j.tag, "group": j.group}, "backoff_strategy": "linear", "backoff_base": 0.2}
 	if j.stdin != "" {
 		p["stdin"] = j.stdin
 	}
-	for k, v := range j.more {
+	for k, v := range j.extra {
 		p[k] = v
 	}
 	return p
@@ -162,7 +162,7 @@ type ledgerNote struct {
 
 // notesFrom reads the ledger from an offset.
 func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
-	raw, err := os.ReadFile(filepath.Join(c.home, "ledger"))
+	raw, err := os.ReadFile(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {
 		c.Fatal(err)
 	}

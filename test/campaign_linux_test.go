@@ -24,9 +24,9 @@ const (
 	roundFaults   = 40 * time.Second
 	campaignUsers = 5 // concurrent clients
 	diskSize      = "48M"
-	readyWithin   = 3 * time.Second  // from the start of a service, even if runners hang
+	readyBound    = 3 * time.Second  // from the start of a service, even if runners hang
 	answerBound   = 35 * time.Second // for every reply, in addition to the time that the request may wait
-	restWithin    = 90 * time.Second // from the last fault until all jobs have ended
+	settleBound   = 90 * time.Second // from the last fault until all jobs have ended
 )
 
 // No fault and no request causes the loss of an acknowledged job. No job runs twice at the same
@@ -49,8 +49,8 @@ func TestCampaign(t *testing.T) {
 		length = d
 	}
 	c := newCampaign(t, length)
-	for left := length; left > 0; left -= roundFaults {
-		c.round(min(left, roundFaults))
+	for remaining := length; remaining > 0; remaining -= roundFaults {
+		c.round(min(remaining, roundFaults))
 	}
 	c.report()
 }
@@ -59,34 +59,34 @@ func TestCampaign(t *testing.T) {
 // about them.
 type campaign struct {
 	*queue
-	home    string // directory on another disk for the ledger, the locks and the logs
-	disk    string // mount point of the small disk, "" if there is none
-	seed    uint64
-	numbers string
-	service *campaignService // the newest one
-	events  *campaignEvents  // events of this round
+	recordDir string // directory on another disk for the ledger, the locks and the logs
+	diskMount string // mount point of the small disk, "" if there is none
+	seed      uint64
+	numbers   string
+	service   *campaignService // the newest one
+	events    *campaignEvents  // events of this round
 
-	full       atomic.Bool // the disk is full, or was a moment ago
-	cutsOutput atomic.Bool // a fault of this round may have prevented the storing of output
-	over       atomic.Bool // clients start no further operations
-	stops      atomic.Bool // a client or a fault of this round has stopped running jobs
-	hurtRunner atomic.Bool // a fault of this round concerned a runner
+	diskFull       atomic.Bool // the disk is full, or was a moment ago
+	outputFaulted  atomic.Bool // a fault of this round may have prevented the storing of output
+	clientsStopped atomic.Bool // clients start no further operations
+	stoppedJobs    atomic.Bool // a client or a fault of this round has stopped running jobs
+	runnerFaulted  atomic.Bool // a fault of this round concerned a runner
 
-	mu      sync.Mutex
-	jobs    map[string]*trackedJob   // this round's jobs, by tag; guarded by mu
-	groups  map[string]*requests     // requests about whole groups; guarded by mu
-	recent  []*trackedJob            // acknowledged jobs, newest last; guarded by mu
-	batches map[string][]string      // tags of the batches whose commit was sent, by batch; guarded by mu
-	cut     map[string]bool          // numbers of jobs with a truncated output; guarded by mu
-	counts  map[string]int           // guarded by mu
-	slowest map[string]time.Duration // longest time to a reply, by verb; guarded by mu
-	took    []time.Duration          // times to all replies; guarded by mu
-	starts  []time.Duration          // times until a service was ready; guarded by mu
-	wrong   map[string]int           // number of violations, by kind; guarded by mu
-	said    []string                 // beginnings of the first violations; guarded by mu
+	mu              sync.Mutex
+	jobs            map[string]*trackedJob   // this round's jobs, by tag; guarded by mu
+	groups          map[string]*requests     // requests about whole groups; guarded by mu
+	recent          []*trackedJob            // acknowledged jobs, newest last; guarded by mu
+	batches         map[string][]string      // tags of the batches whose commit was sent, by batch; guarded by mu
+	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
+	counts          map[string]int           // guarded by mu
+	slowest         map[string]time.Duration // longest time to a reply, by verb; guarded by mu
+	latencies       []time.Duration          // times to all replies; guarded by mu
+	startTimes      []time.Duration          // times until a service was ready; guarded by mu
+	violations      map[string]int           // number of violations, by kind; guarded by mu
+	firstViolations []string                 // beginnings of the first violations; guarded by mu
 
-	ledgerAt int64 // offset in the ledger at which this round begins
-	rounds   int
+	ledgerStart int64 // offset in the ledger at which this round begins
+	rounds      int
 }
 
 // requests records what clients requested for a job, as far as it affects how to read the job's
@@ -99,57 +99,57 @@ type requests struct {
 type trackedJob struct {
 	campaignJob
 	requests
-	id      string  // "" until the enqueue is acknowledged
-	never   bool    // its batch was never committed, so it must not exist
-	removed bool    // a removal was acknowledged
-	endedAt float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
-	heldAt  float64 // uptime when a hold was acknowledged, 0 if none was
+	id             string  // "" until the enqueue is acknowledged
+	neverCommitted bool    // its batch was never committed, so it must not exist
+	removed        bool    // a removal was acknowledged
+	endedAt        float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
+	heldAt         float64 // uptime when a hold was acknowledged, 0 if none was
 }
 
 func newCampaign(t *testing.T, length time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
 		queue: newQueue(t, ""), seed: uint64(time.Now().UnixNano()),
-		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{}, cut: map[string]bool{},
-		counts: map[string]int{}, slowest: map[string]time.Duration{}, wrong: map[string]int{},
+		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{}, cutOutputs: map[string]bool{},
+		counts: map[string]int{}, slowest: map[string]time.Duration{}, violations: map[string]int{},
 	}
 	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
 		c.seed = n
 	}
-	home, err := os.MkdirTemp(os.Getenv("QUEUECTL_CAMPAIGN_DIR"), "qc")
+	recordDir, err := os.MkdirTemp(os.Getenv("QUEUECTL_CAMPAIGN_DIR"), "qc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.home = home
+	c.recordDir = recordDir
 	var numbers strings.Builder
 	for i := range campaignNumbers / 10 {
 		fmt.Fprintf(&numbers, "%09d\n", i)
 	}
 	c.numbers = numbers.String()
 	for name, text := range map[string]string{"numbers": c.numbers, "job.sh": campaignScript, "ledger": ""} {
-		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(recordDir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(home, "locks"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(recordDir, "locks"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if os.Getuid() == 0 {
 		if _, err := exec.LookPath("mkfs.ext4"); err == nil {
-			c.disk = c.mount(diskSize)
-			c.dir = filepath.Join(c.disk, "q")
+			c.diskMount = c.mount(diskSize)
+			c.dir = filepath.Join(c.diskMount, "q")
 		}
 	}
-	if c.disk == "" {
+	if c.diskMount == "" {
 		c.dir = c.path("q")
 	}
 	t.Cleanup(func() { // runs before the disk is unmounted
 		c.endAll()
 		if t.Failed() {
-			t.Logf("the ledger and the logs are in %s", home)
+			t.Logf("the ledger and the logs are in %s", recordDir)
 			return
 		}
-		os.RemoveAll(home)
+		os.RemoveAll(recordDir)
 	})
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -160,9 +160,9 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if err := os.WriteFile(c.path("queuectl.toml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("campaign of %v with the seed %d, below %s", length, c.seed, home)
+	t.Logf("campaign of %v with the seed %d, below %s", length, c.seed, recordDir)
 	c.startService()
-	c.ask("worker.scale", fields{"count": 6})
+	c.mustRequest("worker.scale", fields{"count": 6})
 	return c
 }
 
@@ -170,7 +170,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 // checks them.
 func (c *campaign) round(length time.Duration) {
 	c.rounds++
-	for _, flag := range []*atomic.Bool{&c.over, &c.stops, &c.hurtRunner} {
+	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.stoppedJobs, &c.runnerFaulted} {
 		flag.Store(false)
 	}
 	c.events = c.follow()
@@ -178,21 +178,21 @@ func (c *campaign) round(length time.Duration) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range campaignUsers {
-		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), dice: c.dice(i), ask: asker{q: c.queue, within: answerBound + 5*time.Second}}
+		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), rng: c.newRand(i), requester: requester{q: c.queue, timeout: answerBound + 5*time.Second}}
 		clients.Go(func() { client.run(ctx) })
 	}
 	c.faults(ctx)
 	clients.Wait()
-	c.phase("faults over")
+	c.traceStep("faults over")
 	c.quiesce()
-	c.phase("at rest")
+	c.traceStep("at rest")
 	c.check()
-	c.phase("checked")
+	c.traceStep("checked")
 	c.clear()
 }
 
-// dice returns the random source of one client, or of the fault injector, in this round.
-func (c *campaign) dice(i int) *rand.Rand {
+// newRand returns the random source of one client, or of the fault injector, in this round.
+func (c *campaign) newRand(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
 }
 
@@ -200,17 +200,17 @@ func (c *campaign) dice(i int) *rand.Rand {
 func (c *campaign) quiesce() {
 	c.Helper()
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging", "worker_heartbeat_interval"} {
-		c.ask("config.unset", fields{"key": key})
+		c.mustRequest("config.unset", fields{"key": key})
 	}
-	c.ask("drain", fields{"off": true})
-	c.ask("worker.scale", fields{"count": 8})
-	for deadline := time.Now().Add(restWithin); ; time.Sleep(20 * time.Millisecond) {
+	c.mustRequest("drain", fields{"off": true})
+	c.mustRequest("worker.scale", fields{"count": 8})
+	for deadline := time.Now().Add(settleBound); ; time.Sleep(20 * time.Millisecond) {
 		open := c.unfinished()
 		if open == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			c.violation("unrest", "%v after the last fault: %s\n%s", restWithin, open, c.describeUnfinished())
+			c.violation("unrest", "%v after the last fault: %s\n%s", settleBound, open, c.describeUnfinished())
 			return
 		}
 	}
@@ -255,16 +255,16 @@ func (c *campaign) describeUnfinished() string {
 func (c *campaign) clear() {
 	c.Helper()
 	c.startService()
-	if a := c.ask("clear", fields{"yes": true}); a.Error != nil {
+	if a := c.mustRequest("clear", fields{"yes": true}); a.Error != nil {
 		c.violation("clear", "%+v", *a.Error)
 	}
-	info, err := os.Stat(filepath.Join(c.home, "ledger"))
+	info, err := os.Stat(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.ledgerAt = info.Size()
-	os.RemoveAll(filepath.Join(c.home, "locks"))
-	if err := os.Mkdir(filepath.Join(c.home, "locks"), 0o700); err != nil {
+	c.ledgerStart = info.Size()
+	os.RemoveAll(filepath.Join(c.recordDir, "locks"))
+	if err := os.Mkdir(filepath.Join(c.recordDir, "locks"), 0o700); err != nil {
 		c.Fatal(err)
 	}
 	c.mu.Lock()
@@ -275,12 +275,12 @@ func (c *campaign) clear() {
 	c.recent = nil
 }
 
-// traced reports whether the log names each step.
-var traced = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
+// traceSteps reports whether the log names each step.
+var traceSteps = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
 
-// phase logs a step if traced is true.
-func (c *campaign) phase(what string) {
-	if traced {
+// traceStep logs a step if traceSteps is true.
+func (c *campaign) traceStep(what string) {
+	if traceSteps {
 		c.Logf("uptime %.2f: %s", uptime(), what)
 	}
 }
@@ -291,20 +291,20 @@ func (c *campaign) count(what string) {
 	c.counts[what]++
 }
 
-// mostOfAKind is the number of violations of each kind that are reported in full.
-const mostOfAKind = 8
+// maxReported is the number of violations of each kind that are reported in full.
+const maxReported = 8
 
 // violation records that the queue broke a promise.
 func (c *campaign) violation(kind, format string, args ...any) {
 	c.mu.Lock()
-	c.wrong[kind]++
-	n := c.wrong[kind]
+	c.violations[kind]++
+	n := c.violations[kind]
 	said := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
-	if n <= mostOfAKind {
-		c.said = append(c.said, said[:min(300, len(said))])
+	if n <= maxReported {
+		c.firstViolations = append(c.firstViolations, said[:min(300, len(said))])
 	}
 	c.mu.Unlock()
-	if n <= mostOfAKind {
+	if n <= maxReported {
 		c.Error(said)
 	}
 }
@@ -323,29 +323,29 @@ func (c *campaign) report() {
 		_, name, _ := strings.Cut(what, " ")
 		fmt.Fprintf(&text, " %s %d,", name, c.counts[what])
 	}
-	slices.Sort(c.took)
-	slices.Sort(c.starts)
+	slices.Sort(c.latencies)
+	slices.Sort(c.startTimes)
 	slow := 0
-	for _, d := range c.took {
+	for _, d := range c.latencies {
 		if d > 5*time.Second {
 			slow++
 		}
 	}
-	at := func(list []time.Duration, share float64) time.Duration {
+	quantile := func(list []time.Duration, share float64) time.Duration {
 		if len(list) == 0 {
 			return 0
 		}
 		return list[min(int(share*float64(len(list))), len(list)-1)].Round(time.Millisecond)
 	}
-	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.took), at(c.took, 0.5), at(c.took, 0.99), at(c.took, 1), slow)
-	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.starts), at(c.starts, 0.5), at(c.starts, 1))
+	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies), quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
+	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5), quantile(c.startTimes, 1))
 	verbs := slices.SortedFunc(maps.Keys(c.slowest), func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
 	fmt.Fprint(&text, "\n  slowest answers:")
 	for _, verb := range verbs[:min(8, len(verbs))] {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
 	}
-	fmt.Fprintf(&text, "\n  violations: %v", c.wrong)
-	for _, said := range c.said { // repeat them at the end of a long log
+	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
+	for _, said := range c.firstViolations { // repeat them at the end of a long log
 		fmt.Fprintf(&text, "\n  %q", said)
 	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())

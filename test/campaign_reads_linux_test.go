@@ -17,11 +17,11 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// ask sends a request over a new connection. It repeats the request while no service is reachable
+// mustRequest sends a request over a new connection. It repeats the request while no service is reachable
 // or the reply says to try again.
-func (c *campaign) ask(method string, params any) (got wireMessage) {
+func (c *campaign) mustRequest(method string, params any) (got wireMessage) {
 	c.Helper()
-	a := &asker{q: c.queue, within: answerBound}
+	a := &requester{q: c.queue, timeout: answerBound}
 	defer func() {
 		if a.conn != nil {
 			a.conn.Close()
@@ -29,7 +29,7 @@ func (c *campaign) ask(method string, params any) (got wireMessage) {
 	}()
 	var err error
 	for deadline := time.Now().Add(answerBound); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		got, err = a.ask(method, params, func(json.RawMessage) {})
+		got, err = a.request(method, params, func(json.RawMessage) {})
 		if err == nil && (got.Error == nil || got.Error.Data.Code != "unavailable" && got.Error.Data.Code != "no_space") {
 			return got
 		}
@@ -40,8 +40,8 @@ func (c *campaign) ask(method string, params any) (got wireMessage) {
 
 // get sends a request once and decodes the result.
 func (c *campaign) get(method string, params any, into any) error {
-	a := &asker{q: c.queue, within: answerBound}
-	got, err := a.ask(method, params, func(json.RawMessage) {})
+	a := &requester{q: c.queue, timeout: answerBound}
+	got, err := a.request(method, params, func(json.RawMessage) {})
 	if a.conn != nil {
 		a.conn.Close()
 	}
@@ -107,8 +107,8 @@ func (a *campaignClient) wait() {
 	for _, e := range list {
 		ids = append(ids, e.id)
 	}
-	wait := time.Duration(a.dice.IntN(3000)) * time.Millisecond
-	a.call("wait", fields{"ids": ids, "timeout": wait.String(), "any": a.dice.IntN(2) == 0}, wait)
+	wait := time.Duration(a.rng.IntN(3000)) * time.Millisecond
+	a.call("wait", fields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
 }
 
 // logs reads the output of a job, and may follow it for a while. The output returned for a
@@ -119,17 +119,17 @@ func (a *campaignClient) logs() {
 		return
 	}
 	params := fields{"id": list[0].id}
-	if a.dice.IntN(3) == 0 {
+	if a.rng.IntN(3) == 0 {
 		params["follow"] = true
-		a.ask.within = time.Duration(500+a.dice.IntN(3000)) * time.Millisecond
-		_, err := a.ask.ask("logs", params, func(json.RawMessage) {})
+		a.requester.timeout = time.Duration(500+a.rng.IntN(3000)) * time.Millisecond
+		_, err := a.requester.request("logs", params, func(json.RawMessage) {})
 		if !isDial(err) {
 			a.c.count("ops logs -f")
 		}
 		return
 	}
-	if a.dice.IntN(3) == 0 {
-		params["n"] = a.dice.IntN(50)
+	if a.rng.IntN(3) == 0 {
+		params["n"] = a.rng.IntN(50)
 	}
 	a.call("logs", params, 0)
 }
@@ -141,7 +141,7 @@ func (a *campaignClient) show() {
 		return
 	}
 	e := list[0]
-	look := func() (v campaignView, ok bool) {
+	fetch := func() (v campaignView, ok bool) {
 		got, _, answered := a.call("show", fields{"id": e.id}, 0)
 		if !answered {
 			return v, false
@@ -153,17 +153,17 @@ func (a *campaignClient) show() {
 			return v, false
 		}
 		if err := json.Unmarshal(got.Result, &v); err != nil || v.Labels["tag"] != e.tag {
-			a.c.violation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, brief(got.Result))
+			a.c.violation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, shortJSON(got.Result))
 			return v, false
 		}
 		return v, true
 	}
-	before, ok := look()
+	before, ok := fetch()
 	if !ok || !ended(before.State) {
 		return
 	}
 	held := a.c.lockHeld(e.tag)
-	if after, ok := look(); held && ok && after.State == before.State && len(after.History) == len(before.History) {
+	if after, ok := fetch(); held && ok && after.State == before.State && len(after.History) == len(before.History) {
 		a.c.violation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
 	}
 }
@@ -180,27 +180,27 @@ func (a *campaignClient) setting() {
 		{"aging_interval", []string{"10s", "60s"}}, {"priority", []string{"3", "5"}}, {"max_running_per_user", []string{"0", "3", "5"}},
 		{"worker_heartbeat_interval", []string{"1s", "5s"}}, {"log_level", []string{"info", "debug"}},
 	}
-	k := keys[a.dice.IntN(len(keys))]
-	if a.dice.IntN(3) == 0 {
+	k := keys[a.rng.IntN(len(keys))]
+	if a.rng.IntN(3) == 0 {
 		a.call("config.unset", fields{"key": k.key}, 0)
 		return
 	}
-	a.call("config.set", fields{"key": k.key, "value": k.values[a.dice.IntN(len(k.values))]}, 0)
+	a.call("config.set", fields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
 }
 
 // workers changes the number of workers. It keeps the number at zero only for a moment.
 func (a *campaignClient) workers() {
-	switch a.dice.IntN(3) {
+	switch a.rng.IntN(3) {
 	case 0:
-		a.call("worker.scale", fields{"count": 1 + a.dice.IntN(8)}, 0)
+		a.call("worker.scale", fields{"count": 1 + a.rng.IntN(8)}, 0)
 	case 1:
 		a.call("worker.start", fields{"count": 1}, 0)
 	default:
-		wait := time.Duration(a.dice.IntN(2000)) * time.Millisecond
-		a.c.stops.Store(true)
+		wait := time.Duration(a.rng.IntN(2000)) * time.Millisecond
+		a.c.stoppedJobs.Store(true)
 		a.call("worker.stop", fields{"timeout": wait.String()}, wait)
-		for range repeats {
-			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.over.Load() {
+		for range maxResends {
+			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.clientsStopped.Load() {
 				return
 			}
 			time.Sleep(100 * time.Millisecond) // no service may be running at the moment
@@ -210,9 +210,9 @@ func (a *campaignClient) workers() {
 
 func (a *campaignClient) drain() {
 	a.call("drain", fields{}, 0)
-	time.Sleep(time.Duration(a.dice.IntN(1000)) * time.Millisecond) // duration of the drain
-	for range repeats {
-		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.over.Load() {
+	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // duration of the drain
+	for range maxResends {
+		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.clientsStopped.Load() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // no service may be running at the moment
@@ -252,9 +252,9 @@ func (a *campaignClient) backup() {
 		return
 	}
 	defer db.Close()
-	var said string
-	if err := db.QueryRow("PRAGMA integrity_check").Scan(&said); err != nil || said != "ok" {
-		a.c.violation("backup", "%s, %v", said, err)
+	var integrity string
+	if err := db.QueryRow("PRAGMA integrity_check").Scan(&integrity); err != nil || integrity != "ok" {
+		a.c.violation("backup", "%s, %v", integrity, err)
 	}
 }
 
@@ -266,7 +266,7 @@ func (a *campaignClient) byCLI() {
 	}
 	e := list[0]
 	verbs := []string{"status", "list", "show", "logs", "cancel", "retry", "requeue", "hold", "release", "worker list", "events", "rm"}
-	verb := verbs[a.dice.IntN(len(verbs))]
+	verb := verbs[a.rng.IntN(len(verbs))]
 	args := strings.Fields(verb)
 	switch verb {
 	case "status", "list", "worker list":
@@ -281,7 +281,7 @@ func (a *campaignClient) byCLI() {
 	r := a.cli(args...)
 	switch {
 	case r.code == 0:
-		a.c.done(e, verb, uptime())
+		a.c.recordDone(e, verb, uptime())
 	case r.code == 4 && len(args) == 2 && verb != "logs":
 		a.c.notFound(e, "queuectl "+verb+": "+r.err)
 	}

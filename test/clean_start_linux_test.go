@@ -94,19 +94,19 @@ func attributesOf(t *testing.T, pid int) map[string]string {
 	return got
 }
 
-// ownService is the service that "queuectl enqueue" starts for a person with a private home
+// personalService is the service that "queuectl enqueue" starts for a person with a private home
 // directory.
-type ownService struct {
+type personalService struct {
 	*testing.T
 	bin, home string
-	as        person
+	user      person
 }
 
-func newOwnService(t *testing.T, who person) *ownService {
+func newPersonalService(t *testing.T, user person) *personalService {
 	t.Helper()
 	q := newQueue(t, "")
-	s := &ownService{T: t, bin: install(q, q.bin, q.dir), home: q.path("home"), as: who}
-	err := errors.Join(os.Chmod(q.dir, 0o755), os.Mkdir(s.home, 0o700), os.Chown(s.home, who.uid, who.uid))
+	s := &personalService{T: t, bin: install(q, q.bin, q.dir), home: q.path("home"), user: user}
+	err := errors.Join(os.Chmod(q.dir, 0o755), os.Mkdir(s.home, 0o700), os.Chown(s.home, user.uid, user.uid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,23 +115,23 @@ func newOwnService(t *testing.T, who person) *ownService {
 }
 
 // command returns a queuectl command. If caller is not nil, that program executes it.
-func (s *ownService) command(caller []string, args ...string) *exec.Cmd {
+func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	words := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env, cmd.Dir = environment(s.home), s.home
-	if s.as.uid == os.Geteuid() {
+	if s.user.uid == os.Geteuid() {
 		return cmd // only root may set groups, even groups that it is in
 	}
-	return as(cmd, s.as)
+	return as(cmd, s.user)
 }
 
-func (s *ownService) run(caller []string, args ...string) result {
+func (s *personalService) run(caller []string, args ...string) result {
 	s.Helper()
 	return runCommand(s, s.command(caller, args...))
 }
 
 // pids returns the process ids of the service and its runner.
-func (s *ownService) pids() (service, runner int) {
+func (s *personalService) pids() (service, runner int) {
 	s.Helper()
 	for _, line := range processesWithArg(s.home) {
 		s.Log(line)
@@ -176,7 +176,7 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 		t.Skip("needs root to lower the nice value")
 	}
 	t.Parallel()
-	s := newOwnService(t, person{})
+	s := newPersonalService(t, person{})
 	self := must(os.Executable())
 	caller := s.command([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
 	caller.Env = append(caller.Env, callerRole+"=1")
@@ -222,7 +222,7 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 // a service.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
-	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
+	s := newPersonalService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
 	lock := s.home + "/lock"
 	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run", "ls -l /proc/self/fd"); r.code != 0 || strings.Contains(r.out, lock) {
 		t.Fatalf("%+v", r)
@@ -244,7 +244,7 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 // them. They do not reach the service that the client starts, or its runner.
 func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	t.Parallel()
-	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
+	s := newPersonalService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
 	variables := []string{"GOGC=50", "GOMEMLIMIT=1GiB", "GODEBUG=inittrace=1", "GOMAXPROCS=1", "GOTRACEBACK=crash"}
 	words := []string{"run"}
 	for _, v := range variables {
@@ -277,7 +277,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 		t.Skip("needs root to act for another user")
 	}
 	t.Parallel()
-	s := newOwnService(t, alice)
+	s := newPersonalService(t, alice)
 	caller := []string{"/bin/sh", "-c", `ulimit -n 300; exec setpriv --no-new-privs nice -n 10 "$0" "$@"`}
 	if r := s.run(caller, "run", "true"); r.code != 0 {
 		t.Fatalf("%+v", r)
@@ -344,8 +344,8 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 		t.Skip("needs root")
 	}
 	t.Parallel()
-	s := newOwnService(t, alice)
-	s.as = person{}
+	s := newPersonalService(t, alice)
+	s.user = person{}
 	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve", "service install --user"} {
 		r := s.run(nil, strings.Fields(words)...)
 		if left := must(os.ReadDir(s.home)); r.code == 0 || !strings.Contains(r.err, "belongs to uid "+strconv.Itoa(alice.uid)) || len(left) > 0 {
@@ -363,9 +363,9 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 	}
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{0o775: "", 0o755: "permission denied"} {
-		s := newOwnService(t, alice)
-		s.as = person{uid: 61250, gid: 61251}
-		if err := errors.Join(os.Chown(s.home, alice.uid, s.as.gid), os.Chmod(s.home, mode)); err != nil {
+		s := newPersonalService(t, alice)
+		s.user = person{uid: 61250, gid: 61251}
+		if err := errors.Join(os.Chown(s.home, alice.uid, s.user.gid), os.Chmod(s.home, mode)); err != nil {
 			t.Fatal(err)
 		}
 		r := s.run(nil, "run", "echo done")
@@ -379,7 +379,7 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 // a new one.
 func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
-	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
+	s := newPersonalService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
 	log := s.home + "/.local/state/queuectl/queuectl.log"
 	if r := s.run(nil, "run", "true"); r.code != 0 {
 		t.Fatalf("%+v", r)

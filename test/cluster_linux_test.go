@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// machine returns a node of a queue that several nodes share. Each node has its own state
+// newNode returns a node of a queue that several nodes share. Each node has its own state
 // directory.
-func machine(t *testing.T, p *pgserver.Server, name string, env ...string) *queue {
+func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *queue {
 	q := newQueue(t, "")
 	q.store = p.URL("postgres")
 	t.Cleanup(func() { // runs while the node's directory still exists
@@ -39,13 +39,13 @@ func machine(t *testing.T, p *pgserver.Server, name string, env ...string) *queu
 	return q
 }
 
-// machines returns started nodes that share a dedicated PostgreSQL server.
-func machines(t *testing.T, names ...string) (*pgserver.Server, []*queue) {
+// startNodes returns started nodes that share a dedicated PostgreSQL server.
+func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*queue) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	var list []*queue
 	for _, name := range names {
-		q := machine(t, p, name)
+		q := newNode(t, p, name)
 		q.start("--workers", "2")
 		list = append(list, q)
 	}
@@ -90,13 +90,13 @@ func (q *queue) nodes() map[string]node {
 // nodes nevertheless.
 func TestMachinesOfOneImage(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
+	p, nodes := startNodes(t, "a")
 	image, err := os.ReadFile(nodes[0].path("node.id"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"b", "c"} {
-		q := machine(t, p, name)
+		q := newNode(t, p, name)
 		q.writeFile("node.id", string(image))
 		q.start("--workers", "2")
 		nodes = append(nodes, q)
@@ -123,7 +123,7 @@ func TestMachinesOfOneImage(t *testing.T) {
 // carries out requests about jobs that run on another node. A drained node starts no jobs.
 func TestMachinesShareAQueue(t *testing.T) {
 	t.Parallel()
-	_, nodes := machines(t, "a", "b")
+	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	for i := range 12 {
 		nodes[i%2].must("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
@@ -226,7 +226,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 		t.Errorf("names of nodes: %q", names)
 	}
 	last := b.path("last")
-	b.must("enqueue", "--id", "last", "--on", "b", untilGate(last))
+	b.must("enqueue", "--id", "last", "--on", "b", gatedJob(last))
 	a.waitUntil("it runs", 20*time.Second, func() bool { return a.show("last").State == "processing" })
 	a.must("node", "drain", "b")
 	if n := a.nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
@@ -285,10 +285,10 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 }
 
-// alone returns a command that fails if another run of it is alive, and records each run. It ends
+// exclusiveCommand returns a command that fails if another run of it is alive, and records each run. It ends
 // when the file go exists in the directory.
-func alone(folder, id string) string {
-	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s >>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", folder, id)
+func exclusiveCommand(dir, id string) string {
+	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s >>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
 }
 
 // If a node's service is killed, its runner ends the node's jobs before another node runs them
@@ -296,14 +296,14 @@ func alone(folder, id string) string {
 // and exits when it continues.
 func TestMachineIsLost(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
-	a, b := nodes[0], machine(t, p, "b")
+	p, nodes := startNodes(t, "a")
+	a, b := nodes[0], newNode(t, p, "b")
 	ledger := t.TempDir()
 	if err := os.Chmod(ledger, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"one", "two"} {
-		a.must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50", alone(ledger, id))
+		a.must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50", exclusiveCommand(ledger, id))
 	}
 	runs := func(by *queue, on string) func() bool {
 		return func() bool { return by.nodes()[on].Running == 2 }
@@ -347,9 +347,9 @@ func TestMachineIsLost(t *testing.T) {
 // A job can be cancelled even if the node that runs it is lost and no other node has noticed.
 func TestCancelOnALostMachine(t *testing.T) {
 	t.Parallel()
-	_, nodes := machines(t, "a", "b")
+	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
-	a.must("enqueue", "--id", "long", "--on", "a", untilGate(a.path("never")))
+	a.must("enqueue", "--id", "long", "--on", "a", gatedJob(a.path("never")))
 	a.dial().waitRunning("long")
 	a.kill()
 	b.must("cancel", "long")
@@ -361,7 +361,7 @@ func TestCancelOnALostMachine(t *testing.T) {
 // A follower of a job on another node keeps following it while the database server restarts.
 func TestFollowedOverARestart(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a", "b")
+	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.path("go")
 	// The job prints continuously.
@@ -395,9 +395,9 @@ func TestFollowedOverARestart(t *testing.T) {
 // A follower of a job continues on the node that runs the job again after its first node was lost.
 func TestFollowedOverALostMachine(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
-	a, b := nodes[0], machine(t, p, "b")
-	a.must("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", untilGate(a.path("go")))
+	p, nodes := startNodes(t, "a")
+	a, b := nodes[0], newNode(t, p, "b")
+	a.must("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", gatedJob(a.path("go")))
 	a.dial().waitRunning("long")
 	b.start("--workers", "2")
 	followed := b.command("logs", "-f", "long")
@@ -419,10 +419,10 @@ func TestFollowedOverALostMachine(t *testing.T) {
 // twice.
 func TestMachineComesBack(t *testing.T) {
 	t.Parallel()
-	_, nodes := machines(t, "a", "b")
+	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.path("go")
-	a.must("enqueue", "--id", "long", "--on", "a", untilGate(gate))
+	a.must("enqueue", "--id", "long", "--on", "a", gatedJob(gate))
 	w := b.dial()
 	pid := w.waitRunning("long").PID
 	for range 3 {
@@ -442,9 +442,9 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
-	a, b := machine(t, p, "a"), machine(t, p, "b", "QUEUECTL_ON_PARTITION=continue")
+	a, b := newNode(t, p, "a"), newNode(t, p, "b", "QUEUECTL_ON_PARTITION=continue")
 	gate := a.path("go")
-	wait := untilGate(gate)
+	wait := gatedJob(gate)
 	for name, q := range map[string]*queue{"a": a, "b": b} {
 		q.start("--workers", "2")
 		q.must("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
@@ -481,7 +481,7 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 // settings no longer name the database does not create a new local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
+	p, nodes := startNodes(t, "a")
 	a := nodes[0]
 	a.must("wait", a.must("enqueue", "true"))
 	if text := a.must("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
@@ -516,7 +516,7 @@ func TestMachinesByAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
-	a, b := machine(t, p, "a"), machine(t, p, "b")
+	a, b := newNode(t, p, "a"), newNode(t, p, "b")
 	a.store = p.Pooled(t, "postgres")
 	b.store = a.store
 	for _, q := range []*queue{a, b} {
@@ -549,9 +549,9 @@ func TestMachinesByAPooler(t *testing.T) {
 // role owns.
 func TestMachineOfFewRights(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
+	p, nodes := startNodes(t, "a")
 	pgserver.Query(t, p.URL("postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
-	b := machine(t, p, "b")
+	b := newNode(t, p, "b")
 	b.store = pgserver.As(b.store, "node")
 	b.start("--workers", "2")
 	id := nodes[0].must("enqueue", "--on", "b", "echo hi")
@@ -562,7 +562,7 @@ func TestMachineOfFewRights(t *testing.T) {
 }
 
 func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
-	_, nodes := machines(t, "a", "b")
+	_, nodes := startNodes(t, "a", "b")
 	q := nodes[0]
 	const note = "this service does not start at boot"
 	for _, words := range [][]string{

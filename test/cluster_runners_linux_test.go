@@ -12,9 +12,9 @@ import (
 // soon run these jobs again.
 func TestDeadRunnerWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
+	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.must("enqueue", "--id", "long", "--max-retries", "0", untilGate(a.path("go")))
+	a.must("enqueue", "--id", "long", "--max-retries", "0", gatedJob(a.path("go")))
 	pid := a.dial().waitRunning("long").PID
 	p.Kill()
 	a.kill()
@@ -39,10 +39,10 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 // hung database server. Other nodes may soon run these jobs again.
 func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	t.Parallel()
-	p, nodes := machines(t, "a")
+	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.must("enqueue", "--id", "long", untilGate(a.path("go")))
-	a.must("enqueue", "--id", "ends", untilGate(a.path("end")))
+	a.must("enqueue", "--id", "long", gatedJob(a.path("go")))
+	a.must("enqueue", "--id", "ends", gatedJob(a.path("end")))
 	w := a.dial()
 	pid, ends := w.waitRunning("long").PID, w.waitRunning("ends").PID
 	p.Freeze(true)
@@ -65,7 +65,7 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 // expires.
 func TestStillRunnerWithoutItsService(t *testing.T) {
 	t.Parallel()
-	runnerWithoutService(t, 5*time.Second, func(a *queue) {
+	checkRunnerWithoutService(t, 5*time.Second, func(a *queue) {
 		for _, pid := range a.runnerPids() {
 			syscall.Kill(pid, syscall.SIGSTOP)
 		}
@@ -75,22 +75,22 @@ func TestStillRunnerWithoutItsService(t *testing.T) {
 // If a runner is killed while its service cannot act, its jobs are ended immediately.
 func TestDeadRunnerWithoutItsService(t *testing.T) {
 	t.Parallel()
-	runnerWithoutService(t, timeoutFactor*2*time.Second, (*queue).killRunners)
+	checkRunnerWithoutService(t, timeoutFactor*2*time.Second, (*queue).killRunners)
 }
 
-// runnerWithoutService harms the runner of a node whose service is stopped (SIGSTOP), and then of
+// checkRunnerWithoutService harms the runner of a node whose service is stopped (SIGSTOP), and then of
 // a node whose service was killed. The job must be ended within the given time, because other
 // nodes may soon run it. It must run again afterwards.
-func runnerWithoutService(t *testing.T, within time.Duration, harm func(*queue)) {
-	_, nodes := machines(t, "a")
+func checkRunnerWithoutService(t *testing.T, within time.Duration, inject func(*queue)) {
+	_, nodes := startNodes(t, "a")
 	a := nodes[0]
 	for i, end := range []func(){func() { a.cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.kill() }} {
 		id := fmt.Sprint("j", i)
-		a.must("enqueue", "--id", id, untilGate(a.path("go")))
+		a.must("enqueue", "--id", id, gatedJob(a.path("go")))
 		w := a.dial()
 		pid := w.waitRunning(id).PID
 		end()
-		harm(a)
+		inject(a)
 		began := time.Now()
 		a.waitUntil("the job is ended", 10*time.Second, func() bool { return !isAlive(pid) })
 		if took := time.Since(began); took > within {

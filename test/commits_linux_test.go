@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// step runs a command that may make the service die at a failpoint. In that case it starts the
+// runThroughKills runs a command that may make the service die at a failpoint. In that case it starts the
 // service and runs the command again.
-func (q *queue) step(args ...string) {
+func (q *queue) runThroughKills(args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.cli(args...)
@@ -20,28 +20,28 @@ func (q *queue) step(args ...string) {
 		if got.code == 0 || done {
 			return
 		}
-		if !q.died() {
+		if !q.restartIfDead() {
 			q.Fatalf("%q: %+v", args, got)
 		}
 	}
 	q.Fatalf("%q: the service dies of it each time", args)
 }
 
-// told returns the output of a command. If the service dies, it starts the service and runs the
+// outputThroughKills returns the output of a command. If the service dies, it starts the service and runs the
 // command again.
-func (q *queue) told(args ...string) string {
+func (q *queue) outputThroughKills(args ...string) string {
 	q.Helper()
 	for {
 		if got := q.cli(args...); got.code == 0 {
 			return got.out
-		} else if !q.died() {
+		} else if !q.restartIfDead() {
 			q.Fatalf("%q: %+v", args, got)
 		}
 	}
 }
 
-// died reports whether the service has ended, and starts it again in that case.
-func (q *queue) died() bool {
+// restartIfDead reports whether the service has ended, and starts it again in that case.
+func (q *queue) restartIfDead() bool {
 	q.Helper()
 	select {
 	case <-q.ended:
@@ -68,9 +68,9 @@ func TestKilledAtEachCommit(t *testing.T) {
 		q := newQueue(t, "failpoint")
 		q.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
 		if q.tryStart("--workers", "4") != nil {
-			q.died()
+			q.restartIfDead()
 		}
-		scenario(q)
+		runCommitScenario(q)
 		killed = q.env == nil // otherwise the service never reached commit n
 		q.stop()
 	}
@@ -100,20 +100,22 @@ func TestFreezesCutByKills(t *testing.T) {
 			q.kill()
 			q.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
 			if q.tryStart("--workers", fmt.Sprint(jobs)) != nil {
-				q.died()
+				q.restartIfDead()
 			}
 			q.cli(verb...)
-			if q.died() {
+			if q.restartIfDead() {
 				cut++
 			}
-			still := func() (n int) { return strings.Count(q.told("list", "-s", "processing", "--json"), `"paused_by":"`) }
-			frozen := strings.Contains(q.told("queue", "list", "--json"), `"frozen":true`)
+			countPaused := func() (n int) {
+				return strings.Count(q.outputThroughKills("list", "-s", "processing", "--json"), `"paused_by":"`)
+			}
+			frozen := strings.Contains(q.outputThroughKills("queue", "list", "--json"), `"frozen":true`)
 			if verb[1] == "resume" {
-				q.told(verb...)
+				q.outputThroughKills(verb...)
 				frozen = false
 			}
-			q.waitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return still() == map[bool]int{true: jobs}[frozen] })
-			q.told("cancel", "--all", "--yes")
+			q.waitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return countPaused() == map[bool]int{true: jobs}[frozen] })
+			q.outputThroughKills("cancel", "--all", "--yes")
 			q.stop()
 		}
 		if cut == 0 {
@@ -122,23 +124,23 @@ func TestFreezesCutByKills(t *testing.T) {
 	}
 }
 
-func scenario(q *queue) {
+func runCommitScenario(q *queue) {
 	q.Helper()
-	q.step("schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended", "true", "--", "sleep", "0.7")
-	q.step("enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
-	q.step("enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01", "--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
-	q.step("enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
-	q.step("enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
-	q.step("enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended", "true", "true")
+	q.runThroughKills("schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended", "true", "--", "sleep", "0.7")
+	q.runThroughKills("enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
+	q.runThroughKills("enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01", "--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
+	q.runThroughKills("enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
+	q.runThroughKills("enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
+	q.runThroughKills("enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended", "true", "true")
 	count := func(args ...string) int {
-		return len(strings.Fields(q.told(append([]string{"list", "-q"}, args...)...)))
+		return len(strings.Fields(q.outputThroughKills(append([]string{"list", "-q"}, args...)...)))
 	}
 	q.waitUntil("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
 		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 && count("--id-glob", "x", "--state", "cancelled") == 1
 	})
-	q.step("schedule", "rm", "s")
+	q.runThroughKills("schedule", "rm", "s")
 	q.waitUntil("nothing is left to run", 30*time.Second, func() bool { return count("--state", "waiting", "--state", "processing") == 1 })
-	made := map[string]int{} // number of hooks, by the job and outcome that caused them
+	hookCounts := map[string]int{} // number of hooks, by the job and outcome that caused them
 	var hooks []struct {
 		State  string            `json:"state"`
 		Labels map[string]string `json:"labels"`
@@ -150,16 +152,16 @@ func scenario(q *queue) {
 		if h.State != "completed" {
 			q.Errorf("a hook is %s", h.State)
 		}
-		made[h.Labels["job"]+" "+h.Labels["hook"]]++
+		hookCounts[h.Labels["job"]+" "+h.Labels["hook"]]++
 	}
 	for _, hook := range []string{"p on_failed", "p on_dead", "p on_ended", "c on_completed", "x on_ended", "u1 on_ended"} {
-		if made[hook] != 1 {
-			q.Errorf("%s was made %d times", hook, made[hook])
+		if hookCounts[hook] != 1 {
+			q.Errorf("%s was made %d times", hook, hookCounts[hook])
 		}
 	}
 	for _, id := range strings.Fields(q.must("list", "-q", "--id-glob", "s@*")) {
-		if made[id+" on_ended"] != 1 {
-			q.Errorf("%s on_ended was made %d times", id, made[id+" on_ended"])
+		if hookCounts[id+" on_ended"] != 1 {
+			q.Errorf("%s on_ended was made %d times", id, hookCounts[id+" on_ended"])
 		}
 	}
 	if got := q.show("u2").State; got != "pending" {
@@ -173,14 +175,14 @@ func scenario(q *queue) {
 		}
 		fired[e.Instant] = true
 	}
-	q.figuresMatch()
+	q.checkStats()
 	if out := q.cli("doctor", "--verify"); strings.Contains(out.out, "failure") {
 		q.Errorf("doctor: %s", out.out)
 	}
 }
 
-// figuresMatch compares the statistics with the attempts in the events. No job may be running.
-func (q *queue) figuresMatch() {
+// checkStats compares the statistics with the attempts in the events. No job may be running.
+func (q *queue) checkStats() {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)
 	for line := range strings.Lines(q.must("events", "--event", "ended", "--jsonl")) {

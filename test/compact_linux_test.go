@@ -30,9 +30,9 @@ func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 	}
 }
 
-// takesJobsAgain empties the queue. It checks that new jobs run, that the disk has free space
+// checkUsableAgain empties the queue. It checks that new jobs run, that the disk has free space
 // again and that no restart of the service was needed.
-func (q *queue) takesJobsAgain(free func() int64) {
+func (q *queue) checkUsableAgain(free func() int64) {
 	q.Helper()
 	q.waitUntil("ended jobs can be removed", 30*time.Second, func() bool {
 		return q.cli("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").code == 0
@@ -70,7 +70,7 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 		t.Fatalf("%d jobs were taken", n)
 	}
 	q.must("cancel", "--all", "--yes")
-	q.takesJobsAgain(free)
+	q.checkUsableAgain(free)
 }
 
 // A disk that outputs of jobs have filled to the last page accepts new jobs again after the ended
@@ -89,5 +89,5 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.cli("queue", "pause", "default") // may be refused for lack of space
 	q.waitUntil("the rest is cancelled", 30*time.Second, func() bool { return q.cli("cancel", "--all", "--yes").code == 0 })
 	q.cli("queue", "resume", "default")
-	q.takesJobsAgain(free)
+	q.checkUsableAgain(free)
 }

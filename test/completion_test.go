@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// completes returns the completions for words, of which the last one is incomplete.
-func (q *queue) completes(words ...string) (list []string) {
+// completions returns the completions for words, of which the last one is incomplete.
+func (q *queue) completions(words ...string) (list []string) {
 	q.Helper()
 	for line := range strings.Lines(q.must(append([]string{"__complete"}, words...)...)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
@@ -41,7 +41,7 @@ func TestCompletion(t *testing.T) {
 		"enqueue -Q g": "gpu", "list --queue gp": "gpu", "edit --where-queue d": "default", "wait --batch p": "pics", "enqueue --after-batch pi": "pics",
 		"enqueue --after a": "a2 a1", "enqueue --after-any a1,": "a1,c a1,b1 a1,a2", "run --depends-on b": "b1",
 	} {
-		got := q.completes(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
+		got := q.completions(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
 			last := words[strings.LastIndexByte(words, ' ')+1:]
 			return !strings.HasPrefix(s, last) // a shell drops the candidates that do not match

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// copied returns a queue on a copy of the state directory, as made by a snapshot or a clone.
-func (q *queue) copied(t *testing.T) *queue {
+// copyQueue returns a queue on a copy of the state directory, as made by a snapshot or a clone.
+func (q *queue) copyQueue(t *testing.T) *queue {
 	t.Helper()
 	other := newQueue(t, "")
 	if err := copyDir(q.dir, other.dir); err != nil {
@@ -22,8 +22,8 @@ func (q *queue) copied(t *testing.T) *queue {
 	return other
 }
 
-// untilGate returns a job that prints its pid and then runs until a file exists.
-func untilGate(gate string) string {
+// gatedJob returns a job that prints its pid and then runs until a file exists.
+func gatedJob(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }
 
@@ -38,13 +38,13 @@ func TestCopyOfTheFolder(t *testing.T) {
 			q.start("--workers", "2")
 			gate := filepath.ToSlash(t.TempDir()) + "/go"
 			w := q.dial()
-			ids := w.batch([]fields{{"id": "a", "command": untilGate(gate)}, {"id": "b", "command": untilGate(gate)}})
+			ids := w.batch([]fields{{"id": "a", "command": gatedJob(gate)}, {"id": "b", "command": gatedJob(gate)}})
 			pids := map[string]int{}
 			for _, id := range ids {
 				pids[id] = w.waitRunning(id).PID
 			}
 			q.kill()
-			c := q.copied(t)
+			c := q.copyQueue(t)
 			starts := []*queue{q, c}
 			if first == "copy" {
 				starts = []*queue{c, q}
@@ -111,7 +111,7 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	gate := filepath.ToSlash(t.TempDir()) + "/go"
 	id := w.enqueue(fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done", "allow_background": true})
 	w.waitRunning(id)
-	c := q.copied(t)
+	c := q.copyQueue(t)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

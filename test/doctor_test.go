@@ -109,13 +109,13 @@ func TestNetworkFileSystem(t *testing.T) {
 	q.must("enqueue", "true")
 	q.stop()
 	q.env = []string{"QUEUECTL_FAILPOINTS=nfs"}
-	if err := q.tryStart(); err == nil || !strings.Contains(err.Error(), network) || q.cmd.ProcessState.ExitCode() != 78 {
+	if err := q.tryStart(); err == nil || !strings.Contains(err.Error(), networkFinding) || q.cmd.ProcessState.ExitCode() != 78 {
 		t.Errorf("started on NFS: %v", err)
 	}
 	q.cmd = nil
 	cmd := q.command("doctor", "--json", "--verify")
 	cmd.Env = append(cmd.Env, q.env...)
-	if r := runCommand(t, cmd); r.code != 1 || !strings.Contains(r.out, network) || !strings.Contains(r.out, `"check":"counters","level":"ok"`) {
+	if r := runCommand(t, cmd); r.code != 1 || !strings.Contains(r.out, networkFinding) || !strings.Contains(r.out, `"check":"counters","level":"ok"`) {
 		t.Errorf("doctor: %+v", r)
 	}
 }

@@ -88,7 +88,7 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
-	a, b := machine(t, p, "a"), machine(t, p, "b")
+	a, b := newNode(t, p, "a"), newNode(t, p, "b")
 	b.bin = binary(t, "failpoint")
 	b.env = append(b.env, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.path("go"))
 	a.start("--workers", "1")

@@ -116,7 +116,7 @@ func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
 	w, slow := q.dial(), q.dial()
 	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.waitRunning("job")
-	slow.say(request("logs", `{"id":"job","follow":true}`))
+	slow.say(requestLine("logs", `{"id":"job","follow":true}`))
 	// The client reads no further, so the service waits for it.
 	if a, err := slow.read(); err != nil || a.Error != nil {
 		t.Fatalf("%+v, %v", a, err)

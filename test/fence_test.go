@@ -17,7 +17,7 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 	r := newRig(t, "failpoint")
 	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.path("go") + more}
 	r.start("--workers", "0")
-	a := &asker{q: r.queue}
+	a := &requester{q: r.queue}
 	for n := range jobs {
 		if err := r.submit(a, fmt.Sprintf("f%05d", n), rigJob{size: 60 << 10, seconds: 1}); err != nil {
 			t.Fatal(err)
@@ -156,8 +156,8 @@ func eachCommit(t *testing.T, how string, died func(*rig)) {
 		ready := r.tryStart("--workers", "0") == nil
 		params := r.params("k00000", rigJob{size: 10})
 		params["key"] = fmt.Sprint("first ", n)
-		for a, more := (&asker{q: r.queue}), ready; more; {
-			got, err := a.ask("enqueue", params, nil)
+		for a, more := (&requester{q: r.queue}), ready; more; {
+			got, err := a.request("enqueue", params, nil)
 			if got.Error != nil {
 				t.Fatalf("commit %d: answered with %+v", n, *got.Error)
 			}
@@ -173,7 +173,7 @@ func eachCommit(t *testing.T, how string, died func(*rig)) {
 		r.start("--workers", "0")
 		stored := r.peek(`SELECT count(*) FROM jobs`)
 		var got struct{ Duplicate bool }
-		if err := json.Unmarshal((&asker{q: r.queue}).must("enqueue", params), &got); err != nil {
+		if err := json.Unmarshal((&requester{q: r.queue}).mustRequest("enqueue", params), &got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Duplicate {

@@ -83,7 +83,7 @@ func TestGenerations(t *testing.T) {
 				w := q.dial()
 				var jobs []fields
 				for i := range 3 {
-					jobs = append(jobs, fields{"id": fmt.Sprint("j", i), "max_retries": 0, "command": untilGate(gate) + fmt.Sprintf("; exit %d", 10+i)})
+					jobs = append(jobs, fields{"id": fmt.Sprint("j", i), "max_retries": 0, "command": gatedJob(gate) + fmt.Sprintf("; exit %d", 10+i)})
 				}
 				ids := w.batch(jobs)
 				pids := map[string]int{}
@@ -162,7 +162,7 @@ func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
-	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+untilGate(gate))
+	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
 	old := q.runnerPid()
 	q.kill()

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	extension    = "" // suffix of executable files
-	cutOff       = -1 // the exit code of a job that was ended; -1 because it has none
-	network      = "is on NFS"
-	socketName   = "queuectl.sock"
-	mkdirCommand = "mkdir -p" // the command that messages recommend
+	extension      = "" // suffix of executable files
+	exitCodeEnded  = -1 // the exit code of a job that was ended; -1 because it has none
+	networkFinding = "is on NFS"
+	socketName     = "queuectl.sock"
+	mkdirCommand   = "mkdir -p" // the command that messages recommend
 
 	// ^On systems where starting a process is slow, tests run fewer jobs (divided by jobDivisor) and wait
 	// longer (multiplied by timeoutFactor).
 	jobDivisor, timeoutFactor = 1, 1
 
 	treesOutliveRunners = true
-	terminals           = true  // the service can give jobs a terminal
+	hasTerminals        = true  // the service can give jobs a terminal
 	stopIsAnEvent       = false // a stop is requested by a signal and not recorded as an event
 	dataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
@@ -55,7 +55,7 @@ func runRole() (code int, hasRole bool) {
 		return 0, true
 	}
 	if os.Getenv(abuserRole) != "" {
-		return abuse(), true
+		return runAttacks(), true
 	}
 	if os.Getenv(callerRole) != "" {
 		fmt.Fprintln(os.Stderr, unusualCaller())

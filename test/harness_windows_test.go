@@ -29,17 +29,17 @@ import (
 )
 
 const (
-	extension    = ".exe" // suffix of executable files
-	cutOff       = 1      // the exit code of a job that was ended
-	network      = "is on a network drive"
-	mkdirCommand = "mkdir" // the command that messages recommend
+	extension      = ".exe" // suffix of executable files
+	exitCodeEnded  = 1      // the exit code of a job that was ended
+	networkFinding = "is on a network drive"
+	mkdirCommand   = "mkdir" // the command that messages recommend
 
 	// ^On systems where starting a process is slow, tests run fewer jobs (divided by jobDivisor) and wait
 	// longer (multiplied by timeoutFactor).
 	jobDivisor, timeoutFactor = 10, 8
 
 	treesOutliveRunners = false // jobs end with their runner's job object
-	terminals           = false // the service cannot give jobs a terminal
+	hasTerminals        = false // the service cannot give jobs a terminal
 	// a stop is a request, so an audit event records it; there is no signal
 	stopIsAnEvent     = true
 	dataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it

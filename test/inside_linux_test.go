@@ -105,7 +105,7 @@ func TestHostileFoldersOfRootsRunner(t *testing.T) {
 	} {
 		gate := filepath.Join(t.TempDir(), "go")
 		os.Chmod(filepath.Dir(gate), 0o755)
-		id := q.mustAs(someone, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+untilGate(gate))
+		id := q.mustAs(someone, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+gatedJob(gate))
 		path := ""
 		q.waitUntil("it runs", 10*time.Second, func() bool { path, _, _ = strings.Cut(q.show(id).Output, "\n"); return path != "" })
 		if got := q.outputOf(other, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got, "ermission denied") {

@@ -135,7 +135,7 @@ func TestExitCodesDecide(t *testing.T) {
 		{"no retry of another", fields{"command": "exit 8", "no_retry_codes": []int{7, 9}}, "dead", "", 8, 3},
 		{"ok code", fields{"command": "exit 4", "ok_codes": []int{0, 4}}, "completed", "", 4, 1},
 		{"zero is not ok", fields{"command": "exit 0", "ok_codes": []int{4}}, "dead", "", 0, 3},
-		{"timeout", fields{"command": "sleep 60", "timeout_ms": 60}, "dead", "timed_out", cutOff, 3},
+		{"timeout", fields{"command": "sleep 60", "timeout_ms": 60}, "dead", "timed_out", exitCodeEnded, 3},
 		{"no retries at all", fields{"command": "exit 1", "max_retries": 0}, "dead", "", 1, 1},
 		{"attempts", fields{"command": "exit 1", "max_attempts": 2}, "dead", "", 1, 2},
 		{"second time right", fields{"command": `[ $QUEUECTL_ATTEMPT = 2 ]`}, "completed", "", 0, 2},

@@ -171,18 +171,18 @@ func (q *queue) reserved() int {
 	return q.peek(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
-// asker sends requests over a connection and reconnects when it breaks.
-type asker struct {
-	q      *queue
-	conn   net.Conn
-	in     *bufio.Reader
-	within time.Duration // timeout of a reply with its notifications; 0 means 30 s
+// requester sends requests over a connection and reconnects when it breaks.
+type requester struct {
+	q       *queue
+	conn    net.Conn
+	in      *bufio.Reader
+	timeout time.Duration // timeout of a reply with its notifications; 0 means 30 s
 }
 
-// ask sends one request and returns its reply. An error means that the connection broke, before or
-// after the request was carried out. tell receives the notifications.
-func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (wireMessage, error) {
-	got, err := a.try(method, params, tell)
+// request sends one request and returns its reply. An error means that the connection broke, before or
+// after the request was carried out. onNotification receives the notifications.
+func (a *requester) request(method string, params any, onNotification func(json.RawMessage)) (wireMessage, error) {
+	got, err := a.tryRequest(method, params, onNotification)
 	if err != nil && a.conn != nil {
 		a.conn.Close()
 		a.conn = nil
@@ -190,7 +190,7 @@ func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (wire
 	return got, err
 }
 
-func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got wireMessage, err error) {
+func (a *requester) tryRequest(method string, params any, onNotification func(json.RawMessage)) (got wireMessage, err error) {
 	if a.conn == nil {
 		if a.conn, err = dial(a.q.dir); err != nil {
 			a.conn = nil
@@ -202,7 +202,7 @@ func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got 
 	if err != nil {
 		return got, err
 	}
-	a.conn.SetDeadline(time.Now().Add(cmp.Or(a.within, 30*time.Second)))
+	a.conn.SetDeadline(time.Now().Add(cmp.Or(a.timeout, 30*time.Second)))
 	if _, err := a.conn.Write(append(line, '\n')); err != nil {
 		return got, err
 	}
@@ -218,17 +218,17 @@ func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got 
 		if got.Method == "" {
 			return got, nil
 		}
-		tell(got.Params)
+		onNotification(got.Params)
 	}
 }
 
 // submit enqueues a job with a key and repeats the request until it is acknowledged.
-func (r *rig) submit(a *asker, tag string, j rigJob) error {
+func (r *rig) submit(a *requester, tag string, j rigJob) error {
 	params := r.params(tag, j)
 	params["key"] = "key-" + tag
 	sent := 0
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
-		got, err := a.ask("enqueue", params, nil)
+		got, err := a.request("enqueue", params, nil)
 		var op *net.OpError
 		switch {
 		case errors.As(err, &op) && op.Op == "dial":
@@ -263,9 +263,9 @@ func (r *rig) submit(a *asker, tag string, j rigJob) error {
 }
 
 // logs returns the standard output of a job's last attempt.
-func (a *asker) logs(id string) (out []byte, err error) {
+func (a *requester) logs(id string) (out []byte, err error) {
 	var told error
-	got, err := a.ask("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
+	got, err := a.request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
 				Text    string `json:"text"`
@@ -284,14 +284,14 @@ func (a *asker) logs(id string) (out []byte, err error) {
 	return out, errors.Join(err, told)
 }
 
-// all returns all jobs of a state, or all jobs if state is "".
-func (a *asker) all(state string) (jobs []job, err error) {
+// listAll returns all jobs of a state, or all jobs if state is "".
+func (a *requester) listAll(state string) (jobs []job, err error) {
 	params := map[string]any{"limit": 1000}
 	if state != "" {
 		params["state"] = state
 	}
 	for {
-		got, err := a.ask("list", params, nil)
+		got, err := a.request("list", params, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -313,10 +313,10 @@ func (a *asker) all(state string) (jobs []job, err error) {
 	}
 }
 
-// must sends a request and requires a result.
-func (a *asker) must(method string, params any) json.RawMessage {
+// mustRequest sends a request and requires a result.
+func (a *requester) mustRequest(method string, params any) json.RawMessage {
 	a.q.Helper()
-	got, err := a.ask(method, params, nil)
+	got, err := a.request(method, params, nil)
 	if err != nil || got.Error != nil {
 		a.q.Fatalf("%s: %v %+v", method, err, got.Error)
 	}
@@ -324,34 +324,34 @@ func (a *asker) must(method string, params any) json.RawMessage {
 }
 
 // batch enqueues jobs in one transaction and returns their ids.
-func (a *asker) batch(jobs ...map[string]any) (ids []string) {
+func (a *requester) batch(jobs ...map[string]any) (ids []string) {
 	a.q.Helper()
 	var got struct {
 		IDs []string `json:"ids"`
 	}
-	if err := json.Unmarshal(a.must("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}), &got); err != nil {
+	if err := json.Unmarshal(a.mustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}), &got); err != nil {
 		a.q.Fatal(err)
 	}
 	return got.IDs
 }
 
-func (a *asker) show(id string) (j job) {
+func (a *requester) show(id string) (j job) {
 	a.q.Helper()
-	if err := json.Unmarshal(a.must("show", map[string]any{"id": id}), &j); err != nil {
+	if err := json.Unmarshal(a.mustRequest("show", map[string]any{"id": id}), &j); err != nil {
 		a.q.Fatalf("show %s: %v", id, err)
 	}
 	return j
 }
 
-// warm runs short jobs one by one, so that the pool learns their duration and prefetches large
+// warmUp runs short jobs one by one, so that the pool learns their duration and prefetches large
 // blocks. Then it sets the number of workers.
-func (a *asker) warm(workers int) {
+func (a *requester) warmUp(workers int) {
 	a.q.Helper()
 	if prefetchFailpoints != "" { // the failpoint makes the service prefetch anyway
-		a.must("worker.scale", map[string]any{"count": workers})
+		a.mustRequest("worker.scale", map[string]any{"count": workers})
 		return
 	}
-	a.must("worker.scale", map[string]any{"count": 1})
+	a.mustRequest("worker.scale", map[string]any{"count": 1})
 	var jobs []map[string]any
 	for range 60 {
 		jobs = append(jobs, map[string]any{"argv": []string{toolPath("true")}, "labels": map[string]string{"rig": "warm"}})
@@ -360,7 +360,7 @@ func (a *asker) warm(workers int) {
 	a.q.waitUntil("warm", 20*time.Second, func() bool {
 		return a.q.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	a.must("worker.scale", map[string]any{"count": workers})
+	a.mustRequest("worker.scale", map[string]any{"count": workers})
 }
 
 // strays lists the live processes that have the directory in their command line or environment,

@@ -97,7 +97,7 @@ func (l *killLoad) short(want int) string {
 
 // enqueueShort is a client with short jobs. It keeps a small backlog for the workers.
 func (l *killLoad) enqueueShort(name string) {
-	a := &asker{q: l.queue}
+	a := &requester{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
 		// The exit code is not 1, because on Windows an ended process has that code.
 		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: 3 * (n % 3)}
@@ -119,7 +119,7 @@ func (l *killLoad) enqueueShort(name string) {
 
 // enqueueLong keeps about three long jobs running.
 func (l *killLoad) enqueueLong() {
-	a := &asker{q: l.queue}
+	a := &requester{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
 		if err := l.submit(a, fmt.Sprintf("L%05d", n), rigJob{size: 60 << 10, offset: 10 * n, seconds: 1 + n%3}); err != nil {
 			l.failures <- err
@@ -189,7 +189,7 @@ func (l *killLoad) longRunning() map[string]int {
 // found checks that the new service has the jobs that ran when the old one was killed.
 func (l *killLoad) found(before map[string]int) {
 	l.Helper()
-	listed, err := (&asker{q: l.queue}).all("processing")
+	listed, err := (&requester{q: l.queue}).listAll("processing")
 	if err != nil {
 		return // the failpoint killed the service first
 	}
@@ -238,8 +238,8 @@ func (l *killLoad) settled() {
 	if len(starts) != len(l.acked) {
 		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.acked))
 	}
-	a := &asker{q: l.queue}
-	jobs, err := a.all("")
+	a := &requester{q: l.queue}
+	jobs, err := a.listAll("")
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestReservedBlockIsHit(t *testing.T) {
 // block is a rig whose runner holds every START while the file go does not exist.
 type block struct {
 	*rig
-	*asker
+	*requester
 	ids  []string
 	tags map[string]string // by id
 	made int               // number of jobs made for blocks, including failed tries
@@ -328,7 +328,7 @@ type block struct {
 
 func newBlock(t *testing.T) *block {
 	b := &block{rig: newRig(t, "failpoint"), tags: map[string]string{}}
-	b.asker = &asker{q: b.queue}
+	b.requester = &requester{q: b.queue}
 	b.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + b.path("go") + "," + prefetchFailpoints}
 	b.release()
 	b.start("--workers", "4")
@@ -342,7 +342,7 @@ func (b *block) release() { b.writeFile("go", "") }
 func (b *block) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
-		b.warm(4)
+		b.warmUp(4)
 		b.ids = nil
 		if hold {
 			os.Remove(filepath.Join(b.dir, "go"))
@@ -393,7 +393,7 @@ func (b *block) cancelled() int {
 	for n, id := range b.ids {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"cancel","params":{"ids":[%q]}}`+"\n", n, id)
 	}
-	b.asker.must("status", nil)
+	b.requester.mustRequest("status", nil)
 	b.release()
 	verdicts := make([]string, len(b.ids))
 	for range b.ids {
@@ -435,7 +435,7 @@ func (b *block) stopped() int {
 	}()
 	b.waitUntil("no workers are wanted", 5*time.Second, func() bool {
 		var s struct{ Workers struct{ Total int } }
-		return json.Unmarshal(b.asker.must("status", nil), &s) == nil && s.Workers.Total == 0
+		return json.Unmarshal(b.requester.mustRequest("status", nil), &s) == nil && s.Workers.Total == 0
 	})
 	b.release()
 	if a := <-stopped; a.Error != nil {
@@ -450,7 +450,7 @@ func (b *block) stopped() int {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
 		}
 	}
-	b.asker.must("worker.scale", map[string]any{"count": 4})
+	b.requester.mustRequest("worker.scale", map[string]any{"count": 4})
 	b.once()
 	return min(never, b.held)
 }
@@ -483,8 +483,8 @@ func (b *block) expired() int {
 func (b *block) again() {
 	b.Helper()
 	b.kill()
-	b.asker.conn.Close()
-	b.asker.conn = nil
+	b.requester.conn.Close()
+	b.requester.conn = nil
 	b.start("--workers", "4")
 }
 

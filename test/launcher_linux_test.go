@@ -98,7 +98,7 @@ func sendAs(p person, socket, text string) error {
 func (q *queue) runsUntilGate() (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.bin), "go")
-	id = q.mustAs(someone, "enqueue", "--no-cwd", untilGate(gate))
+	id = q.mustAs(someone, "enqueue", "--no-cwd", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	return id, gate
 }

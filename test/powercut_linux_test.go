@@ -87,7 +87,7 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	var clients sync.WaitGroup
 	for i := range cutClients {
 		clients.Go(func() {
-			a := &asker{q: q}
+			a := &requester{q: q}
 			for k := range cutEach {
 				if err := w.use(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
 					t.Errorf("client %d: %v", i, err)
@@ -101,7 +101,7 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 }
 
 // use sends the requests for one job of a client, usually an enqueue and a wait.
-func (w *workload) use(a *asker, id string, kind int) error {
+func (w *workload) use(a *requester, id string, kind int) error {
 	spec := fields{"id": id, "max_retries": 0}
 	// begun stores the position in the disk's log when the job starts.
 	begun := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id))
@@ -121,18 +121,18 @@ func (w *workload) use(a *asker, id string, kind int) error {
 		spec["command"], spec["delay"] = "true", "1h"
 	}
 	w.sending(id)
-	if err := a.done("enqueue", spec); err != nil {
+	if err := a.mustSucceed("enqueue", spec); err != nil {
 		return err
 	}
 	w.told(id, "", "")
 	switch {
 	case kind < 7:
-		if err := a.done("wait", fields{"id": id}); err != nil {
+		if err := a.mustSucceed("wait", fields{"id": id}); err != nil {
 			return err
 		}
 		w.told(id, "completed", output)
 	case kind == 8:
-		if err := a.done("cancel", fields{"id": id}); err != nil {
+		if err := a.mustSucceed("cancel", fields{"id": id}); err != nil {
 			return err
 		}
 		w.told(id, "cancelled", "")
@@ -141,7 +141,7 @@ func (w *workload) use(a *asker, id string, kind int) error {
 }
 
 // useBatch enqueues three jobs in one request.
-func (w *workload) useBatch(a *asker, id string) error {
+func (w *workload) useBatch(a *requester, id string) error {
 	var ids []string
 	var jobs []fields
 	for k := range 3 {
@@ -149,7 +149,7 @@ func (w *workload) useBatch(a *asker, id string) error {
 		jobs = append(jobs, fields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
 	}
 	w.sending(ids...)
-	if err := a.done("enqueue.batch", fields{"jobs": jobs, "commit": true}); err != nil {
+	if err := a.mustSucceed("enqueue.batch", fields{"jobs": jobs, "commit": true}); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -158,9 +158,9 @@ func (w *workload) useBatch(a *asker, id string) error {
 	return nil
 }
 
-// done sends a request and returns an error unless it succeeds.
-func (a *asker) done(method string, params any) error {
-	got, err := a.ask(method, params, func(json.RawMessage) {})
+// mustSucceed sends a request and returns an error unless it succeeds.
+func (a *requester) mustSucceed(method string, params any) error {
+	got, err := a.request(method, params, func(json.RawMessage) {})
 	if err == nil && got.Error != nil {
 		err = fmt.Errorf("%+v", *got.Error)
 	}
@@ -245,11 +245,11 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 		v.wrong = append(v.wrong, fmt.Sprintf("the service does not start: %v", err))
 		return v
 	}
-	a := &asker{q: q}
+	a := &requester{q: q}
 	q.waitUntil("what was leased is settled", 20*time.Second, func() bool {
 		return q.peek(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
 	})
-	jobs, err := a.all("")
+	jobs, err := a.listAll("")
 	if err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -265,7 +265,7 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 }
 
 // compare checks the existing jobs against the requests and the promises.
-func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
+func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
 	there := map[string]job{}
 	for _, j := range jobs {
 		if _, twice := there[j.ID]; twice {

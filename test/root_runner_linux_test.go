@@ -113,7 +113,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "go")
 	os.Chmod(filepath.Dir(gate), 0o755)
 	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	pid := q.show(id).PID
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
@@ -146,7 +146,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	dir := t.TempDir()
 	if err := os.Chown(dir, keeper.uid, keeper.gid); err != nil {

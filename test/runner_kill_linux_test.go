@@ -69,7 +69,7 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	r.start("--workers", "1")
 	params := r.params("p00000", rigJob{size: 10, seconds: 600})
 	params["on_lost"] = "dead"
-	id := (&asker{q: r.queue}).batch(params)[0]
+	id := (&requester{q: r.queue}).batch(params)[0]
 	r.waitUntil("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
 	job, runner := r.show(id).PID, r.runnerPid()
 	r.waitUntil("another process is known by its age", 5*time.Second, func() bool {

@@ -38,7 +38,7 @@ eval "$1"
 // trees is a rig whose workers all run trees, with more jobs reserved in the runner.
 type trees struct {
 	*rig
-	ask    *asker
+	ask    *requester
 	first  map[string]int // pids of the first attempts, by job id
 	behind []string       // ids of the jobs that have not started
 }
@@ -67,10 +67,10 @@ func plantTrees(t *testing.T) *trees {
 	t.Helper()
 	r := &trees{rig: newRig(t, prefetchTag), first: map[string]int{}}
 	r.env = []string{"QUEUECTL_FAILPOINTS=" + prefetchFailpoints}
-	r.ask = &asker{q: r.queue}
+	r.ask = &requester{q: r.queue}
 	r.writeFile("tree.sh", treeScript)
 	r.start("--workers", "1")
-	r.ask.warm(len(treeShapes) + 2)
+	r.ask.warmUp(len(treeShapes) + 2)
 	jobs := []map[string]any{r.tree("on-dead", treeShapes["plain"]), r.tree("on-hold", treeShapes["plain"])}
 	jobs[0]["on_lost"], jobs[1]["on_lost"] = "dead", "hold"
 	for id, shape := range treeShapes {
@@ -195,9 +195,9 @@ func TestAllKilledAtOnce(t *testing.T) {
 			if held := r.heldLocks(); len(held) > 0 {
 				t.Errorf("trees that live when the service is ready: %v", held)
 			}
-			r.ask = &asker{q: r.queue}
+			r.ask = &requester{q: r.queue}
 			r.lostAndGivenBack()
-			r.ask.must("worker.scale", map[string]any{"count": 8})
+			r.ask.mustRequest("worker.scale", map[string]any{"count": 8})
 			took := r.fresh(began)
 			r.ran()
 			t.Logf("all killed, %s: a new job done after %v", order, took.Round(time.Millisecond))

@@ -99,7 +99,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"rm", fields{"id": "a", "force": true}}, {"dequeue", fields{"id": "a"}}, {"clear", fields{"yes": true}}, {"dlq.clear", fields{"yes": true}},
 		{"service.stop", fields{"keep_jobs": false}},
 	}
-	if terminals {
+	if hasTerminals {
 		requests = append([]request{
 			{"enqueue", fields{"command": "read x", "id": "t", "tty": true}},
 			{"attach", fields{"id": "t", "wait": true, "rows": 24, "cols": 80, "text": "x\r"}},

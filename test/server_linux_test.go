@@ -157,7 +157,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	t.Cleanup(p.Remove)
 	q.store = p.URL("postgres")
 	q.start("--workers", "2")
-	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo done")
+	q.must("enqueue", "--id", "long", gatedJob(q.path("go"))+"; echo done")
 	pid := q.dial().waitRunning("long").PID
 	filler, err := os.Create(filepath.Join(disk, "filler"))
 	for chunk := make([]byte, 1<<20); err == nil; {
@@ -240,7 +240,7 @@ func TestQueueMoves(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "2", "--keep-jobs")
 	q.must("run", "--id", "before", "--", "echo", "first")
-	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo last")
+	q.must("enqueue", "--id", "long", gatedJob(q.path("go"))+"; echo last")
 	w := q.dial()
 	pid := w.waitRunning("long").PID
 	url := q.writeFile("store", p.URL("postgres")+"\n")
@@ -313,7 +313,7 @@ func TestStoreIsAnother(t *testing.T) {
 	if out := q.must("run", "--id", "there", "--", "echo", "here"); out != "here" {
 		t.Errorf("on the server it printed %q", out)
 	}
-	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo last")
+	q.must("enqueue", "--id", "long", gatedJob(q.path("go"))+"; echo last")
 	pid := q.dial().waitRunning("long").PID
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -338,7 +338,7 @@ func TestStoreIsAnother(t *testing.T) {
 	if r := q.cli("show", "there"); r.code != 4 {
 		t.Errorf("the other store's job here: %+v", r)
 	}
-	q.must("enqueue", "--id", "ends", "echo ran >>"+q.path("runs")+"; "+untilGate(q.path("end")))
+	q.must("enqueue", "--id", "ends", "echo ran >>"+q.path("runs")+"; "+gatedJob(q.path("end")))
 	pid = q.dial().waitRunning("ends").PID
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)

@@ -35,7 +35,7 @@ func scratch(t *testing.T) string {
 	return path
 }
 
-func names(t *testing.T, dir string) (list []string) {
+func fileNames(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 		return os.IsNotExist(err)
 	})
 	gate := q.path("gate")
-	long := q.must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+untilGate(gate)+`; ls "$QUEUECTL_TMPDIR"`)
+	long := q.must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+gatedJob(gate)+`; ls "$QUEUECTL_TMPDIR"`)
 	q.waitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.show(long).Output, "up") })
 	q.kill()
 	set(second)
@@ -86,19 +86,19 @@ func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 	if got := q.show(long).Output; !strings.HasSuffix(got, "\nmine\n") {
 		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
 	}
-	q.waitUntil("nothing is left where the directories were", 20*time.Second, func() bool { return len(names(t, first)) == 0 })
+	q.waitUntil("nothing is left where the directories were", 20*time.Second, func() bool { return len(fileNames(t, first)) == 0 })
 
 	lost := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
 	q.waitUntil("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
 	q.kill()
 	q.killRunners()
-	if len(names(t, second)) == 0 {
+	if len(fileNames(t, second)) == 0 {
 		t.Fatal("a killed runner has left nothing, so this test shows nothing")
 	}
 	q.writeFile("queuectl.toml", "")
 	q.start("--workers", "2", "--keep-jobs")
 	q.cli("wait", lost)
-	q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool { return len(names(t, second)) == 0 })
+	q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool { return len(fileNames(t, second)) == 0 })
 	if path := q.tmpdirOf(); !strings.HasPrefix(path, q.path("runner/jobs")+"/") {
 		t.Errorf("without the setting a job has its directory at %s", path)
 	}
