@@ -53,7 +53,7 @@ func TestAbuse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q := rooted(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota), "accounts = *\n")
+	q := startRooted(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota), "accounts = *\n")
 	q.must("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.rootRunnerDir), "test")
 	self, err := os.Executable()
@@ -128,7 +128,7 @@ func (q *queue) runAttacker(ctx context.Context, program string, p person, lengt
 		q.Error(err)
 		return
 	}
-	cmd := as(exec.CommandContext(ctx, program), p)
+	cmd := asPerson(exec.CommandContext(ctx, program), p)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserDir + "=" + dir, abuserTime + "=" + length.String(), abuserOnly + "=" + attackNames}
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
@@ -198,7 +198,7 @@ func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClien
 }
 
 func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
-	conn, err := connectAs(m.q.dir, third)
+	conn, err := connectAs(m.q.dir, uucpUser)
 	if err != nil {
 		return err
 	}

@@ -192,7 +192,7 @@ func TestOutputsMakeRoom(t *testing.T) {
 	if out := q.must("logs", "j5", "--stdout"); out != "200000" {
 		t.Errorf("logs of the newest: %q", out)
 	}
-	q.healthy("after trimming")
+	q.checkHealthy("after trimming")
 }
 
 // A service that is killed during a backup leaves neither a file nor a partial one, and cleans up

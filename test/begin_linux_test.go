@@ -49,7 +49,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 		cmd := exec.Command(q.bin, strings.Fields(c.words)...)
 		cmd.Dir, cmd.Env = q.dir, []string{"HOME=" + q.path(c.home), "PATH=" + os.Getenv("PATH"), c.variable}
 		if c.home == "closed" && os.Geteuid() == 0 {
-			as(cmd, outsider)
+			asPerson(cmd, outsider)
 		}
 		r := runCommand(t, cmd)
 		if says := strings.ReplaceAll(c.says, "HOME", q.path(c.home)); r.code != c.code || !strings.Contains(r.err, says) || strings.Count(r.err, "\n") != 1 {

@@ -20,15 +20,15 @@ func TestQuotaIsAFullDisk(t *testing.T) {
 		gate := q.path("go")
 		q.must("enqueue", "--id", "runs", gatedJob(gate))
 		q.dial().waitRunning("runs")
-		lift := q.trace("-P", q.path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
-		if r := q.cli("enqueue", "--id", "refused", "true"); r.code == 0 || q.gone(0) {
+		lift := q.injectFault("-P", q.path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
+		if r := q.cli("enqueue", "--id", "refused", "true"); r.code == 0 || q.waitKilled(0) {
 			t.Errorf("%s: %+v", fault, r)
 		}
 		q.writeFile("go", "")
 		lift()
 		q.must("wait", "--timeout", "20s", "runs")
 		q.waitUntil("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "taken", "true").code == 0 })
-		if q.gone(0) {
+		if q.waitKilled(0) {
 			t.Errorf("%s ended the service:\n%s", fault, q.log)
 		}
 		q.stop()

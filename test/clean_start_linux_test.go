@@ -122,7 +122,7 @@ func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	if s.user.uid == os.Geteuid() {
 		return cmd // only root may set groups, even groups that it is in
 	}
-	return as(cmd, s.user)
+	return asPerson(cmd, s.user)
 }
 
 func (s *personalService) run(caller []string, args ...string) result {

@@ -502,7 +502,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	a.store = ""
-	if r := a.refused("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, `the settings name no database; set the setting "store"`) {
+	if r := a.mustRefuseStart("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, `the settings name no database; set the setting "store"`) {
 		t.Errorf("without its database: %+v", r)
 	}
 	if _, err := os.Stat(a.path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {

@@ -60,9 +60,9 @@ func (q *queue) restartIfDead() bool {
 func TestKilledAtEachCommit(t *testing.T) {
 	t.Parallel()
 	short := []int{7, 29, 61}
-	for i, killed := 0, true; killed && (soaks() || i < len(short)); i++ {
+	for i, killed := 0, true; killed && (fullScale() || i < len(short)); i++ {
 		n := i + 1
-		if !soaks() {
+		if !fullScale() {
 			n = short[i]
 		}
 		q := newQueue(t, "failpoint")
@@ -85,7 +85,7 @@ func TestFreezesCutByKills(t *testing.T) {
 	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {
 		cut := 0
 		step := 4
-		if soaks() {
+		if fullScale() {
 			step = 1
 		}
 		for n := 5; n <= 15; n += step {

@@ -307,7 +307,7 @@ func TestCleanupAndRetention(t *testing.T) {
 	if got := q.must("list", "-q"); got != "later\ndead" {
 		t.Errorf("left: %q", got)
 	}
-	if n := q.peek("SELECT count(*) FROM attempts"); n != 1 {
+	if n := q.queryInt("SELECT count(*) FROM attempts"); n != 1 {
 		t.Errorf("%d attempts are left, want that of the dead job", n)
 	}
 	q.must("cleanup", "--days", "0", "-s", "dead")

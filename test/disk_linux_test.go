@@ -28,14 +28,14 @@ const (
 	stuckNode = 3 // stuck: a read of it never gets a reply
 )
 
-// served is the directory that the disk's server exports. It logs every write and every flush
+// exportedDir is the directory that the disk's server exports. It logs every write and every flush
 // before it replies. Each log record has an offset, a size and the bytes. A flush has the size 0.
-type served struct {
+type exportedDir struct {
 	fuse.RawFileSystem
 
-	mu    sync.Mutex
-	image []byte   // guarded by mu
-	log   *os.File // guarded by mu
+	mu      sync.Mutex
+	content []byte   // guarded by mu
+	log     *os.File // guarded by mu
 }
 
 // serveDisk serves the disk until the process is ended or its parent is gone.
@@ -44,26 +44,26 @@ func serveDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	s := &served{RawFileSystem: fuse.NewDefaultRawFileSystem(), image: image, log: os.NewFile(4, "log")}
+	s := &exportedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), content: image, log: os.NewFile(4, "log")}
 	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk", DirectMountStrict: true, DisableXAttrs: true})
 	if err != nil {
 		return err
 	}
 	go func() { // ends when the process ends
 		io.Copy(io.Discard, os.Stdin)
-		abandon(dir)
+		cleanUpOrphan(dir)
 		os.Exit(1)
 	}()
 	server.Serve()
 	select {} // until the parent ends this process, or is gone
 }
 
-// abandon cleans up after a parent that is gone: it ends the services and removes the mounts with
+// cleanUpOrphan cleans up after a parent that is gone: it ends the services and removes the mounts with
 // their loop devices, and the files. The FUSE connection ends with this process, which also ends
 // all processes that wait for it.
-func abandon(folder string) {
+func cleanUpOrphan(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
-	dir := filepath.Dir(folder)
+	dir := filepath.Dir(mountDir)
 	for _, line := range processesWithArg(dir) {
 		killListed(line)
 	}
@@ -76,13 +76,13 @@ func abandon(folder string) {
 	}
 }
 
-func (s *served) attr(node uint64, a *fuse.Attr) fuse.Status {
+func (s *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
 	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
 	switch node {
 	case fuse.FUSE_ROOT_ID:
 		a.Mode = syscall.S_IFDIR | 0o755
 	case imageNode:
-		a.Size = uint64(len(s.image))
+		a.Size = uint64(len(s.content))
 	case stuckNode:
 		a.Size = 4096
 	}
@@ -90,7 +90,7 @@ func (s *served) attr(node uint64, a *fuse.Attr) fuse.Status {
 }
 
 // Lookup implements fuse.RawFileSystem.
-func (s *served) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+func (s *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	node := map[string]uint64{"disk.img": imageNode, "stuck": stuckNode}[name]
 	if node == 0 {
 		return fuse.ENOENT
@@ -102,18 +102,18 @@ func (s *served) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *f
 }
 
 // GetAttr implements fuse.RawFileSystem.
-func (s *served) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (s *exportedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return s.attr(in.NodeId, &out.Attr)
 }
 
 // SetAttr implements fuse.RawFileSystem.
-func (s *served) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (s *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return s.attr(in.NodeId, &out.Attr)
 }
 
 // Open implements fuse.RawFileSystem. A read of the stuck file uses direct I/O, so the reader
 // waits for the reply and not for a page of the cache. No signal ends that wait.
-func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	}
@@ -122,39 +122,39 @@ func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 
 // Flush implements fuse.RawFileSystem. It is called when a descriptor is closed and does not flush
 // data.
-func (s *served) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+func (s *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.
-func (s *served) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+func (s *exportedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	if in.NodeId == stuckNode {
 		select {}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := copy(buf, s.image[min(in.Offset, uint64(len(s.image))):])
+	n := copy(buf, s.content[min(in.Offset, uint64(len(s.content))):])
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }
 
 // Write implements fuse.RawFileSystem.
-func (s *served) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+func (s *exportedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(s.image)) {
+	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(s.content)) {
 		return 0, fuse.EIO
 	}
-	copy(s.image[in.Offset:], data)
-	return uint32(len(data)), s.note(in.Offset, data)
+	copy(s.content[in.Offset:], data)
+	return uint32(len(data)), s.logRecordLocked(in.Offset, data)
 }
 
 // Fsync implements fuse.RawFileSystem.
-func (s *served) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
+func (s *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.note(0, nil)
+	return s.logRecordLocked(0, nil)
 }
 
-// note logs a write or a flush. The caller holds mu.
-func (s *served) note(offset uint64, data []byte) fuse.Status {
+// logRecordLocked logs a write or a flush. The caller holds mu.
+func (s *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
 	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
 	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))
 	if _, err := s.log.Write(append(record, data...)); err != nil {
@@ -167,12 +167,12 @@ func (s *served) note(offset uint64, data []byte) fuse.Status {
 // file disk.img.
 type disk struct {
 	testing.TB
-	dir    string // base directory; contains the directories fuse (served), disk and cut (mount points)
-	log    *os.File
-	base   []byte // initial content of the disk
-	server *exec.Cmd
-	ended  chan error
-	number string // number of the FUSE connection, needed to abort it
+	dir            string // base directory; contains the directories fuse (served), disk and cut (mount points)
+	log            *os.File
+	initialContent []byte // initial content of the disk
+	server         *exec.Cmd
+	ended          chan error
+	connection     string // number of the FUSE connection, needed to abort it
 }
 
 // newDisk makes and serves a disk of the given size in MiB. With size 0 it serves only the stuck
@@ -194,7 +194,7 @@ func newDisk(t testing.TB, mib int64) *disk {
 		}
 	}
 	makeImage(t, d.path("base"), mib)
-	if d.base, err = os.ReadFile(d.path("base")); err != nil {
+	if d.initialContent, err = os.ReadFile(d.path("base")); err != nil {
 		t.Fatal(err)
 	}
 	d.serve()
@@ -260,8 +260,8 @@ func (d *disk) serve() {
 		d.Fatal(err)
 	}
 	go func() { d.ended <- d.server.Wait() }() // close receives the result
-	for deadline := time.Now().Add(20 * time.Second); d.number == ""; time.Sleep(time.Millisecond) {
-		if d.number = mountNumber(d.path("fuse")); time.Now().After(deadline) {
+	for deadline := time.Now().Add(20 * time.Second); d.connection == ""; time.Sleep(time.Millisecond) {
+		if d.connection = mountNumber(d.path("fuse")); time.Now().After(deadline) {
 			text, _ := os.ReadFile(d.path("said"))
 			d.Fatalf("the disk's server does not serve: %s", text)
 		}
@@ -286,7 +286,7 @@ func mountNumber(path string) string {
 // server itself hangs.
 func (d *disk) abort() {
 	d.server.Process.Kill()
-	os.WriteFile("/sys/fs/fuse/connections/"+d.number+"/abort", []byte("1"), 0)
+	os.WriteFile("/sys/fs/fuse/connections/"+d.connection+"/abort", []byte("1"), 0)
 }
 
 // close ends the server and unmounts everything. It does not wait for processes that hang.
@@ -307,8 +307,8 @@ func (d *disk) close() {
 	d.server = nil
 }
 
-// position returns the length of the log. The records before it are on the disk.
-func (d *disk) position() int64 {
+// logPosition returns the length of the log. The records before it are on the disk.
+func (d *disk) logPosition() int64 {
 	info, err := d.log.Stat()
 	if err != nil {
 		d.Errorf("the disk's log: %v", err)
@@ -359,28 +359,28 @@ type cutter struct {
 	records []record
 	durable []byte // content as of the last flush
 	flushed int    // number of records up to the last flush
-	seen    int    // number of records up to the cut
+	written int    // number of records up to the cut
 }
 
-// image returns the content of the disk after a power cut at a log position: all writes before the
+// contentAfter returns the content of the disk after a power cut at a log position: all writes before the
 // last flush, and a random selection of the later ones that depends on kind.
-func (c *cutter) image(position int64, kind int, dice *rand.Rand) []byte {
-	for ; c.seen < len(c.records) && c.records[c.seen].end <= position; c.seen++ {
-		if len(c.records[c.seen].data) > 0 {
+func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
+	for ; c.written < len(c.records) && c.records[c.written].end <= position; c.written++ {
+		if len(c.records[c.written].data) > 0 {
 			continue
 		}
-		for _, r := range c.records[c.flushed:c.seen] {
+		for _, r := range c.records[c.flushed:c.written] {
 			copy(c.durable[r.offset:], r.data)
 		}
-		c.flushed = c.seen + 1
+		c.flushed = c.written + 1
 	}
 	image := append([]byte(nil), c.durable...)
-	for _, r := range c.records[c.flushed:c.seen] {
-		if kind == keepsAll || kind == keepsWrites && dice.IntN(2) == 0 {
+	for _, r := range c.records[c.flushed:c.written] {
+		if kind == keepsAll || kind == keepsWrites && rng.IntN(2) == 0 {
 			copy(image[r.offset:], r.data)
 		}
 		for at := 0; kind == keepsSectors && at < len(r.data); at += sector {
-			if dice.IntN(2) == 0 {
+			if rng.IntN(2) == 0 {
 				copy(image[r.offset+uint64(at):], r.data[at:min(at+sector, len(r.data))])
 			}
 		}
@@ -389,19 +389,19 @@ func (c *cutter) image(position int64, kind int, dice *rand.Rand) []byte {
 }
 
 // mountImage mounts an image on a loop device that disappears with the mount.
-func mountImage(image, folder string) error {
-	if out, err := exec.Command("mount", "-o", "loop", image, folder).CombinedOutput(); err != nil {
+func mountImage(image, dir string) error {
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("mount %s: %w: %s", image, err, out)
 	}
 	return nil
 }
 
 // unmount unmounts a directory, waiting until no process uses it.
-func unmount(folder string) error {
-	err := syscall.Unmount(folder, 0)
-	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(folder, 0) {
+func unmount(dir string) error {
+	err := syscall.Unmount(dir, 0)
+	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(dir, 0) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("unmount %s: %w", folder, err)
+			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -31,21 +31,21 @@ func TestExamplesOfThePages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var h *home
+			var h *docsHome
 			for _, block := range fence.FindAllStringSubmatch(string(raw), -1) {
 				switch kind, text := block[1], block[2]; kind {
 				case "console":
 					if h == nil {
 						h = newHome(t)
 					}
-					h.session(text)
+					h.checkSession(text)
 				case "toml":
 					if h == nil {
 						h = newHome(t)
 					}
-					h.settings(text)
+					h.checkSettings(text)
 				case "sh":
-					targets(t, text)
+					checkMakeTargets(t, text)
 				case "json":
 					if !json.Valid([]byte(text)) {
 						t.Errorf("a block is no JSON:\n%s", text)
@@ -141,20 +141,20 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	return names
 }
 
-// home is an empty home directory of a reader who tries the examples of a page.
-type home struct {
+// docsHome is an empty home directory of a reader who tries the examples of a page.
+type docsHome struct {
 	*testing.T
 	dir string
 	bin string
 }
 
-func newHome(t *testing.T) *home {
+func newHome(t *testing.T) *docsHome {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "qh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &home{t, dir, filepath.Join(dir, "bin")}
+	h := &docsHome{t, dir, filepath.Join(dir, "bin")}
 	program := binary(t, "")
 	self, err := os.Executable()
 	if err == nil {
@@ -179,7 +179,7 @@ func newHome(t *testing.T) *home {
 }
 
 // run executes a shell line in the home directory and returns its output.
-func (h *home) run(line string) string {
+func (h *docsHome) run(line string) string {
 	h.Helper()
 	cmd := exec.Command("/bin/sh", "-c", line)
 	cmd.Dir = filepath.Join(h.dir, "work")
@@ -210,8 +210,8 @@ func (h *home) run(line string) string {
 	return string(raw)
 }
 
-// session executes the lines of a block and compares their output with the block.
-func (h *home) session(block string) {
+// checkSession executes the lines of a block and compares their output with the block.
+func (h *docsHome) checkSession(block string) {
 	h.Helper()
 	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
@@ -220,14 +220,14 @@ func (h *home) session(block string) {
 			next, want, _ = strings.Cut(want, "\n")
 			line += "\n" + next
 		}
-		if got := h.run(line); !looksLike(got, want) {
+		if got := h.run(line); !matchesOutput(got, want) {
 			h.Errorf("$ %s\ngot:\n%s\nthe page says:\n%s", line, got, want)
 		}
 	}
 }
 
-// settings checks a block as a settings file.
-func (h *home) settings(block string) {
+// checkSettings checks a block as a settings file.
+func (h *docsHome) checkSettings(block string) {
 	h.Helper()
 	path := filepath.Join(h.dir, "settings.toml")
 	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
@@ -238,8 +238,8 @@ func (h *home) settings(block string) {
 	}
 }
 
-// targets checks that each line of a block is an existing make target.
-func targets(t *testing.T, block string) {
+// checkMakeTargets checks that each line of a block is an existing make target.
+func checkMakeTargets(t *testing.T, block string) {
 	t.Helper()
 	raw, err := os.ReadFile("../Makefile")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // which are for Windows, and text, which is not an example.
 var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// looksLike compares the output with the expectation on a page.
-func looksLike(got, want string) bool {
+// matchesOutput compares the output with the expectation on a page.
+func matchesOutput(got, want string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)^\s*`)
 	for line := range strings.Lines(strings.TrimSpace(want) + "\n") {

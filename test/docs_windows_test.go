@@ -44,7 +44,7 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 		if err := seen.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if text := string(bytes.ReplaceAll(got, []byte("\r"), nil)); err != nil || !looksLike(text, want) {
+		if text := string(bytes.ReplaceAll(got, []byte("\r"), nil)); err != nil || !matchesOutput(text, want) {
 			t.Errorf("C:\\> %s\ngot:\n%s%v\nthe page says:\n%s", line, text, err, want)
 		}
 	}

@@ -14,10 +14,10 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	os.Chmod(q.path("queuectl.db"), 0o644)
-	q.diagnosed("a wrong mode", "permissions", "chmod 600 "+q.path("queuectl.db"))
+	q.checkFinding("a wrong mode", "permissions", "chmod 600 "+q.path("queuectl.db"))
 	os.Chmod(q.path("queuectl.db"), 0o600)
 	os.Chmod(q.path("queuectl.sock"), 0o666)
-	q.diagnosed("an open socket", "permissions", "chmod 600 "+q.path("queuectl.sock"))
+	q.checkFinding("an open socket", "permissions", "chmod 600 "+q.path("queuectl.sock"))
 	os.Chmod(q.path("queuectl.sock"), 0o600)
 	for _, c := range []struct {
 		mode   os.FileMode
@@ -34,7 +34,7 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 			t.Errorf("a state directory of mode %o: doctor finds %q, want %q", c.mode, got, c.advice)
 		}
 	}
-	q.healthy("with its modes back")
+	q.checkHealthy("with its modes back")
 
 	pid := q.runnerPid()
 	syscall.Kill(pid, syscall.SIGSTOP)
@@ -42,7 +42,7 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return strings.Contains(string(raw), ") T ")
 	})
-	q.diagnosed("a runner that is stopped", "runner", "does not answer")
+	q.checkFinding("a runner that is stopped", "runner", "does not answer")
 	syscall.Kill(pid, syscall.SIGCONT)
-	q.healthy("with its runner back")
+	q.checkHealthy("with its runner back")
 }

@@ -32,8 +32,8 @@ func (q *queue) doctor(args ...string) diagnosis {
 	return d
 }
 
-// diagnosed checks that doctor reports a failure of a check with the given words.
-func (q *queue) diagnosed(planted, check, words string, args ...string) {
+// checkFinding checks that doctor reports a failure of a check with the given words.
+func (q *queue) checkFinding(planted, check, words string, args ...string) {
 	q.Helper()
 	d := q.doctor(args...)
 	for _, f := range d.Findings {
@@ -44,16 +44,16 @@ func (q *queue) diagnosed(planted, check, words string, args ...string) {
 	q.Errorf("%s: doctor did not find it: %+v", planted, d)
 }
 
-// healthy checks that doctor reports no failure.
-func (q *queue) healthy(when string) {
+// checkHealthy checks that doctor reports no failure.
+func (q *queue) checkHealthy(when string) {
 	q.Helper()
 	if d := q.doctor("--verify"); d.Level == "failure" {
 		q.Errorf("%s: %+v", when, d)
 	}
 }
 
-// plant changes the database behind the service's back.
-func (q *queue) plant(statement string) {
+// corrupt changes the database behind the service's back.
+func (q *queue) corrupt(statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -65,8 +65,8 @@ func (q *queue) plant(statement string) {
 	}
 }
 
-// mend follows doctor's advice for inconsistent rows.
-func (q *queue) mend() {
+// repair follows doctor's advice for inconsistent rows.
+func (q *queue) repair() {
 	q.Helper()
 	file := q.path("mend.db")
 	q.must("backup", file)
@@ -74,7 +74,7 @@ func (q *queue) mend() {
 	<-q.ended
 	q.must("restore", file)
 	q.start("--workers", "1")
-	q.healthy("after backup and restore")
+	q.checkHealthy("after backup and restore")
 }
 
 // Doctor reports that the program on disk is newer than the service. After the restart that it
@@ -87,18 +87,18 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	}
 	q.bin = install(t, binary(t, ""), q.path("bin"))
 	q.start("--workers", "1")
-	q.healthy("just started")
+	q.checkHealthy("just started")
 	q.bin = install(t, binary(t, ""), q.path("bin"))
-	q.diagnosed("a newer program", "program", "has changed since the service")
+	q.checkFinding("a newer program", "program", "has changed since the service")
 	q.must("service", "stop", "--keep-jobs")
 	<-q.ended
 	q.start("--workers", "1")
-	q.healthy("after a restart")
+	q.checkHealthy("after a restart")
 	if err := os.Rename(filepath.Join(filepath.Dir(q.bin), "queuectld"+extension), q.path("taken")); err != nil {
 		t.Fatal(err)
 	}
 	q.bin = binary(t, "")
-	q.diagnosed("without the service's program", "program", "is missing")
+	q.checkFinding("without the service's program", "program", "is missing")
 }
 
 // The service does not start on a network file system, and doctor says why.
@@ -126,19 +126,19 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	q.stop()
-	q.healthy("stopped")
-	q.plant(`UPDATE meta SET dead = dead + 1`)
-	q.diagnosed("a counter off by one", "counters", "the counter of dead jobs is 1, but there are 0", "--verify")
+	q.checkHealthy("stopped")
+	q.corrupt(`UPDATE meta SET dead = dead + 1`)
+	q.checkFinding("a counter off by one", "counters", "the counter of dead jobs is 1, but there are 0", "--verify")
 	f, err := os.OpenFile(q.path("queuectl.db"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.WriteAt(make([]byte, 2048), 100)
 	f.Close()
-	q.diagnosed("a damaged database", "database", "queuectl restore")
-	q.diagnosed("a damaged database", "database", "queuectl restore", "--verify")
+	q.checkFinding("a damaged database", "database", "queuectl restore")
+	q.checkFinding("a damaged database", "database", "queuectl restore", "--verify")
 	os.Remove(q.path("queuectl.db"))
-	q.diagnosed("a missing database", "database", "queuectl.db is missing")
+	q.checkFinding("a missing database", "database", "queuectl.db is missing")
 }
 
 // Doctor creates no files for a stopped queue, regardless of the user who runs it. Files created
@@ -159,7 +159,7 @@ func TestDoctorMakesNothing(t *testing.T) {
 		return list
 	}
 	before := names()
-	q.healthy("stopped")
+	q.checkHealthy("stopped")
 	if after := names(); !slices.Equal(after, before) {
 		t.Errorf("it made %v of %v", after, before)
 	}
@@ -184,29 +184,29 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
 	q.must("run", "true")
 	q.must("enqueue", "--delay", "1h", "true")
-	q.healthy("a new queue")
+	q.checkHealthy("a new queue")
 
-	q.plant(`DROP INDEX jobs_ended`)
-	q.diagnosed("a missing index", "database", "index jobs_ended is missing")
-	q.diagnosed("a missing index", "indexes", "no such index", "--verify")
-	q.plant(`UPDATE meta SET completed = completed + 1`)
-	q.diagnosed("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2", "--verify")
-	q.mend()
+	q.corrupt(`DROP INDEX jobs_ended`)
+	q.checkFinding("a missing index", "database", "index jobs_ended is missing")
+	q.checkFinding("a missing index", "indexes", "no such index", "--verify")
+	q.corrupt(`UPDATE meta SET completed = completed + 1`)
+	q.checkFinding("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2", "--verify")
+	q.repair()
 
 	orphan := q.path("runner/output/999-1")
 	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.diagnosed("an orphan output", "outputs", "999-1 belongs to no attempt", "--verify")
+	q.checkFinding("an orphan output", "outputs", "999-1 belongs to no attempt", "--verify")
 	os.Remove(orphan)
 	outputs, _ := filepath.Glob(q.path("runner/output/*"))
 	if len(outputs) != 1 {
 		t.Fatalf("outputs: %v", outputs)
 	}
 	os.Rename(outputs[0], q.path("aside"))
-	q.diagnosed("a missing output", "outputs", filepath.Base(outputs[0])+" of an attempt is missing", "--verify")
+	q.checkFinding("a missing output", "outputs", filepath.Base(outputs[0])+" of an attempt is missing", "--verify")
 	os.Rename(q.path("aside"), outputs[0])
-	q.healthy("with its output back")
+	q.checkHealthy("with its output back")
 	raw, err := os.ReadFile(outputs[0])
 	if err != nil {
 		t.Fatal(err)
@@ -216,22 +216,22 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	if err := os.WriteFile(outputs[0], harmed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.diagnosed("a damaged output", "outputs", filepath.Base(outputs[0])+" is damaged: ", "--verify")
+	q.checkFinding("a damaged output", "outputs", filepath.Base(outputs[0])+" is damaged: ", "--verify")
 	if err := os.WriteFile(outputs[0], raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.healthy("with its output repaired")
+	q.checkHealthy("with its output repaired")
 
-	q.plant(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
-	q.diagnosed("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large", "--verify")
-	q.plant(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
-	q.healthy("with its date back")
+	q.corrupt(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
+	q.checkFinding("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large", "--verify")
+	q.corrupt(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
+	q.checkHealthy("with its date back")
 
 	number := strings.TrimSpace(q.must("enqueue", "--in", "1h", "true"))
-	q.plant(`UPDATE jobs SET id = '` + number + `' WHERE id = 'large'`)
-	q.diagnosed("a number that two jobs have", "rows", "1 jobs have the number of another job as their id, for example "+number, "--verify")
-	q.plant(`UPDATE jobs SET id = 'large' WHERE id = '` + number + `' AND seq <> ` + number)
-	q.healthy("with its name back")
+	q.corrupt(`UPDATE jobs SET id = '` + number + `' WHERE id = 'large'`)
+	q.checkFinding("a number that two jobs have", "rows", "1 jobs have the number of another job as their id, for example "+number, "--verify")
+	q.corrupt(`UPDATE jobs SET id = 'large' WHERE id = '` + number + `' AND seq <> ` + number)
+	q.checkHealthy("with its name back")
 }
 
 // If no queue exists yet, doctor's advice for starting one names the requested directory.

@@ -15,15 +15,15 @@ import (
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	long := w.enqueue(fields{"command": "echo up; " + q.waitFor("go")})
+	long := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go")})
 	w.waitRunning(long)
-	_, thaw := q.freeze()
+	_, thaw := q.stopRunner()
 	sent := w.enqueue(fields{"command": "touch " + q.path("started")})
-	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
-	if got := q.quickly(15*time.Second, "drain"); got.code != 0 {
+	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.countReserved() == 1 })
+	if got := q.cliWithin(15*time.Second, "drain"); got.code != 0 {
 		t.Fatalf("drain: %+v", got)
 	}
-	if n := q.reserved(); n != 0 {
+	if n := q.countReserved(); n != 0 {
 		t.Errorf("drain has answered while the runner may start %d jobs", n)
 	}
 	thaw()
@@ -39,8 +39,8 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.waitEnded(sent)
 }
 
-// begun returns the number of attempts that the runners have recorded in their running tables.
-func (q *queue) begun() (n int) {
+// countStarted returns the number of attempts that the runners have recorded in their running tables.
+func (q *queue) countStarted() (n int) {
 	const slot = 64 // bytes; the first slot holds the header
 	tables, _ := filepath.Glob(q.runnerDir() + "/*/running")
 	for _, name := range tables {
@@ -63,10 +63,10 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	q.start("--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo started"})
-	q.waitUntil("its attempt is noted", 10*time.Second, func() bool { return q.begun() == 1 })
-	_, thaw := q.freeze()
+	q.waitUntil("its attempt is noted", 10*time.Second, func() bool { return q.countStarted() == 1 })
+	_, thaw := q.stopRunner()
 	for _, when := range []string{"at first", "after a restart"} {
-		got := q.quickly(15*time.Second, "drain")
+		got := q.cliWithin(15*time.Second, "drain")
 		if got.code != 3 || !strings.Contains(got.err, "does not answer, so job "+id+" cannot be reached") || !strings.Contains(got.err, "draining has begun, but this job may still start") {
 			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
 		}
@@ -94,10 +94,10 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	a.start("--workers", "1")
 	b.start("--workers", "1")
 	id := a.must("enqueue", "--on", "b", "echo started")
-	a.waitUntil("its attempt is noted", 10*time.Second, func() bool { return b.begun() == 1 })
+	a.waitUntil("its attempt is noted", 10*time.Second, func() bool { return b.countStarted() == 1 })
 	want := "on b: job " + id + " is still starting; draining has begun, but this job may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
-		if got := a.quickly(20*time.Second, verb...); got.code != 3 || !strings.Contains(got.err, want) {
+		if got := a.cliWithin(20*time.Second, verb...); got.code != 3 || !strings.Contains(got.err, want) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)
 		}
 	}

@@ -72,7 +72,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 			}
 			clients.Wait()
 			q.must("service", "stop")
-			early, answers := answersBeforeFsync(t, trace)
+			early, answers := checkRepliesAfterFsync(t, trace)
 			if answers != c.clients*each {
 				t.Fatalf("the trace shows %d answers, want %d", answers, c.clients*each)
 			}
@@ -84,13 +84,13 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 }
 
 var (
-	tokenIn = regexp.MustCompile(`tok-\d{3}-\d`)
-	pidOf   = regexp.MustCompile(`^(\d+) +`)
+	tokenPattern = regexp.MustCompile(`tok-\d{3}-\d`)
+	pidPattern   = regexp.MustCompile(`^(\d+) +`)
 )
 
-// answersBeforeFsync reads a trace. It counts the replies, and those that are early: sent before
+// checkRepliesAfterFsync reads a trace. It counts the replies, and those that are early: sent before
 // the end of an fsync that began after their job was written to the WAL.
-func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
+func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	f, err := os.Open(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -112,10 +112,10 @@ func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
-		pid := pidOf.FindString(line)
+		pid := pidPattern.FindString(line)
 		switch {
 		case strings.Contains(line, "pwrite64(") && strings.Contains(line, "queuectl.db-wal"):
-			for _, token := range tokenIn.FindAllString(line, -1) {
+			for _, token := range tokenPattern.FindAllString(line, -1) {
 				if stage[token] == 0 {
 					stage[token] = written
 				}
@@ -138,7 +138,7 @@ func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 			delete(under, pid)
 		case strings.Contains(line, " write(") && strings.Contains(line, `duplicate\":false`):
 			answers++
-			if token := tokenIn.FindString(line); stage[token] != synced {
+			if token := tokenPattern.FindString(line); stage[token] != synced {
 				early++
 			}
 		}
@@ -240,7 +240,7 @@ func TestSmallDisk(t *testing.T) {
 	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
 	acked := q.fillDisk(filler, gate)
 	t.Logf("%d jobs acknowledged on the way to a full disk", len(acked))
-	q.diagnosed("a full disk", "disk", "free some space")
+	q.checkFinding("a full disk", "disk", "free some space")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -291,8 +291,8 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 	return nil
 }
 
-// filled fills a disk to the last byte with one file.
-func filled(t *testing.T, disk string) *os.File {
+// fillWholeDisk fills a disk to the last byte with one file.
+func fillWholeDisk(t *testing.T, disk string) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(disk, "filler"))
 	if err != nil {
@@ -320,7 +320,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	q.kill()
 	q.killRunners()
 	os.Remove(q.path("reserve"))
-	filled(t, disk)
+	fillWholeDisk(t, disk)
 	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines", "-"}} {
 		cmd, errs := q.command(args...), &lockedBuffer{}
 		cmd.Stderr = errs
@@ -361,7 +361,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			filler := filled(t, disk)
+			filler := fillWholeDisk(t, disk)
 			cmd, errs := q.command("serve", "--workers", "1"), &lockedBuffer{}
 			cmd.Stderr = errs
 			if err := cmd.Start(); err != nil {
@@ -391,22 +391,22 @@ func TestStartWaitsForSpace(t *testing.T) {
 	}
 }
 
-// watchdog makes the service believe that systemd supervises it with a watchdog of 0.4 s. beats
+// startWatchdog makes the service believe that systemd supervises it with a watchdog of 0.4 s. beats
 // waits for n keep-alive messages.
-func (q *queue) watchdog() (beats func(n int)) {
+func (q *queue) startWatchdog() (beats func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
-	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		q.Fatal(err)
 	}
-	q.Cleanup(func() { heard.Close() })
+	q.Cleanup(func() { conn.Close() })
 	q.env = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
 	return func(n int) {
 		q.Helper()
-		heard.SetReadDeadline(time.Now().Add(20 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		for buf := make([]byte, 4096); n > 0; {
-			size, err := heard.Read(buf)
+			size, err := conn.Read(buf)
 			if err != nil {
 				q.Fatalf("no sign of life: %v", err)
 			}
@@ -422,7 +422,7 @@ func (q *queue) watchdog() (beats func(n int)) {
 func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	beats := q.watchdog()
+	beats := q.startWatchdog()
 	q.start("--workers", "0")
 	beats(1)
 	q.must("config", "set", "max_connections_per_user", "2")
@@ -446,11 +446,11 @@ func TestAFullDiskIsASignOfLife(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	disk := q.mount("24M")
-	beats := q.watchdog()
+	beats := q.startWatchdog()
 	q.start("--workers", "1")
 	beats(1)
 	os.Remove(q.path("reserve"))
-	f := filled(t, disk)
+	f := fillWholeDisk(t, disk)
 	q.waitUntil("the disk is full for the service too", 20*time.Second, func() bool {
 		os.Remove(q.path("reserve"))
 		f.Write(make([]byte, 4096))

@@ -20,7 +20,7 @@ func TestJobsHideNoCharacters(t *testing.T) {
 		if strings.ContainsAny(r.out, "\u200b\u2060\x1b") || !strings.Contains(r.out, inPipe) {
 			t.Errorf("%q in a pipe: got %q, want %q in it", args, r.out, inPipe)
 		}
-		r = q.display(args...)
+		r = q.runOnScreen(args...)
 		if strings.ContainsAny(r.out, "\u200b\u2060") || !strings.Contains(r.out, `z\u200bz\u2060`) {
 			t.Errorf("%q on a terminal: got %q, want the invisible characters escaped", args, r.out)
 		}

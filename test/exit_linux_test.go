@@ -27,10 +27,10 @@ func TestInterrupted(t *testing.T) {
 		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)
 		f.Process.Signal(os.Interrupt)
 		if c.times > 1 {
-			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.said.String(), again) })
+			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.stderr.String(), again) })
 			f.Process.Signal(os.Interrupt)
 		}
-		if said := f.ends(t, 130); !strings.Contains(said, c.says) {
+		if said := f.waitExit(t, 130); !strings.Contains(said, c.says) {
 			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, said, c.says)
 		}
 		if j := w.show(fmt.Sprint("job", i)); j.State != c.state {
@@ -47,8 +47,8 @@ const publicPath = "PATH=/usr/bin:/bin"
 // killed is the exit code of a job that was killed, and saysKilled is how run describes it.
 const killed, saysKilled = 137, "signal 9"
 
-// endsHere lists the ends of jobs that exist only on this system.
-var endsHere = []jobEnd{
+// platformEnds lists the ends of jobs that exist only on this system.
+var platformEnds = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"}, {"kill -KILL $$", 137, "signal", "signal 9"},

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// following is a command that follows a running job, with its stderr (said) and stdout (printed).
-type following struct {
+// follower is a command that follows a running job, with its stderr and stdout.
+type follower struct {
 	*exec.Cmd
-	said, printed lockedBuffer
+	stderr, stdout lockedBuffer
 }
 
 // follow starts a job that runs until it is ended, and a command that follows it: run or wait.
-func (w *wire) follow(id, verb string, flags ...string) *following {
+func (w *wire) follow(id, verb string, flags ...string) *follower {
 	w.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
@@ -30,28 +30,28 @@ func (w *wire) follow(id, verb string, flags ...string) *following {
 		w.must(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
 	}
-	f := &following{Cmd: w.command(args...)}
-	f.Stderr, f.Stdout = &f.said, &f.printed
+	f := &follower{Cmd: w.command(args...)}
+	f.Stderr, f.Stdout = &f.stderr, &f.stdout
 	if err := f.Start(); err != nil {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { f.Process.Kill() })
 	w.waitUntil("the job is there", 20*time.Second, func() bool { return w.call("show", fields{"id": id}).Error == nil })
 	w.waitRunning(id)
-	w.waitUntil("the verb is at work", 20*time.Second, func() bool { return f.printed.String() != "" })
+	w.waitUntil("the verb is at work", 20*time.Second, func() bool { return f.stdout.String() != "" })
 	return f
 }
 
-// ends checks the exit code of the command and returns what it printed.
-func (f *following) ends(t *testing.T, code int) string {
+// waitExit checks the exit code of the command and returns what it printed.
+func (f *follower) waitExit(t *testing.T, code int) string {
 	t.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { f.Process.Kill() })
 	defer timer.Stop()
 	f.Wait()
 	if got := f.ProcessState.ExitCode(); got != code {
-		t.Errorf("%v ended with %v, want code %d; %s", f.Args[3:], f.ProcessState, code, f.said.String())
+		t.Errorf("%v ended with %v, want code %d; %s", f.Args[3:], f.ProcessState, code, f.stderr.String())
 	}
-	return f.said.String()
+	return f.stderr.String()
 }
 
 // The exit code of run and wait also reflects what other users do to the job.
@@ -75,7 +75,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 					q := startQueue(t, "--workers", "1")
 					f := q.dial().follow("job", verb, c.flags...)
 					c.do(q, "job")
-					if said := f.ends(t, c.code); verb == "run" && !strings.Contains(said, c.says) {
+					if said := f.waitExit(t, c.code); verb == "run" && !strings.Contains(said, c.says) {
 						t.Errorf("it says %q, want %q", said, c.says)
 					}
 					if q.cmd != nil {
@@ -97,13 +97,13 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 		if args[0] == "wait" {
 			q.must("enqueue", "--id", "job", "true")
 		}
-		f := &following{Cmd: q.command(args...)}
-		f.Stderr = &f.said
+		f := &follower{Cmd: q.command(args...)}
+		f.Stderr = &f.stderr
 		if err := f.Start(); err != nil {
 			t.Fatal(err)
 		}
 		q.waitUntil("the job is there", 20*time.Second, func() bool { return q.cli("rm", "job").code == 0 })
-		if said := f.ends(t, 125); !strings.Contains(said, `there is no job "job"`) {
+		if said := f.waitExit(t, 125); !strings.Contains(said, `there is no job "job"`) {
 			t.Errorf("%v says %q", args, said)
 		}
 	}
@@ -116,7 +116,7 @@ func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
 	w, slow := q.dial(), q.dial()
 	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.waitRunning("job")
-	slow.say(requestLine("logs", `{"id":"job","follow":true}`))
+	slow.sendLine(requestLine("logs", `{"id":"job","follow":true}`))
 	// The client reads no further, so the service waits for it.
 	if a, err := slow.read(); err != nil || a.Error != nil {
 		t.Fatalf("%+v, %v", a, err)
@@ -279,7 +279,7 @@ type jobEnd struct {
 	args   string
 	code   int
 	reason string // reason stored with the job
-	says   string // stderr of run, in addition to the job's stderr
+	stderr string // stderr of run, in addition to the job's stderr
 }
 
 // Each way in which a job ends has its own exit code, the same from run and from wait, whether
@@ -303,10 +303,10 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
 		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"}, {"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
-	}, endsHere...) {
+	}, platformEnds...) {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
-			asRun, asWait := q.submitting("run", c.args), q.submitting("run -d", c.args)
+			asRun, asWait := q.submitCommand("run", c.args), q.submitCommand("run -d", c.args)
 			detached := runCommand(t, asWait)
 			id := strings.TrimSpace(detached.out)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
@@ -324,16 +324,16 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			}
 			r := runCommand(t, asRun)
 			r.err = betweenAttempts.ReplaceAllString(r.err, "")
-			if r.code != c.code || !strings.Contains(r.err, c.says) || c.says == "" && c.reason == "" && r.err != "" {
-				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.says)
+			if r.code != c.code || !strings.Contains(r.err, c.stderr) || c.stderr == "" && c.reason == "" && r.err != "" {
+				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.stderr)
 			}
 		})
 	}
 }
 
-// submitting returns a command that enqueues a job without retries. words is a list of shell
+// submitCommand returns a command that enqueues a job without retries. words is a list of shell
 // words, or one command line if it begins with no flag.
-func (q *queue) submitting(verb, words string) *exec.Cmd {
+func (q *queue) submitCommand(verb, words string) *exec.Cmd {
 	if !strings.HasPrefix(words, "-") {
 		words = "'" + words + "'"
 	}

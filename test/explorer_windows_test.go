@@ -13,7 +13,7 @@ import (
 // and on a double click.
 const explorerRole = "QUEUECTL_TEST_EXPLORER"
 
-func explore() (code int) {
+func runAsExplorer() (code int) {
 	cmd := exec.Command(os.Getenv(explorerRole), os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := startCommand(cmd); err != nil {

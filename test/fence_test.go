@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// staleStarts makes the START frames of a service wait in the runner. Then the service is killed,
-// and its successor says hello and starts the same jobs. staleStarts returns the rig after all
+// sendStaleStarts makes the START frames of a service wait in the runner. Then the service is killed,
+// and its successor says hello and starts the same jobs. sendStaleStarts returns the rig after all
 // frames were released. more lists further failpoints.
-func staleStarts(t *testing.T, jobs int, more string) *rig {
+func sendStaleStarts(t *testing.T, jobs int, extra string) *rig {
 	t.Helper()
 	r := newRig(t, "failpoint")
-	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.path("go") + more}
+	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.path("go") + extra}
 	r.start("--workers", "0")
 	a := &requester{q: r.queue}
 	for n := range jobs {
@@ -26,13 +26,13 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 	// One claim takes all jobs. After 50 ms without a start the service recalls them and claims
 	// nothing else.
 	r.must("worker", "scale", fmt.Sprint(2*jobs))
-	r.waitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.reserved() == jobs })
+	r.waitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.countReserved() == jobs })
 	// The service sends the START frames right after the claim. The test cannot observe their arrival.
 	time.Sleep(100 * time.Millisecond)
 	r.kill()
 	r.start("--workers", fmt.Sprint(2*jobs))
-	r.waitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.reserved() == jobs })
-	if s := r.noted("S"); len(s) > 0 {
+	r.waitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.countReserved() == jobs })
+	if s := r.countNotes("S"); len(s) > 0 {
 		t.Fatalf("the held STARTs ran: %v", s)
 	}
 	r.writeFile("go", "")
@@ -44,12 +44,12 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 func TestTheFenceBites(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
-		r := staleStarts(t, jobs, "")
+		r := sendStaleStarts(t, jobs, "")
 		r.waitUntil("all jobs ended", 20*time.Second, func() bool {
-			return r.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+			return r.queryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 		})
-		r.noOverlap()
-		starts := r.noted("S")
+		r.checkNoOverlap()
+		starts := r.countNotes("S")
 		for tag, want := range r.acked {
 			if j := r.show(want.id); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
@@ -60,9 +60,9 @@ func TestTheFenceBites(t *testing.T) {
 		if !dataSurvivesClose {
 			return // stale frames cannot arrive late on this system
 		}
-		r := staleStarts(t, jobs, ",nofence")
+		r := sendStaleStarts(t, jobs, ",nofence")
 		r.waitUntil("the saboteur was caught", 10*time.Second, func() bool {
-			for _, n := range r.noted("S") {
+			for _, n := range r.countNotes("S") {
 				if n > 1 {
 					return true
 				}
@@ -97,7 +97,7 @@ func TestPanicInHandler(t *testing.T) {
 // A panic in the writer stops the service immediately. All acknowledged jobs exist after the next
 // start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
-	eachCommit(t, "panic", func(r *rig) {
+	breakEachCommit(t, "panic", func(r *rig) {
 		if err := <-r.ended; err == nil {
 			t.Error("the service ended with exit code 0")
 		}
@@ -109,8 +109,8 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 // client dies. A repeated request with the same key then finds the job. The job exists once, with
 // its id.
 func TestKeyFindsTheJob(t *testing.T) {
-	eachCommit(t, "kill", func(r *rig) {
-		if !r.gone(5 * time.Second) {
+	breakEachCommit(t, "kill", func(r *rig) {
+		if !r.waitKilled(5 * time.Second) {
 			t.Error("the service was not killed")
 		}
 	})
@@ -124,7 +124,7 @@ func TestKeyFindsTheJob(t *testing.T) {
 		gone = append(gone, w)
 	}
 	q.waitUntil("the jobs are stored", 5*time.Second, func() bool {
-		return q.peek(`SELECT count(*) FROM jobs`) == clients
+		return q.queryInt(`SELECT count(*) FROM jobs`) == clients
 	})
 	for _, w := range gone {
 		w.Close() // without reading the reply
@@ -144,15 +144,15 @@ func TestKeyFindsTheJob(t *testing.T) {
 	}
 }
 
-// eachCommit breaks the service at its n-th commit, for the first few n, while a client enqueues.
-// It calls died when the service must be down. Then every acknowledged job must exist. If the
+// breakEachCommit breaks the service at its n-th commit, for the first few n, while a client enqueues.
+// It calls waitDown when the service must be down. Then every acknowledged job must exist. If the
 // unacknowledged job exists, its key must find it.
-func eachCommit(t *testing.T, how string, died func(*rig)) {
+func breakEachCommit(t *testing.T, failpoint string, waitDown func(*rig)) {
 	t.Helper()
 	r := newRig(t, "failpoint")
 	acked, found := 0, 0
 	for n := 1; n <= 8 || found == 0 && n <= 40; n++ { // the service also commits for itself
-		r.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", how, n)}
+		r.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
 		ready := r.tryStart("--workers", "0") == nil
 		params := r.params("k00000", rigJob{size: 10})
 		params["key"] = fmt.Sprint("first ", n)
@@ -168,10 +168,10 @@ func eachCommit(t *testing.T, how string, died func(*rig)) {
 				params["key"] = fmt.Sprint(n, " after ", acked)
 			}
 		}
-		died(r)
+		waitDown(r)
 		r.env = nil
 		r.start("--workers", "0")
-		stored := r.peek(`SELECT count(*) FROM jobs`)
+		stored := r.queryInt(`SELECT count(*) FROM jobs`)
 		var got struct{ Duplicate bool }
 		if err := json.Unmarshal((&requester{q: r.queue}).mustRequest("enqueue", params), &got); err != nil {
 			t.Fatal(err)

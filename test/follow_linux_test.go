@@ -15,7 +15,7 @@ func TestFollowAFullQueue(t *testing.T) {
 		id := w.enqueue(fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.1; done"})
 		w.waitRunning(id)
 	}
-	lines, _ := q.follows("logs", "-f", "--queue", "a", "--jsonl")
+	lines, _ := q.startFollowing("logs", "-f", "--queue", "a", "--jsonl")
 	printed := map[string]string{}
 	until := func(id, want string) {
 		t.Helper()

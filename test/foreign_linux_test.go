@@ -25,15 +25,15 @@ const (
 	victim   = 61235
 )
 
-// tap is a server that records what clients send, one line each, and never replies.
-type tap struct {
+// recordingServer is a server that records what clients send, one line each, and never replies.
+type recordingServer struct {
 	path  string
 	lines chan string
 }
 
-// tapAs creates a socket as a given user, served by a tap. The kernel reports that user to clients
+// listenAs creates a socket as a given user, served by a recordingServer. The kernel reports that user to clients
 // that connect. Only root may name another user.
-func tapAs(t *testing.T, uid int, path string) *tap {
+func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	t.Helper()
 	var l net.Listener
 	var err error
@@ -54,7 +54,7 @@ func tapAs(t *testing.T, uid int, path string) *tap {
 	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // every user may connect
 		t.Fatalf("listen as uid %d: %v", uid, err)
 	}
-	p := &tap{path: path, lines: make(chan string, 16)}
+	p := &recordingServer{path: path, lines: make(chan string, 16)}
 	var server sync.WaitGroup
 	server.Go(func() {
 		for {
@@ -76,9 +76,9 @@ func tapAs(t *testing.T, uid int, path string) *tap {
 	return p
 }
 
-// told returns what clients have sent so far. The tap serves connections one after another, so
-// told opens a last one and reads up to its line.
-func (p *tap) told(t *testing.T) (text string) {
+// received returns what clients have sent so far. The server serves connections one after another, so
+// received opens a last one and reads up to its line.
+func (p *recordingServer) received(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)
 	if err != nil {
@@ -97,8 +97,8 @@ func (p *tap) told(t *testing.T) (text string) {
 	return text
 }
 
-// openQueue returns a queue in whose directory every user may run the program and create a socket.
-func openQueue(t *testing.T) *queue {
+// worldWritableQueue returns a queue in whose directory every user may run the program and create a socket.
+func worldWritableQueue(t *testing.T) *queue {
 	t.Helper()
 	t.Parallel()
 	q := newQueue(t, "")
@@ -121,7 +121,7 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 // account, because commands and variables are secrets. Only root can act as other users, so other
 // users test only their own server.
 func TestForeignServersAreToldNothing(t *testing.T) {
-	q := openQueue(t)
+	q := worldWritableQueue(t)
 	type row struct {
 		name           string
 		client, server int
@@ -135,13 +135,13 @@ func TestForeignServersAreToldNothing(t *testing.T) {
 			row{"a user's own", victim, victim, true}, row{"root's, to a user", victim, 0, true}, row{"the service account's", victim, attacker, true})
 	}
 	for i, c := range cases {
-		p := tapAs(t, c.server, q.path(fmt.Sprint("s", i)))
+		p := listenAs(t, c.server, q.path(fmt.Sprint("s", i)))
 		cmd := asUser(q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
 		if c.name == "the service account's" {
-			cmd = q.whereServiceIs(attacker, cmd.Args)
+			cmd = q.withServiceUID(attacker, cmd.Args)
 		}
 		r := runCommand(t, cmd)
-		told := p.told(t)
+		told := p.received(t)
 		if c.trusted {
 			if !strings.Contains(told, "secret") {
 				t.Errorf("%s: told %q, want the request; %+v", c.name, told, r)
@@ -157,9 +157,9 @@ func TestForeignServersAreToldNothing(t *testing.T) {
 	}
 }
 
-// whereServiceIs makes words a command of the victim on a machine on which the service account has
+// withServiceUID makes words a command of the victim on a machine on which the service account has
 // the given uid.
-func (q *queue) whereServiceIs(uid int, words []string) *exec.Cmd {
+func (q *queue) withServiceUID(uid int, words []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.writeFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
 	if err := os.Chmod(accounts, 0o644); err != nil {
@@ -172,7 +172,7 @@ func (q *queue) whereServiceIs(uid int, words []string) *exec.Cmd {
 // Every command ends with a refusal if the server belongs to another user, regardless of how the
 // socket was chosen. The command does not start a second service.
 func TestForeignServerEndsEveryVerb(t *testing.T) {
-	q := openQueue(t)
+	q := worldWritableQueue(t)
 	servers := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user
 		servers = append(servers, attacker)
@@ -183,7 +183,7 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(folder, 0o777), os.Chmod(folder, 0o777)); err != nil {
 			t.Fatal(err)
 		}
-		p := tapAs(t, server, filepath.Join(folder, "queuectl.sock"))
+		p := listenAs(t, server, filepath.Join(folder, "queuectl.sock"))
 		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.path
 		for _, c := range []struct {
 			env  string
@@ -205,7 +205,7 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 			cmd := exec.Command(q.bin, c.args...)
 			cmd.Dir, cmd.Env = q.dir, []string{"HOME=" + q.dir, c.env}
 			r := runCommand(t, cmd)
-			told := p.told(t)
+			told := p.received(t)
 			if server == os.Geteuid() {
 				if !strings.Contains(told, `"jsonrpc"`) {
 					t.Errorf("%q: told one's own server %q", c.args, told)
@@ -225,12 +225,12 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 // In a user namespace without a uid mapping every server appears to run as the client's own user.
 // The client sends nothing to any of them.
 func TestServerOfAnUnmappedUserIsToldNothing(t *testing.T) {
-	q := openQueue(t)
-	p := tapAs(t, os.Geteuid(), q.path("s"))
+	q := worldWritableQueue(t)
+	p := listenAs(t, os.Geteuid(), q.path("s"))
 	cmd := q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := runCommand(t, cmd)
-	if told := p.told(t); told != "" || r.code != 5 || !strings.Contains(r.err, "user namespace") {
+	if told := p.received(t); told != "" || r.code != 5 || !strings.Contains(r.err, "user namespace") {
 		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", told, r)
 	}
 }

@@ -29,7 +29,7 @@ func TestUnitsAreOneJobs(t *testing.T) {
 [ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
 sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	jobs, kills := 100, 5
-	if soaks() {
+	if fullScale() {
 		jobs, kills = 1000, 20
 	}
 	var lines strings.Builder
@@ -39,8 +39,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.must("enqueue", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
 		// An interrupted job runs alone afterwards, and is dead as poison after three interruptions.
-		ran := q.counted("completed")
-		q.waitUntil("some more have run", 30*time.Second, func() bool { return q.counted("completed") >= min(jobs, ran+8) })
+		ran := q.countState("completed")
+		q.waitUntil("some more have run", 30*time.Second, func() bool { return q.countState("completed") >= min(jobs, ran+8) })
 		if i%2 == 1 {
 			q.killRunners()
 			continue
@@ -48,7 +48,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		q.kill()
 		q.start("--config", file)
 	}
-	q.waitUntil("all have run", timeoutFactor*2*time.Minute, func() bool { return q.counted("completed") >= jobs })
+	q.waitUntil("all have run", timeoutFactor*2*time.Minute, func() bool { return q.countState("completed") >= jobs })
 	ran := map[string]bool{}
 	for id := range strings.FieldsSeq(q.readFile("done")) {
 		ran[id] = true
@@ -87,8 +87,8 @@ func TestQueuesOverRestarts(t *testing.T) {
 	}
 	q.kill()
 	q.start("--workers", "4")
-	q.waitUntil("all of one have run", 30*time.Second, func() bool { return q.counted("completed") == 6 })
-	if n := q.counted("dead"); n != 0 {
+	q.waitUntil("all of one have run", 30*time.Second, func() bool { return q.countState("completed") == 6 })
+	if n := q.countState("dead"); n != 0 {
 		t.Errorf("%d jobs met another one of their queue", n)
 	}
 	q.must("queue", "pause", "default", "--reason", "a test")
@@ -184,7 +184,7 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	q.must("queue", "set", "three", "--weight", "3")
 	var lines strings.Builder
 	starts := 400
-	if soaks() {
+	if fullScale() {
 		starts = 10_000
 	}
 	for i := range 2 * starts {
@@ -192,7 +192,7 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	}
 	q.must("enqueue", "-q", "--file", q.writeFile("jobs", lines.String()))
 	q.must("worker", "scale", "1")
-	q.waitUntil("half have run", 120*time.Second, func() bool { return q.counted("completed") >= starts })
+	q.waitUntil("half have run", 120*time.Second, func() bool { return q.countState("completed") >= starts })
 	q.must("worker", "scale", "0")
 	share := map[string]int{}
 	for line := range strings.Lines(q.must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished", "--columns", "queue")) {
@@ -203,8 +203,8 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	}
 }
 
-// counted returns the number of jobs in a state.
-func (q *queue) counted(state string) (n int) {
+// countState returns the number of jobs in a state.
+func (q *queue) countState(state string) (n int) {
 	for line := range strings.Lines(q.must("status")) {
 		if words := strings.Fields(line); len(words) == 2 && words[0] == state {
 			n, _ = strconv.Atoi(words[1])
@@ -213,16 +213,16 @@ func (q *queue) counted(state string) (n int) {
 	return n
 }
 
-// soaks reports whether the test runs at the scale that the contract promises, which takes
+// fullScale reports whether the test runs at the scale that the contract promises, which takes
 // minutes: see "make gates".
-func soaks() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
+func fullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
 // A rate limit holds in every window, even across kills of the service and its runners, and is
 // used to its full extent.
 func TestRateOverKills(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	long, kills := 4, 2 // long is in seconds
-	if soaks() {
+	if fullScale() {
 		long, kills = 60, 20
 	}
 	var lines strings.Builder

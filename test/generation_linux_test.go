@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// oldest returns the commit of the oldest program that is compatible with the current one: it can
+// oldestCompatible returns the commit of the oldest program that is compatible with the current one: it can
 // open its database and exchange frames with its runners. That is the commit that last changed the
 // schema or the frames. It returns "" without a git history.
-func oldest() string {
+func oldestCompatible() string {
 	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 
-// another returns the path of another version of the program: built from an earlier commit, or
+// buildVersion returns the path of another version of the program: built from an earlier commit, or
 // from this tree with another version number.
-func another(t *testing.T, earlier func() string, version string) string {
+func buildVersion(t *testing.T, earlier func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
 		t.Skip("the sources are not here")
@@ -67,7 +67,7 @@ func another(t *testing.T, earlier func() string, version string) string {
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
-	for name, other := range map[string]string{"schema": another(t, oldest, "0.0.9"), "number": another(t, nil, "9.9.9")} {
+	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"), "number": buildVersion(t, nil, "9.9.9")} {
 		for way, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
 			t.Run(way+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -139,7 +139,7 @@ func TestGenerations(t *testing.T) {
 // the new program.
 func TestRunnerOfAReplacedProgram(t *testing.T) {
 	t.Parallel()
-	other := another(t, nil, "9.9.9")
+	other := buildVersion(t, nil, "9.9.9")
 	q := newQueue(t, "")
 	q.bin = install(q, binary(t, ""), q.dir)
 	q.start("--workers", "1")

@@ -70,7 +70,7 @@ func startFailed(r result) bool {
 // none.
 func runRole() (code int, hasRole bool) {
 	if os.Getenv(explorerRole) != "" {
-		return explore(), true
+		return runAsExplorer(), true
 	}
 	return 0, false
 }

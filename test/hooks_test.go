@@ -16,24 +16,24 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// postedTo is a server that records the requests of a webhook and replies with a status.
-type postedTo struct {
+// webhookServer is a server that records the requests of a webhook and replies with a status.
+type webhookServer struct {
 	*httptest.Server
 	mu     sync.Mutex
 	status int
 	ids    []string
 	bodies []string
-	bad    []error
+	errs   []error
 }
 
 const webhookSecret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 
-func newPostedTo(t *testing.T, status int) *postedTo {
+func newWebhookServer(t *testing.T, status int) *webhookServer {
 	signer, err := standardwebhooks.NewWebhook(webhookSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &postedTo{status: status}
+	p := &webhookServer{status: status}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
@@ -42,7 +42,7 @@ func newPostedTo(t *testing.T, status int) *postedTo {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if err != nil {
-			p.bad = append(p.bad, err)
+			p.errs = append(p.errs, err)
 		}
 		p.ids, p.bodies = append(p.ids, r.Header.Get("webhook-id")), append(p.bodies, string(body))
 		w.WriteHeader(p.status)
@@ -51,16 +51,16 @@ func newPostedTo(t *testing.T, status int) *postedTo {
 	return p
 }
 
-// got returns the requests so far.
-func (p *postedTo) got() (ids, bodies []string, bad []error) {
+// received returns the requests so far.
+func (p *webhookServer) received() (ids, bodies []string, bad []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ids, p.bodies, p.bad
+	return p.ids, p.bodies, p.errs
 }
 
-// hooksOf waits until n hooks of a job have completed. It returns their output by the field that
+// waitHooks waits until n hooks of a job have completed. It returns their output by the field that
 // requested the hook.
-func (q *queue) hooksOf(id string, n int) map[string]string {
+func (q *queue) waitHooks(id string, n int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
 	q.waitUntil(fmt.Sprint(n, " hooks of ", id), 20*time.Second, func() bool {
@@ -89,7 +89,7 @@ func TestHooksOfAJob(t *testing.T) {
 	q.writeFile("here", "in its folder\n")
 	q.must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.dir,
 		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat", "--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
-	got := q.hooksOf("a", 3)
+	got := q.waitHooks("a", 3)
 	here, told, _ := strings.Cut(got["on_dead"], "\n")
 	var job struct {
 		ID       string `json:"id"`
@@ -107,7 +107,7 @@ func TestHooksOfAJob(t *testing.T) {
 	q.must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE", "true")
 	q.must("edit", "b", "--on-completed", "echo edited")
 	q.must("cancel", "b")
-	if got := q.hooksOf("b", 1); got["on_ended"] != "cancelled" {
+	if got := q.waitHooks("b", 1); got["on_ended"] != "cancelled" {
 		t.Errorf("cancelled: got %q", got)
 	}
 }
@@ -115,8 +115,8 @@ func TestHooksOfAJob(t *testing.T) {
 // Hooks and webhooks of the settings apply to all jobs. A webhook that cannot be delivered is a
 // dead letter. "hook test" sends the same request as a job's event.
 func TestHooksOfTheSettings(t *testing.T) {
-	to := newPostedTo(t, http.StatusNoContent)
-	gone := newPostedTo(t, http.StatusGone)
+	to := newWebhookServer(t, http.StatusNoContent)
+	gone := newWebhookServer(t, http.StatusGone)
 	q := startQueue(t, "--workers", "2")
 	q.must("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
 	secret := q.writeFile("secret", webhookSecret+"\n")
@@ -124,8 +124,8 @@ func TestHooksOfTheSettings(t *testing.T) {
 	q.must("run", "--id", "a", "--on-completed", "echo own", "true")
 	q.waitUntil("two hooks of a", 20*time.Second, func() bool { return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2 })
 	q.must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
-	q.hooksOf("b", 1)
-	ids, bodies, bad := to.got()
+	q.waitHooks("b", 1)
+	ids, bodies, bad := to.received()
 	var told struct {
 		Type string `json:"type"`
 		Data struct {
@@ -145,7 +145,7 @@ func TestHooksOfTheSettings(t *testing.T) {
 	})
 	id := strings.TrimSpace(q.must("hook", "test", "ops"))
 	q.must("wait", id)
-	if ids, bodies, bad := to.got(); len(ids) != 2 || len(bad) != 0 || !strings.Contains(bodies[1], `"id":"test"`) {
+	if ids, bodies, bad := to.received(); len(ids) != 2 || len(bad) != 0 || !strings.Contains(bodies[1], `"id":"test"`) {
 		t.Errorf("after a test: posted %q, %v", bodies, bad)
 	}
 	if got := q.cli("hook", "test", "op"); got.code != 4 || !strings.Contains(got.err, `did you mean "ops"?`) {

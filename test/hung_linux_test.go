@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quickly runs a command that must return within the given time, even if other processes hang.
-func (q *queue) quickly(within time.Duration, args ...string) result {
+// cliWithin runs a command that must return within the given time, even if other processes hang.
+func (q *queue) cliWithin(within time.Duration, args ...string) result {
 	q.Helper()
 	began := time.Now()
 	got := q.cli(args...)
@@ -25,9 +25,9 @@ func (q *queue) quickly(within time.Duration, args ...string) result {
 	return got
 }
 
-// freeze stops the runner with SIGSTOP until thaw is called. A debugger or a mistaken signal has
+// stopRunner stops the runner with SIGSTOP until thaw is called. A debugger or a mistaken signal has
 // the same effect.
-func (q *queue) freeze() (pid int, thaw func()) {
+func (q *queue) stopRunner() (pid int, thaw func()) {
 	q.Helper()
 	pid = q.runnerPid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -55,21 +55,21 @@ func (q *queue) freeze() (pid int, thaw func()) {
 func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(id)
-	pid, thaw := q.freeze()
+	pid, thaw := q.stopRunner()
 	names := fmt.Sprintf("the runner with pid %d does not answer", pid)
 	waiting := w.enqueue(fields{"command": "sleep 600"})
-	q.waitUntil("what never started is cancelled", 20*time.Second, func() bool { return q.quickly(10*time.Second, "cancel", waiting).code == 0 })
+	q.waitUntil("what never started is cancelled", 20*time.Second, func() bool { return q.cliWithin(10*time.Second, "cancel", waiting).code == 0 })
 	if j := w.show(waiting); j.State != "cancelled" {
 		t.Errorf("what never started: %+v", j)
 	}
 
-	if got := q.quickly(5*time.Second, "show", id); got.code != 0 || !strings.Contains(got.out, "processing") {
+	if got := q.cliWithin(5*time.Second, "show", id); got.code != 0 || !strings.Contains(got.out, "processing") {
 		t.Errorf("show: %+v", got)
 	}
 	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id}, {"worker", "stop", "--all", "--force"}} {
-		if got := q.quickly(10*time.Second, args...); got.code != 3 && got.code != 5 || !strings.Contains(got.err, names) {
+		if got := q.cliWithin(10*time.Second, args...); got.code != 3 && got.code != 5 || !strings.Contains(got.err, names) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}
 	}
@@ -107,9 +107,9 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	q := startQueue(t, "--workers", "5")
 	w := q.dial()
-	begun := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	begun := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(begun)
-	_, thaw := q.freeze()
+	_, thaw := q.stopRunner()
 	moved := w.enqueue(fields{"command": "echo moved", "max_retries": 0})
 	follow := func(args ...string) <-chan result {
 		told := make(chan result, 1)
@@ -148,9 +148,9 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 func TestHungRunnersJobGoesOn(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(id)
-	_, thaw := q.freeze()
+	_, thaw := q.stopRunner()
 	q.kill()
 	q.start("--workers", "1")
 	thaw()
@@ -170,7 +170,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	gone := w.enqueue(fields{"command": "echo up; exec sleep 600"})
 	w.waitRunning(gone)
 	q.must("config", "set", "stop_timeout", "1s")
-	runner, _ := q.freeze()
+	runner, _ := q.stopRunner()
 	for _, verb := range []string{"requeue", "cancel"} { // the last request takes effect
 		if got := q.cli(verb, gone); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
@@ -201,7 +201,7 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	w.waitRunning(w.enqueue(fields{"command": "echo up; exec sleep 600"}))
-	q.freeze()
+	q.stopRunner()
 	q.kill()
 	q.start("--workers", "2")
 	began := time.Now()
@@ -216,11 +216,11 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	begun := w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})
+	begun := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go"), "max_retries": 0})
 	w.waitRunning(begun)
-	_, thaw := q.freeze()
+	_, thaw := q.stopRunner()
 	sent := w.enqueue(fields{"command": "echo other"})
-	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
+	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.countReserved() == 1 })
 	q.kill()
 	q.start("--workers", "2")
 	w = q.dial()
@@ -241,7 +241,7 @@ func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
 	pid := q.cmd.Process.Pid
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // so that the test can stop the service
 	syscall.Kill(pid, syscall.SIGSTOP)
-	if got := q.quickly(10*time.Second, "wait", id, "--timeout", "1s"); got.code != 124 {
+	if got := q.cliWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.code != 124 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -252,7 +252,7 @@ func TestSignalReachesWhatPrints(t *testing.T) {
 	w, reader := q.dial(), q.dial()
 	for range 10 {
 		id := w.enqueue(fields{"command": "trap 'exit 7' USR1; echo up; sleep 600 & wait", "max_retries": 0})
-		reader.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":%q,"follow":true}}`, id))
+		reader.sendLine(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":%q,"follow":true}}`, id))
 		reader.read()
 		w.mustCall("kill", fields{"id": id, "signal": "USR1"}, nil)
 		if j := w.waitEnded(id); deref(j.ExitCode) != 7 {
@@ -313,7 +313,7 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, runner dies %t", name, dies), func(t *testing.T) {
 				q := startQueue(t, "--workers", "1")
 				w := q.dial()
-				id := w.enqueue(fields{"command": `echo up; [ "$QUEUECTL_ATTEMPT" = 1 ] && { setsid sleep 600 & ` + q.waitFor("go") + `; }; true`, "max_retries": 1})
+				id := w.enqueue(fields{"command": `echo up; [ "$QUEUECTL_ATTEMPT" = 1 ] && { setsid sleep 600 & ` + q.waitForFileCommand("go") + `; }; true`, "max_retries": 1})
 				tree := w.waitRunning(id).PID
 				dirs, err := filepath.Glob(q.path("runner/*.*"))
 				if err != nil || len(dirs) != 1 {
@@ -350,7 +350,7 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 func TestRunnerMakesItsSocketAnew(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(id)
 	q.kill()
 	socks, err := filepath.Glob(q.path("runner/*/run.sock"))
@@ -373,8 +373,8 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	q.env = []string{"QUEUECTL_FAILPOINTS=nojournal"}
 	q.start("--workers", "4")
 	w := q.dial()
-	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran") + "; " + q.waitFor("go"), "on_lost": "dead"})
-	hold := w.enqueue(fields{"command": "echo up; " + q.waitFor("never")})
+	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran") + "; " + q.waitForFileCommand("go"), "on_lost": "dead"})
+	hold := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("never")})
 	w.waitRunning(hold)
 	ids := w.batch(specs)
 	q.waitUntil("three run", 20*time.Second, func() bool { return strings.Count(q.readFile("ran"), "\n") == 3 })
@@ -391,7 +391,7 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	q.kill()
 	q.env = nil
 	q.writeFile("runner/output/4000-7", "of an attempt that nobody knows")
-	owned := func() int { return q.peek(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
+	owned := func() int { return q.queryInt(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
 	if len(files()) < owned()+2 {
 		t.Error("no output was left behind")
 	}
@@ -555,7 +555,7 @@ func TestServiceKilledUnderAnUpload(t *testing.T) {
 			if _, err := in.Write([]byte(lines)); err != nil {
 				t.Fatal(err)
 			}
-			q.waitUntil("a part is stored", 20*time.Second, func() bool { return q.peek(`SELECT count(*) FROM frames`) > 0 })
+			q.waitUntil("a part is stored", 20*time.Second, func() bool { return q.queryInt(`SELECT count(*) FROM frames`) > 0 })
 			q.kill()
 			q.start("--workers", "0")
 			in.Write([]byte(lines)) // fails if the client has already ended

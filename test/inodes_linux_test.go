@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// takeInodes creates files on a disk until it has no free inode, and returns their number.
-// giveInodes removes them.
-func takeInodes(t testing.TB, disk string) (n int) {
+// useAllInodes creates files on a disk until it has no free inode, and returns their number.
+// freeInodes removes them.
+func useAllInodes(t testing.TB, disk string) (n int) {
 	t.Helper()
 	for ; n < 1000; n++ {
 		f, err := os.Create(filepath.Join(disk, fmt.Sprint("inode-", n)))
@@ -29,7 +29,7 @@ func takeInodes(t testing.TB, disk string) (n int) {
 	return n
 }
 
-func giveInodes(t testing.TB, disk string) {
+func freeInodes(t testing.TB, disk string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(disk, "inode-*"))
 	for _, name := range names {
@@ -40,9 +40,9 @@ func giveInodes(t testing.TB, disk string) {
 	}
 }
 
-// logged returns a job's standard output as printed by logs, and the number of bytes that logs
+// readLogs returns a job's standard output as printed by logs, and the number of bytes that logs
 // reports as dropped.
-func (w *wire) logged(id string) (text string, dropped int64) {
+func (w *wire) readLogs(id string) (text string, dropped int64) {
 	w.Helper()
 	for line := range strings.Lines(w.must("logs", id, "--stdout", "--jsonl")) {
 		var p struct {
@@ -72,11 +72,11 @@ func TestNoInodes(t *testing.T) {
 	long := numbersTo(20000)
 	running := w.enqueue(fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done", "max_retries": 0})
 	w.waitRunning(running)
-	t.Logf("%d inodes taken", takeInodes(t, disk))
+	t.Logf("%d inodes taken", useAllInodes(t, disk))
 
 	cut := func(id string) {
 		t.Helper()
-		text, dropped := w.logged(id)
+		text, dropped := w.readLogs(id)
 		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(long, text[:4096]) {
 			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text), dropped)
 		}
@@ -106,16 +106,16 @@ func TestNoInodes(t *testing.T) {
 		t.Errorf("what ran: %+v", j)
 	}
 	// The job's private directory is removed first, which may free an inode for the output.
-	if text, dropped := w.logged(running); dropped != 0 && !strings.HasPrefix(long, text[:4096]) || dropped == 0 && text != long+"up\n" {
+	if text, dropped := w.readLogs(running); dropped != 0 && !strings.HasPrefix(long, text[:4096]) || dropped == 0 && text != long+"up\n" {
 		t.Errorf("what ran: %d bytes, %d dropped", len(text), dropped)
 	}
 
-	giveInodes(t, disk)
+	freeInodes(t, disk)
 	id := w.enqueue(fields{"command": "seq 20000", "max_retries": 0})
 	if j := w.waitEnded(id); j.State != "completed" {
 		t.Errorf("with inodes: %+v", j)
 	}
-	if text, dropped := w.logged(id); dropped != 0 || text != long {
+	if text, dropped := w.readLogs(id); dropped != 0 || text != long {
 		t.Errorf("with inodes: %d bytes, %d dropped; want all %d", len(text), dropped, len(long))
 	}
 	if code := q.stop(); code != 0 {

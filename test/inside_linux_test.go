@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// swept waits until no private directory of any job exists.
-func (q *queue) swept(what string, within time.Duration) {
+// waitNoWorkspaces waits until no private directory of any job exists.
+func (q *queue) waitNoWorkspaces(what string, within time.Duration) {
 	q.Helper()
 	left := ""
 	q.waitUntil(what, within, func() bool {
@@ -26,8 +26,8 @@ func (q *queue) swept(what string, within time.Duration) {
 	})
 }
 
-// hostile lists attacks of a job on its private directory, $T. $V is a directory of another user.
-var hostile = map[string]string{
+// workspaceAttacks lists attacks of a job on its private directory, $T. $V is a directory of another user.
+var workspaceAttacks = map[string]string{
 	"a link in the place of the folder": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
 	"a file in the place of the folder": `cd /; rm -rf "$T"; echo x >"$T"; true`,
 	"no folder":                         `cd /; rmdir "$T"; true`,
@@ -41,9 +41,9 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
 }
 
-// besiege runs all hostile jobs. It checks that the victim's files are unchanged and that no
+// checkAttacksFail runs all hostile jobs. It checks that the victim's files are unchanged and that no
 // private directory remains.
-func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
+func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
 		t.Fatal(err)
@@ -55,12 +55,12 @@ func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 		}
 	}
 	ids := map[string]string{}
-	for name, line := range hostile {
+	for name, line := range workspaceAttacks {
 		ids[name] = enqueue(`T=$QUEUECTL_TMPDIR; V=` + victim + `; ` + line)
 	}
 	for name, id := range ids {
 		q.cli("wait", id, "--timeout", "60")
-		j := q.inside(id)
+		j := q.showWorkspaceJob(id)
 		if j.State != "completed" {
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
@@ -71,7 +71,7 @@ func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
 	}
-	q.swept("nothing is left of hostile folders", 60*time.Second)
+	q.waitNoWorkspaces("nothing is left of hostile folders", 60*time.Second)
 	for _, path := range []string{kept, filepath.Join(victim, "sub", "too")} {
 		if raw, err := os.ReadFile(path); string(raw) != `"theirs"` {
 			t.Errorf("%s has %q now: %v", path, raw, err)
@@ -79,7 +79,7 @@ func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 	}
 	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
 	q.cli("wait", after)
-	words := strings.Fields(q.inside(after).Output)
+	words := strings.Fields(q.showWorkspaceJob(after).Output)
 	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] || words[4] != words[5] {
 		t.Errorf("the folder of the next job: %v", words)
 	}
@@ -90,36 +90,36 @@ func TestHostileFolders(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
-	besiege(t, q, func(line string) string { return q.must("enqueue", "--max-retries", "0", line) })
+	checkAttacksFail(t, q, func(line string) string { return q.must("enqueue", "--max-retries", "0", line) })
 }
 
 // The same holds for a user's jobs under root's runner: it never follows links that the jobs make.
 func TestHostileFoldersOfRootsRunner(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	open(t)
-	besiege(t, q, func(line string) string {
-		return q.mustAs(someone, "enqueue", "--max-retries", "0", "--cwd", "/", line)
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	openTestDirs(t)
+	checkAttacksFail(t, q, func(line string) string {
+		return q.mustAs(daemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
 	})
 	for _, c := range []struct{ what, line string }{
 		{"another user's folder", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`}, {"a name beside it", `touch "$(dirname "$T")/x"`}, {"the names beside it", `ls "$(dirname "$T")"`},
 	} {
 		gate := filepath.Join(t.TempDir(), "go")
 		os.Chmod(filepath.Dir(gate), 0o755)
-		id := q.mustAs(someone, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+gatedJob(gate))
+		id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+gatedJob(gate))
 		path := ""
 		q.waitUntil("it runs", 10*time.Second, func() bool { path, _, _ = strings.Cut(q.show(id).Output, "\n"); return path != "" })
-		if got := q.outputOf(other, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got, "ermission denied") {
+		if got := q.outputOf(newsUser, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got, "ermission denied") {
 			t.Errorf("%s: %q", c.what, got)
 		}
 		if err := os.WriteFile(gate, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		q.mustAs(someone, "wait", id)
+		q.mustAs(daemonUser, "wait", id)
 	}
 }
 
-// open lets every user traverse the test's own directories.
-func open(t *testing.T) {
+// openTestDirs lets every user traverse the test's own directories.
+func openTestDirs(t *testing.T) {
 	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
@@ -128,20 +128,20 @@ func open(t *testing.T) {
 // A background process that keeps writing to the directory of an ended job cannot write to other
 // jobs' directories and delays no other job. The files that it writes are removed.
 func TestAFolderThatIsWrittenToGoes(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--allow-background", line)
-	q.mustAs(someone, "wait", id)
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
+	q.mustAs(daemonUser, "wait", id)
 	for range 5 {
-		j := q.inside(q.mustAs(someone, "run", "--cwd", "/", "-d", "-q", "true"))
+		j := q.showWorkspaceJob(q.mustAs(daemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
 		if j.Progress != nil {
 			t.Errorf("a job has the progress of another one's process: %+v", j.Progress)
 		}
 	}
-	if got := q.outputOf(someone, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
 		t.Errorf("the next job finds %s names in its folder", got)
 	}
-	q.swept("what it wrote is gone", 60*time.Second)
+	q.waitNoWorkspaces("what it wrote is gone", 60*time.Second)
 }
 
 // The private directories of a killed runner's jobs are removed by the next runner, with the
@@ -152,8 +152,8 @@ func TestFoldersOfADeadRunnerGo(t *testing.T) {
 			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/", `cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
 			var id string
 			if q == nil {
-				q = rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-				id = q.mustAs(someone, args...)
+				q = startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+				id = q.mustAs(daemonUser, args...)
 			} else {
 				q.start("--workers", "1")
 				id = q.must(args...)
@@ -164,7 +164,7 @@ func TestFoldersOfADeadRunnerGo(t *testing.T) {
 			if j := q.show(id); j.State != "dead" || j.Reason != "lost" {
 				t.Errorf("got %+v", j)
 			}
-			q.swept("its folder is gone", 60*time.Second)
+			q.waitNoWorkspaces("its folder is gone", 60*time.Second)
 		})
 	}
 }
@@ -172,9 +172,9 @@ func TestFoldersOfADeadRunnerGo(t *testing.T) {
 // A secret file is read with the rights of the job's account only. A file that only root may read
 // is refused, also through a link.
 func TestSecretsByTheSubmittersRights(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()
-	open(t)
+	openTestDirs(t)
 	const value = "0wner-only-42"
 	own, roots, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
 	for _, path := range []string{own, roots} {
@@ -182,30 +182,30 @@ func TestSecretsByTheSubmittersRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(own, someone.uid, someone.gid); err != nil {
+	if err := os.Chown(own, daemonUser.uid, daemonUser.gid); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(roots, link); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S="+own, `test "$S" = `+value[:6]+"''"+value[6:]+` && echo same`); got != "same" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+own, `test "$S" = `+value[:6]+"''"+value[6:]+` && echo same`); got != "same" {
 		t.Errorf("one's own secret: %q", got)
 	}
 	for _, path := range []string{roots, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
 		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
-		got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S="+path, "env")
+		got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+path, "env")
 		if !strings.HasPrefix(got, "env_secret S: ") || strings.Contains(got, value) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if got := q.outputOf(other, "--cwd", "/", "--env-secret", "S="+own, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
+	if got := q.outputOf(newsUser, "--cwd", "/", "--env-secret", "S="+own, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
 		t.Errorf("another user's secret: %q", got)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
 		t.Errorf("a credential: %q", got)
 	}
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--env-secret", "S="+own, "--delay", "1h", "true")
-	if r := q.as(other, "edit", id, "--env-secret", "S="+roots); r.code != 5 {
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+own, "--delay", "1h", "true")
+	if r := q.runAs(newsUser, "edit", id, "--env-secret", "S="+roots); r.code != 5 {
 		t.Errorf("another user changes what is read: %+v", r)
 	}
 	said := q.must("events", "--json") + fmt.Sprint(q.log)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// insideJob is what show --json prints about a job's private directory: its progress and its
+// workspaceJob is what show --json prints about a job's private directory: its progress and its
 // result.
-type insideJob struct {
+type workspaceJob struct {
 	State    string          `json:"state"`
 	Error    string          `json:"error"`
 	Output   string          `json:"output"`
@@ -31,7 +31,7 @@ type insideJob struct {
 	} `json:"history"`
 }
 
-func (q *queue) inside(id string) (j insideJob) {
+func (q *queue) showWorkspaceJob(id string) (j workspaceJob) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
@@ -39,12 +39,12 @@ func (q *queue) inside(id string) (j insideJob) {
 	return j
 }
 
-// finished enqueues a job, waits for its end and shows it.
-func (q *queue) finished(args ...string) insideJob {
+// runToEnd enqueues a job, waits for its end and shows it.
+func (q *queue) runToEnd(args ...string) workspaceJob {
 	q.Helper()
 	id := q.must(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 	q.cli("wait", id)
-	return q.inside(id)
+	return q.showWorkspaceJob(id)
 }
 
 // A job gets the outcomes and the results of its dependencies.
@@ -57,11 +57,11 @@ func TestAJobIsToldOfItsDependencies(t *testing.T) {
 	q.must("enqueue", "--id", "c", "true")
 	q.must("wait", "c")
 	q.must("rm", "c")
-	j := q.finished("--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
+	j := q.runToEnd("--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
 	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
 		t.Errorf("it was told %q, want %s", j.Output, want)
 	}
-	if j := q.finished(`echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
+	if j := q.runToEnd(`echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
 		t.Errorf("a job that waited for none was told %q", j.Output)
 	}
 }
@@ -75,7 +75,7 @@ func TestAJobsFolder(t *testing.T) {
 	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
 	seen := map[string]bool{}
 	for _, rest := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`, `touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
-		j := q.finished(line + rest)
+		j := q.runToEnd(line + rest)
 		words := strings.Fields(j.Output)
 		if len(words) != 2 || words[1] != "0" {
 			t.Fatalf("%s: got %q, want a folder and nothing in it", rest, j.Output)
@@ -134,13 +134,13 @@ func TestAJobsResult(t *testing.T) {
 		{`(printf '"'; head -c 65534 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, `"` + strings.Repeat("x", 65534) + `"`, ""},
 		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null", "larger than 65536 bytes"},
 	} {
-		j := q.finished(c.line)
+		j := q.runToEnd(c.line)
 		fault := j.History[0].ResultError
 		if j.State != "completed" || string(j.Result) != c.result || (c.fault == "") != (fault == "") || !strings.Contains(fault, c.fault) {
 			t.Errorf("%.60s: %s, result %.80s, fault %q; want %.80s, %q", c.line, j.State, j.Result, fault, c.result, c.fault)
 		}
 	}
-	failed := q.finished(write(`[7]`) + "; exit 4")
+	failed := q.runToEnd(write(`[7]`) + "; exit 4")
 	if failed.State != "dead" || string(failed.Result) != "[7]" {
 		t.Errorf("of a job that fails: %+v", failed)
 	}
@@ -171,7 +171,7 @@ func TestAJobsProgress(t *testing.T) {
 	id := q.must("enqueue", "--max-retries", "0", line)
 	is := func(percent int, text string) func() bool {
 		return func() bool {
-			p := q.inside(id).Progress
+			p := q.showWorkspaceJob(id).Progress
 			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
 		}
 	}
@@ -189,20 +189,20 @@ func TestAJobsProgress(t *testing.T) {
 	q.kill()
 	q.start("--workers", "1")
 	if !is(60, "six tenths")() {
-		t.Errorf("after the service was killed: %+v", q.inside(id).Progress)
+		t.Errorf("after the service was killed: %+v", q.showWorkspaceJob(id).Progress)
 	}
 	open(1)
 	q.waitUntil("it says 72 to another service", 10*time.Second, is(72, ""))
 	open(2)
 	q.cli("wait", id)
-	if j := q.inside(id); j.State != "dead" || !is(99, "nearly")() {
+	if j := q.showWorkspaceJob(id); j.State != "dead" || !is(99, "nearly")() {
 		t.Errorf("at its end: %+v, %+v", j, j.Progress)
 	}
 	events := q.must("events", "--event", "progress", "--jsonl")
 	if n := strings.Count(events, "\n") + 1; !strings.Contains(events, `"percent":40`) || n < 3 || n > 5 {
 		t.Errorf("%d events of progress:\n%s", n, events)
 	}
-	if j := q.finished("true"); j.Progress != nil {
+	if j := q.runToEnd("true"); j.Progress != nil {
 		t.Errorf("a job that says nothing has %+v", j.Progress)
 	}
 }
@@ -212,7 +212,7 @@ func TestProgressOfAShortJob(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
-	if j := q.finished(`echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
+	if j := q.runToEnd(`echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
 		t.Errorf("got %+v", j.Progress)
 	}
 }
@@ -224,7 +224,7 @@ func TestProgressIsBounded(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")
 	began := time.Now()
-	j := q.finished(`n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
+	j := q.runToEnd(`n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
 	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
 		t.Errorf("got %+v", j.Progress)
 	}
@@ -263,21 +263,21 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	one, two, short := file("one", token+"\n"), file("two", multi+"\r\n"), file("short", "abc")
 	flags := []string{"--env-secret", "ONE=" + one, "--env-secret", "TWO=" + two, "--env-secret", "SHORT=" + short}
-	j := q.finished(append(flags, "--", "sh", "-c", `test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
+	j := q.runToEnd(append(flags, "--", "sh", "-c", `test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
 	if j.State != "completed" {
 		t.Fatalf("its variables are not the secrets: %+v", j)
 	}
-	j = q.finished(append(flags, "--mask-secrets", `echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
+	j = q.runToEnd(append(flags, "--mask-secrets", `echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
 	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
 		t.Errorf("masked output %q, want %q", j.Output, want)
 	}
-	j = q.finished(append(flags, "--mask-secrets", `printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
+	j = q.runToEnd(append(flags, "--mask-secrets", `printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
 	if string(j.Result) != `{"token":"***"}` || j.Progress == nil || j.Progress.Text != "with ***" {
 		t.Errorf("masked result %s, progress %+v", j.Result, j.Progress)
 	}
 	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
 	for path, says := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
-		j := q.finished("--env-secret", "BAD="+filepath.ToSlash(path), "true")
+		j := q.runToEnd("--env-secret", "BAD="+filepath.ToSlash(path), "true")
 		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") || !strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(says)) {
 			t.Errorf("%s: %s, %q", path, j.State, j.Error)
 		}

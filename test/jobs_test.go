@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// waits returns the times between each attempt's end and the next one's start.
-func (j job) waits() (list []time.Duration) {
+// retryDelays returns the times between each attempt's end and the next one's start.
+func (j job) retryDelays() (list []time.Duration) {
 	for i := 1; i < len(j.History); i++ {
 		list = append(list, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
 	}
@@ -72,7 +72,7 @@ func TestBackoffStrategies(t *testing.T) {
 		ids[i] = w.enqueue(c.spec)
 	}
 	for i, c := range cases {
-		got := w.waitEnded(ids[i]).waits()
+		got := w.waitEnded(ids[i]).retryDelays()
 		ok := len(got) == len(c.want)
 		for k := range c.want {
 			ok = ok && near(got[k], c.want[k], 500*time.Millisecond)
@@ -94,10 +94,10 @@ func TestJitterSpreads(t *testing.T) {
 	var least, most time.Duration
 	for _, id := range w.batch(specs) {
 		j := w.waitEnded(id)
-		if len(j.waits()) != 1 {
+		if len(j.retryDelays()) != 1 {
 			t.Fatalf("got %+v", j)
 		}
-		d := j.waits()[0]
+		d := j.retryDelays()[0]
 		if d < 498*time.Millisecond || d > 2*timeoutFactor*time.Second {
 			t.Errorf("job %s waited %v, want 0.5 to 1.5 s", id, d)
 		}
@@ -435,7 +435,7 @@ func TestDeferCodes(t *testing.T) {
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.History[1].Reason != "deferred" {
 		t.Fatalf("got %+v", j)
 	}
-	for _, wait := range j.waits() {
+	for _, wait := range j.retryDelays() {
 		if !near(wait, 300*time.Millisecond, 400*time.Millisecond) {
 			t.Errorf("deferred for %v, want 0.3 s", wait)
 		}

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// askedForJSON lists the commands that the test runs for each verb. A verb with a nil list does
+// jsonCommands lists the commands that the test runs for each verb. A verb with a nil list does
 // not print one JSON value, or other tests cover it. Arguments are separated by spaces, and ~
 // means a space within an argument.
-var askedForJSON = map[string][]string{
+var jsonCommands = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true", `enqueue [{"command":"true"},{"command":"true"}]`},
 	"run":     {"run true", "run --detach true"},
 	"attach":  {"attach done"}, "wait": {"wait done", "wait done --any", "wait --state completed"},
@@ -62,7 +62,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
 		q.cli("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
-			ways, known := askedForJSON[verb[1]]
+			ways, known := jsonCommands[verb[1]]
 			if !known {
 				t.Errorf("%s: nobody has asked it for JSON; add it to the table", verb[1])
 			}
@@ -78,7 +78,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", way, flag, got.code, len(values), got.out, got.err)
 				}
 				for _, v := range values {
-					noteJobs(t, way, v, jobKeys)
+					recordJobMembers(t, way, v, jobKeys)
 				}
 				if strings.Contains(way, "--dry-run") && !strings.Contains(got.out, `"matched":`) {
 					t.Errorf("%s %s has no number of those that match: %s", way, flag, got.out)
@@ -86,7 +86,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			}
 		}
 	}
-	for _, way := range []string{"list", "run true", "run --detach true", "attach done", "wait done", "wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", askedForJSON["enqueue"][3], "dlq list"} {
+	for _, way := range []string{"list", "run true", "run --detach true", "attach done", "wait done", "wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
 		if jobKeys[way] == "" || jobKeys[way] != jobKeys["list"] {
 			t.Errorf("%s has jobs of %q\nlist of %q", way, jobKeys[way], jobKeys["list"])
 		}
@@ -123,13 +123,13 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// noteJobs records the member names of the jobs in a value, without the members that only some
+// recordJobMembers records the member names of the jobs in a value, without the members that only some
 // jobs have.
-func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
+func recordJobMembers(t *testing.T, way string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
 		for _, one := range list {
-			noteJobs(t, way, one, keys)
+			recordJobMembers(t, way, one, keys)
 		}
 		return
 	}

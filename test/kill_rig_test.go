@@ -45,16 +45,16 @@ type rig struct {
 	*queue
 	numbers []byte
 
-	mu      sync.Mutex
-	acked   map[string]rigJob // by tag; guarded by mu
-	repeats int               // number of requests sent again; guarded by mu
-	known   int               // number of those that were answered as duplicates; guarded by mu
+	mu         sync.Mutex
+	acked      map[string]rigJob // by tag; guarded by mu
+	resent     int               // number of requests sent again; guarded by mu
+	duplicates int               // number of those that were answered as duplicates; guarded by mu
 }
 
 // rigJob holds the parameters of one job of the rig.
 type rigJob struct {
-	id                         string
-	size, offset, seconds, cod int
+	id                          string
+	size, offset, seconds, code int
 }
 
 func newRig(t testing.TB, tag string) *rig {
@@ -82,7 +82,7 @@ func (r *rig) writeFile(name, text string) {
 // params returns the parameters of the enqueue request for a job.
 func (r *rig) params(tag string, j rigJob) map[string]any {
 	words := []string{toolPath("sh"), r.path("job.sh"), tag}
-	for _, n := range []int{j.size, j.offset, j.seconds, j.cod} {
+	for _, n := range []int{j.size, j.offset, j.seconds, j.code} {
 		words = append(words, strconv.Itoa(n))
 	}
 	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir, "max_retries": 0, "output_limit": 8 << 20}
@@ -111,8 +111,8 @@ func (r *rig) ledger() (notes []note) {
 	return notes
 }
 
-// noted counts the notes of a kind, by tag.
-func (r *rig) noted(kind string) map[string]int {
+// countNotes counts the notes of a kind, by tag.
+func (r *rig) countNotes(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
 	for _, e := range r.ledger() {
@@ -123,20 +123,20 @@ func (r *rig) noted(kind string) map[string]int {
 	return n
 }
 
-// noOverlap fails the test if a job found its lock held.
-func (r *rig) noOverlap() {
+// checkNoOverlap fails the test if a job found its lock held.
+func (r *rig) checkNoOverlap() {
 	r.Helper()
-	if x := r.noted("X"); len(x) > 0 {
+	if x := r.countNotes("X"); len(x) > 0 {
 		r.Errorf("ran while the tree of another attempt lived: %v", x)
 	}
 }
 
-// peek returns one number from the database, read by another process like an administrator's
+// queryInt returns one number from the database, read by another process like an administrator's
 // shell. It retries because on Windows a file may be temporarily unavailable.
-func (q *queue) peek(query string) (n int) {
+func (q *queue) queryInt(query string) (n int) {
 	q.Helper()
 	if q.store != "" {
-		return q.peekAtServer(query)
+		return q.queryIntAtServer(query)
 	}
 	for tries := 1; ; tries++ {
 		db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
@@ -155,8 +155,8 @@ func (q *queue) peek(query string) (n int) {
 	}
 }
 
-// peekAtServer is peek for a queue on a PostgreSQL server.
-func (q *queue) peekAtServer(query string) int {
+// queryIntAtServer is queryInt for a queue on a PostgreSQL server.
+func (q *queue) queryIntAtServer(query string) int {
 	q.Helper()
 	n, err := strconv.Atoi(pgserver.Query(q, q.store, query))
 	if err != nil {
@@ -165,10 +165,10 @@ func (q *queue) peekAtServer(query string) int {
 	return n
 }
 
-// reserved returns the number of jobs that are claimed but not known to have started.
-func (q *queue) reserved() int {
+// countReserved returns the number of jobs that are claimed but not known to have started.
+func (q *queue) countReserved() int {
 	q.Helper()
-	return q.peek(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
+	return q.queryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
 // requester sends requests over a connection and reconnects when it breaks.
@@ -253,9 +253,9 @@ func (r *rig) submit(a *requester, tag string, j rigJob) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.acked[tag] = j
-		r.repeats += sent
+		r.resent += sent
 		if ack.Duplicate {
-			r.known++
+			r.duplicates++
 		}
 		return nil
 	}
@@ -358,14 +358,14 @@ func (a *requester) warmUp(workers int) {
 	}
 	a.batch(jobs...)
 	a.q.waitUntil("warm", 20*time.Second, func() bool {
-		return a.q.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		return a.q.queryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
 	a.mustRequest("worker.scale", map[string]any{"count": workers})
 }
 
-// strays lists the live processes that have the directory in their command line or environment,
+// strayProcesses lists the live processes that have the directory in their command line or environment,
 // except the service and the runners.
-func (q *queue) strays() (list []string) {
+func (q *queue) strayProcesses() (list []string) {
 	for pid, words := range processesUsing(q.dir) {
 		if !strings.HasPrefix(words, q.bin) && !strings.HasPrefix(words, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(words, " runner ") && !strings.Contains(words, runnerHelper) {
 			list = append(list, fmt.Sprintf("%d %q", pid, words))
@@ -374,9 +374,9 @@ func (q *queue) strays() (list []string) {
 	return list
 }
 
-// gone waits for the end of a service that dies by itself. It reports whether a failpoint killed
+// waitKilled waits for the end of a service that dies by itself. It reports whether a failpoint killed
 // it in time.
-func (q *queue) gone(limit time.Duration) bool {
+func (q *queue) waitKilled(limit time.Duration) bool {
 	select {
 	case err := <-q.ended:
 		q.cmd = nil

@@ -54,8 +54,8 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	for n := 0; n < kills; n++ {
 		l.killOnce(killCycle[n%len(killCycle)], n)
 	}
-	for n := 0; n < 2*kills && l.short(kills/len(killCycle)) != ""; n++ {
-		l.killOnce(l.short(kills/len(killCycle)), n)
+	for n := 0; n < 2*kills && l.failpointBelow(kills/len(killCycle)) != ""; n++ {
+		l.killOnce(l.failpointBelow(kills/len(killCycle)), n)
 	}
 	l.env = nil
 	l.start("--workers", "6")
@@ -65,28 +65,28 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	for err := range l.failures {
 		t.Error(err)
 	}
-	l.drained()
-	l.settled()
-	if missing := l.short(kills / len(killCycle)); missing != "" {
+	l.waitDrained()
+	l.checkSettled()
+	if missing := l.failpointBelow(kills / len(killCycle)); missing != "" {
 		t.Errorf("%d kills fell on %s, want %d", l.kills[missing], missing, kills/len(killCycle))
 	}
-	if l.adopted < kills/2/timeoutFactor || l.known == 0 && kills > max(10, 20*(timeoutFactor-1)) {
-		t.Errorf("%d adoptions, %d repeats known: too few to show anything", l.adopted, l.known)
+	if l.adopted < kills/2/timeoutFactor || l.duplicates == 0 && kills > max(10, 20*(timeoutFactor-1)) {
+		t.Errorf("%d adoptions, %d repeats known: too few to show anything", l.adopted, l.duplicates)
 	}
 	if now := l.runnerPids(); len(now) != 1 || now[0] != runner {
 		t.Errorf("runners %v, want still %d alone", now, runner)
 	}
-	l.nothingLeft()
+	l.checkNothingLeft()
 	var slowest time.Duration
 	for _, s := range l.starts {
 		slowest = max(slowest, s)
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted %d, slowest start %v",
-		l.kills, len(l.acked), l.repeats, l.known, l.adopted, slowest.Round(time.Millisecond))
+		l.kills, len(l.acked), l.resent, l.duplicates, l.adopted, slowest.Round(time.Millisecond))
 }
 
-// short returns a failpoint that has fewer than want kills, "" if there is none.
-func (l *killLoad) short(want int) string {
+// failpointBelow returns a failpoint that has fewer than want kills, "" if there is none.
+func (l *killLoad) failpointBelow(want int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < want {
 			return name
@@ -100,7 +100,7 @@ func (l *killLoad) enqueueShort(name string) {
 	a := &requester{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
 		// The exit code is not 1, because on Windows an ended process has that code.
-		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: 3 * (n % 3)}
+		j := rigJob{size: 10, offset: 10 * (n % 1000), code: 3 * (n % 3)}
 		if n%10 == 3 {
 			j.size = 60 << 10
 		}
@@ -153,18 +153,18 @@ func (l *killLoad) killOnce(where string, n int) {
 	}
 	began := time.Now()
 	if err := l.tryStart("--workers", "6"); err != nil {
-		if where == "" || !l.gone(time.Second) {
+		if where == "" || !l.waitKilled(time.Second) {
 			l.Fatalf("start: %v\n%s", err, l.log)
 		}
 		l.kills[where]++
 		return
 	}
 	l.starts = append(l.starts, time.Since(began))
-	l.found(before)
+	l.checkAdopted(before)
 	if where == "" {
 		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the moment of the kill
 		l.kill()
-	} else if !l.gone(3 * time.Second) {
+	} else if !l.waitKilled(3 * time.Second) {
 		l.kill()
 		where = "" // the failpoint was not reached in time
 	}
@@ -186,8 +186,8 @@ func (l *killLoad) longRunning() map[string]int {
 	return run
 }
 
-// found checks that the new service has the jobs that ran when the old one was killed.
-func (l *killLoad) found(before map[string]int) {
+// checkAdopted checks that the new service has the jobs that ran when the old one was killed.
+func (l *killLoad) checkAdopted(before map[string]int) {
 	l.Helper()
 	listed, err := (&requester{q: l.queue}).listAll("processing")
 	if err != nil {
@@ -211,30 +211,30 @@ func (l *killLoad) found(before map[string]int) {
 	}
 }
 
-// drained waits until every acknowledged job has ended.
-func (l *killLoad) drained() {
+// waitDrained waits until every acknowledged job has ended.
+func (l *killLoad) waitDrained() {
 	l.Helper()
 	l.waitUntil("all jobs ended", 90*time.Second, func() bool {
-		return l.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		return l.queryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	if n := l.peek(`SELECT count(*) FROM jobs`); n != len(l.acked) {
+	if n := l.queryInt(`SELECT count(*) FROM jobs`); n != len(l.acked) {
 		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.acked))
 	}
-	if n := l.peek(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
+	if n := l.queryInt(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
 		l.Errorf("the events have %d gaps", n)
 	}
 	for _, kind := range []string{"enqueued", "ended"} {
-		if n := l.peek(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind + `' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.acked) {
+		if n := l.queryInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind + `' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.acked) {
 			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.acked))
 		}
 	}
 }
 
-// settled compares every job with the ledger, and its stored output with what it printed.
-func (l *killLoad) settled() {
+// checkSettled compares every job with the ledger, and its stored output with what it printed.
+func (l *killLoad) checkSettled() {
 	l.Helper()
-	l.noOverlap()
-	starts, ends := l.noted("S"), l.noted("E")
+	l.checkNoOverlap()
+	starts, ends := l.countNotes("S"), l.countNotes("E")
 	if len(starts) != len(l.acked) {
 		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.acked))
 	}
@@ -250,17 +250,17 @@ func (l *killLoad) settled() {
 	sizes := map[int]int{}
 	for tag, want := range l.acked {
 		state := "completed"
-		if want.cod != 0 {
+		if want.code != 0 {
 			state = "dead"
 		}
 		got := byID[want.id]
-		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil || *got.ExitCode != want.cod {
+		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil || *got.ExitCode != want.code {
 			code := -1
 			if got.ExitCode != nil {
 				code = *got.ExitCode
 			}
 			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, %s, 1, %d; it said %q",
-				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.cod, l.show(want.id).Stderr)
+				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.code, l.show(want.id).Stderr)
 		}
 		out, err := a.logs(want.id)
 		if err != nil || !bytes.Equal(out, l.numbers[want.offset:want.offset+want.size]) {
@@ -273,11 +273,11 @@ func (l *killLoad) settled() {
 	}
 }
 
-// nothingLeft checks that no job's process remains, and that the service and its runner end with
+// checkNothingLeft checks that no job's process remains, and that the service and its runner end with
 // all results acknowledged.
-func (l *killLoad) nothingLeft() {
+func (l *killLoad) checkNothingLeft() {
 	l.Helper()
-	if s := l.strays(); len(s) > 0 {
+	if s := l.strayProcesses(); len(s) > 0 {
 		l.Errorf("stray processes: %v", s)
 	}
 	if code := l.queue.stop(); code != 0 {
@@ -295,18 +295,18 @@ func (l *killLoad) nothingLeft() {
 // run.
 func TestReservedBlockIsHit(t *testing.T) {
 	counts := map[string]int{}
-	for name, hit := range map[string]func(*block) int{
-		"cancel": (*block).cancelled, "stop": (*block).stopped, "expiry": (*block).expired,
-		"kill": (*block).killedHeld, "kill in runner": (*block).killedWaiting,
+	for name, hit := range map[string]func(*reservedBlock) int{
+		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers, "expiry": (*reservedBlock).expireReserved,
+		"kill": (*reservedBlock).killWhileHeld, "kill in runner": (*reservedBlock).killWhileWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// A block has 32 to 64 jobs. Workers take some of them when they are released, most of them on a
 			// busy machine.
 			const enough = 24
 			for try := 0; try < 5 && counts[name] < enough; try++ {
-				b := newBlock(t)
+				b := newReservedBlock(t)
 				counts[name] = hit(b)
-				b.noOverlap()
+				b.checkNoOverlap()
 			}
 			if counts[name] < enough {
 				t.Errorf("%d reserved jobs were hit, want at least %d", counts[name], enough)
@@ -316,18 +316,18 @@ func TestReservedBlockIsHit(t *testing.T) {
 	t.Logf("reserved jobs hit: %v", counts)
 }
 
-// block is a rig whose runner holds every START while the file go does not exist.
-type block struct {
+// reservedBlock is a rig whose runner holds every START while the file go does not exist.
+type reservedBlock struct {
 	*rig
 	*requester
-	ids  []string
-	tags map[string]string // by id
-	made int               // number of jobs made for blocks, including failed tries
-	held int               // number of reserved jobs when the block was ready
+	ids           []string
+	tags          map[string]string // by id
+	jobsMade      int               // number of jobs made for blocks, including failed tries
+	reservedCount int               // number of reserved jobs when the block was ready
 }
 
-func newBlock(t *testing.T) *block {
-	b := &block{rig: newRig(t, "failpoint"), tags: map[string]string{}}
+func newReservedBlock(t *testing.T) *reservedBlock {
+	b := &reservedBlock{rig: newRig(t, "failpoint"), tags: map[string]string{}}
 	b.requester = &requester{q: b.queue}
 	b.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + b.path("go") + "," + prefetchFailpoints}
 	b.release()
@@ -335,11 +335,11 @@ func newBlock(t *testing.T) *block {
 	return b
 }
 
-func (b *block) release() { b.writeFile("go", "") }
+func (b *reservedBlock) release() { b.writeFile("go", "") }
 
 // reserve enqueues the jobs in before and 64 more, and tries again until most of them are
 // reserved.
-func (b *block) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
+func (b *reservedBlock) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
 		b.warmUp(4)
@@ -349,8 +349,8 @@ func (b *block) reserve(hold bool, more func(map[string]any), before ...map[stri
 		}
 		jobs := before
 		for range 64 {
-			b.made++
-			jobs = append(jobs, b.params(fmt.Sprintf("b%05d", b.made), rigJob{size: 10}))
+			b.jobsMade++
+			jobs = append(jobs, b.params(fmt.Sprintf("b%05d", b.jobsMade), rigJob{size: 10}))
 			more(jobs[len(jobs)-1])
 		}
 		all := b.batch(jobs...)
@@ -359,36 +359,36 @@ func (b *block) reserve(hold bool, more func(map[string]any), before ...map[stri
 			b.tags[id] = jobs[len(before)+n]["argv"].([]string)[2]
 		}
 		for range 20 { // a block is reserved in one commit
-			if b.held = b.reserved(); b.held >= 32 {
+			if b.reservedCount = b.countReserved(); b.reservedCount >= 32 {
 				return
 			}
 		}
 		b.release() // the machine was slow and the block smaller
 	}
-	b.Fatalf("a block of %d jobs at most", b.held)
+	b.Fatalf("a block of %d jobs at most", b.reservedCount)
 }
 
-func asIs(map[string]any) {}
+func unchanged(map[string]any) {}
 
-// once checks that every job of the block has run once. It returns the number of jobs that were
+// checkRanOnce checks that every job of the block has run once. It returns the number of jobs that were
 // reserved.
-func (b *block) once() int {
+func (b *reservedBlock) checkRanOnce() int {
 	b.Helper()
 	b.waitUntil("the block ended", 30*time.Second, func() bool {
-		return b.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		return b.queryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	starts := b.noted("S")
+	starts := b.countNotes("S")
 	for _, id := range b.ids {
 		if j := b.show(id); starts[b.tags[id]] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
 		}
 	}
-	return b.held
+	return b.reservedCount
 }
 
-func (b *block) cancelled() int {
+func (b *reservedBlock) cancelReserved() int {
 	b.Helper()
-	b.reserve(true, asIs)
+	b.reserve(true, unchanged)
 	w := b.dial()
 	for n, id := range b.ids {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"cancel","params":{"ids":[%q]}}`+"\n", n, id)
@@ -404,25 +404,25 @@ func (b *block) cancelled() int {
 		}
 		verdicts[n] = string(a.Result)
 	}
-	starts, never := b.noted("S"), 0
+	starts, neverStarted := b.countNotes("S"), 0
 	for n, id := range b.ids {
 		j, ran := b.show(id), starts[b.tags[id]]
 		done := strings.Contains(verdicts[n], `"done":["`)
 		switch {
 		case done && j.State == "cancelled" && ran == 0 && j.Attempts == 0 && len(j.History) == 0:
-			never++
+			neverStarted++
 		case done && j.State == "cancelled" && ran <= 1 && len(j.History) == 1: // the job had already started
 		case !done && strings.Contains(verdicts[n], "wrong_state") && j.State == "completed" && ran == 1:
 		default:
 			b.Errorf("cancel %s: %s, started %d times: %+v", id, verdicts[n], ran, j)
 		}
 	}
-	return min(never, b.held)
+	return min(neverStarted, b.reservedCount)
 }
 
-func (b *block) stopped() int {
+func (b *reservedBlock) stopWorkers() int {
 	b.Helper()
-	b.reserve(true, asIs)
+	b.reserve(true, unchanged)
 	stopped := make(chan wireMessage, 1)
 	w := b.dial()
 	go func() { // ends with the reply
@@ -441,21 +441,21 @@ func (b *block) stopped() int {
 	if a := <-stopped; a.Error != nil {
 		b.Fatalf("worker stop: %+v", *a.Error)
 	}
-	starts, never := b.noted("S"), 0
+	starts, neverStarted := b.countNotes("S"), 0
 	for _, id := range b.ids {
 		switch j := b.show(id); {
 		case starts[b.tags[id]] == 0 && j.State == "pending" && j.Attempts == 0 && len(j.History) == 0:
-			never++
+			neverStarted++
 		case j.State != "completed":
 			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
 		}
 	}
 	b.requester.mustRequest("worker.scale", map[string]any{"count": 4})
-	b.once()
-	return min(never, b.held)
+	b.checkRanOnce()
+	return min(neverStarted, b.reservedCount)
 }
 
-func (b *block) expired() int {
+func (b *reservedBlock) expireReserved() int {
 	b.Helper()
 	var at time.Time
 	b.reserve(true, func(p map[string]any) {
@@ -463,24 +463,24 @@ func (b *block) expired() int {
 		p["expires_at"] = at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	})
 	b.waitUntil("expired", 5*time.Second, func() bool { return time.Now().After(at.Add(20 * time.Millisecond)) })
-	if n := b.reserved(); n < b.held {
-		b.Errorf("%d of %d reserved jobs were taken from the runner", b.held-n, b.held)
+	if n := b.countReserved(); n < b.reservedCount {
+		b.Errorf("%d of %d reserved jobs were taken from the runner", b.reservedCount-n, b.reservedCount)
 	}
 	b.release()
 	b.waitUntil("the block expired", 10*time.Second, func() bool {
-		return b.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		return b.queryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	starts := b.noted("S")
+	starts := b.countNotes("S")
 	for _, id := range b.ids {
 		if j := b.show(id); j.State != "cancelled" || j.Reason != "expired" || j.Attempts != 0 || starts[b.tags[id]] != 0 {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
 		}
 	}
-	return b.held
+	return b.reservedCount
 }
 
-// again kills the service, closes the connection to it and starts the next service.
-func (b *block) again() {
+// restart kills the service, closes the connection to it and starts the next service.
+func (b *reservedBlock) restart() {
 	b.Helper()
 	b.kill()
 	b.requester.conn.Close()
@@ -488,23 +488,23 @@ func (b *block) again() {
 	b.start("--workers", "4")
 }
 
-// killedHeld kills the service while the runner holds its START frames.
-func (b *block) killedHeld() int {
+// killWhileHeld kills the service while the runner holds its START frames.
+func (b *reservedBlock) killWhileHeld() int {
 	b.Helper()
-	b.reserve(true, asIs)
-	b.again()
+	b.reserve(true, unchanged)
+	b.restart()
 	b.release()
-	return b.once()
+	return b.checkRanOnce()
 }
 
-// killedWaiting kills the service while the block waits in the runner for a worker.
-func (b *block) killedWaiting() int {
+// killWhileWaiting kills the service while the block waits in the runner for a worker.
+func (b *reservedBlock) killWhileWaiting() int {
 	b.Helper()
 	var busy []map[string]any
 	for range 4 {
 		busy = append(busy, map[string]any{"argv": []string{toolPath("sleep"), "1"}, "priority": 10})
 	}
-	b.reserve(false, asIs, busy...)
-	b.again()
-	return min(b.once(), len(b.ids))
+	b.reserve(false, unchanged, busy...)
+	b.restart()
+	return min(b.checkRanOnce(), len(b.ids))
 }

@@ -16,15 +16,15 @@ import (
 )
 
 // rootsService returns a service that root starts without systemd. It starts the launcher and then
-// changes to the account queuectl. In the service's account files, queuectl has the uid of keeper.
+// changes to the account queuectl. In the service's account files, queuectl has the uid of serviceAccount.
 func rootsService(t *testing.T) (q *queue, args []string) {
 	t.Helper()
-	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q, rules := prepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	needs(t, "unshare")
 	q.owner = nil
 	accounts := map[string]string{
-		"passwd": fmt.Sprintf("queuectl:x:%d:%d::/:/bin/false\n", keeper.uid, keeper.gid),
-		"group":  fmt.Sprintf("queuectl:x:%d:\nqueuectl-service:x:%d:\n", keeper.gid, keeper.gid),
+		"passwd": fmt.Sprintf("queuectl:x:%d:%d::/:/bin/false\n", serviceAccount.uid, serviceAccount.gid),
+		"group":  fmt.Sprintf("queuectl:x:%d:\nqueuectl-service:x:%d:\n", serviceAccount.gid, serviceAccount.gid),
 	}
 	base := filepath.Dir(rules)
 	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
@@ -93,19 +93,19 @@ func sendAs(p person, socket, text string) error {
 	return <-sent
 }
 
-// runsUntilGate enqueues a job of the user someone that runs until the file gate exists. It
+// startGatedJob enqueues a job of daemonUser that runs until the file gate exists. It
 // returns when the job runs.
-func (q *queue) runsUntilGate() (id, gate string) {
+func (q *queue) startGatedJob() (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.bin), "go")
-	id = q.mustAs(someone, "enqueue", "--no-cwd", gatedJob(gate))
+	id = q.mustAs(daemonUser, "enqueue", "--no-cwd", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	return id, gate
 }
 
-// saysEverywhere checks that why, show, status, doctor and run give the same sentence as the
+// checkReasonEverywhere checks that why, show, status, doctor and run give the same sentence as the
 // reason for a waiting job.
-func (q *queue) saysEverywhere(id, words string) {
+func (q *queue) checkReasonEverywhere(id, words string) {
 	q.Helper()
 	var why struct {
 		Reasons []struct{ Kind, Text, Next string }
@@ -133,7 +133,7 @@ func (q *queue) saysEverywhere(id, words string) {
 	if got := q.cli("doctor"); !strings.Contains(strings.Join(strings.Fields(got.out), " "), why.Reasons[0].Text) {
 		q.Errorf("doctor: %s\nwant %q", got.out, reason)
 	}
-	cmd := as(q.command("run", "--no-cwd", "true"), someone)
+	cmd := asPerson(q.command("run", "--no-cwd", "true"), daemonUser)
 	stderr := &lockedBuffer{}
 	cmd.Stderr = stderr
 	if err := startCommand(cmd); err != nil {
@@ -150,7 +150,7 @@ func (q *queue) saysEverywhere(id, words string) {
 // it ends when its launcher ends. Its jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := rootsService(t)
-	id, gate := q.runsUntilGate()
+	id, gate := q.startGatedJob()
 	launcher := q.launcherPID()
 	kill(launcher)
 	select {
@@ -175,12 +175,12 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 	if got := q.show(id); got.State != "completed" || len(got.History) != 1 {
 		t.Errorf("the job that ran: %+v", got)
 	}
 	q.killRunners()
-	if got := q.outputOf(someone, "--no-cwd", "id -un"); got != "daemon" {
+	if got := q.outputOf(daemonUser, "--no-cwd", "id -un"); got != "daemon" {
 		t.Errorf("a job of the next launcher's runner: %q", got)
 	}
 }
@@ -190,7 +190,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 // jobs start without further action.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	q, _ := rootsService(t)
-	q.outputOf(someone, "--no-cwd", "true")
+	q.outputOf(daemonUser, "--no-cwd", "true")
 	launcher := q.launcherPID()
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
@@ -198,17 +198,17 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	q.waitUntil("status names it while a runner is there", 20*time.Second, func() bool {
 		return strings.Contains(q.must("status"), want)
 	})
-	q.diagnosed("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
+	q.checkFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
 	for range 3 {
-		if err := sendAs(keeper, filepath.Join(q.rootRunnerDir, "spawn.sock"), "queuectl wants a runner\n"); err != nil {
+		if err := sendAs(serviceAccount, filepath.Join(q.rootRunnerDir, "spawn.sock"), "queuectl wants a runner\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	q.killRunners()
-	id := q.mustAs(someone, "enqueue", "--no-cwd", "true")
-	q.saysEverywhere(id, want)
+	id := q.mustAs(daemonUser, "enqueue", "--no-cwd", "true")
+	q.checkReasonEverywhere(id, want)
 	syscall.Kill(launcher, syscall.SIGCONT)
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 	if pids := childrenOf(launcher, "--accepted"); len(pids) != 1 {
 		t.Errorf("runners once the launcher continues: %v, want one", pids)
 	}
@@ -225,11 +225,11 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 // If the service has not started the launcher itself, the service keeps running when the launcher
 // ends, and says what is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
-	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q, rules := prepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.launcher(rules)
 	socket := filepath.Join(q.rootRunnerDir, "spawn.sock")
 	q.start("--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
-	q.outputOf(someone, "--no-cwd", "true")
+	q.outputOf(daemonUser, "--no-cwd", "true")
 	launcher.Process.Kill()
 	q.waitUntil("it has ended", 20*time.Second, func() bool {
 		c, err := net.Dial("unix", socket)
@@ -239,8 +239,8 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 		return err != nil
 	})
 	q.killRunners()
-	id := q.mustAs(someone, "enqueue", "--no-cwd", "true")
-	q.saysEverywhere(id, "launcher: no process listens on the socket "+socket)
+	id := q.mustAs(daemonUser, "enqueue", "--no-cwd", "true")
+	q.checkReasonEverywhere(id, "launcher: no process listens on the socket "+socket)
 	q.launcher(rules)
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// greedy writes a program whose first instructions request 200 MB of memory from the kernel. It
+// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. It
 // exits with 0 if it gets the memory, and with 3 otherwise. It has no libraries and no runtime,
 // which would run before.
-func greedy(t *testing.T) (path string) {
+func memoryHog(t *testing.T) (path string) {
 	t.Helper()
 	code := []byte{
 		0x31, 0xff, // xor edi, edi: the kernel chooses the address
@@ -59,7 +59,7 @@ func greedy(t *testing.T) (path string) {
 // jobs that concurrently request too much memory, none gets it.
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
-	program := greedy(t)
+	program := memoryHog(t)
 	if id := q.must("enqueue", "-q", "--max-retries", "0", "--", program); q.cli("wait", id).code != 0 {
 		t.Fatalf("without a limit: %+v", q.show(id))
 	}

@@ -47,8 +47,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	q.waitUntil("it answers again", 20*time.Second, func() bool { return q.cli("wait", id, "--timeout", "5").code == 0 })
 }
 
-// under starts the service under resource limits that a shell sets.
-func (q *queue) under(limits string) error {
+// startWithLimits starts the service under resource limits that a shell sets.
+func (q *queue) startWithLimits(limits string) error {
 	q.Helper()
 	plain := q.bin
 	defer func() { q.bin = plain }()
@@ -70,14 +70,14 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 		"ulimit -f 1024":    "the file size limit is 1MiB",
 	} {
 		q := newQueue(t, "")
-		err := q.under(limits)
+		err := q.startWithLimits(limits)
 		if err == nil || q.cmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want exit 78 and %q", limits, err, says)
 		}
 		q.cmd = nil
 	}
 	q := newQueue(t, "")
-	if err := q.under("ulimit -n 200"); err != nil {
+	if err := q.startWithLimits("ulimit -n 200"); err != nil {
 		t.Fatal(err)
 	}
 	if got := q.must("status"); !strings.Contains(got, "the limit of open files is 200, which allows 136 connections (34 per user)") {
@@ -110,7 +110,7 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 func TestLimitOfFiles(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	before := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; head -c 3000000 /dev/zero", "output_limit": 4 << 20})
+	before := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; head -c 3000000 /dev/zero", "output_limit": 4 << 20})
 	w.waitRunning(before)
 	size := func() (n int64) {
 		for _, name := range []string{"queuectl.db", "queuectl.db-wal"} {
@@ -170,8 +170,8 @@ func cpuTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// trace attaches strace with an injected fault to the service until the caller calls stop.
-func (q *queue) trace(options ...string) (stop func()) {
+// injectFault attaches strace with an injected fault to the service until the caller calls stop.
+func (q *queue) injectFault(options ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.cmd.Process.Pid), "-o", os.DevNull}, options...)
 	cmd := exec.Command("strace", args...)
@@ -200,7 +200,7 @@ func TestSlowDisk(t *testing.T) {
 	running := q.must("enqueue", "sleep 100")
 	q.waitUntil("the job runs", 10*time.Second, func() bool { return q.show(running).State == "processing" })
 	pid := q.show(running).PID
-	stop := q.trace("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
+	stop := q.injectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
 	go q.cli("enqueue", "true") // keeps the writer in an fsync
 	begun := time.Now()
@@ -382,7 +382,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", words, r.code, r.err)
 		}
 	}
-	if after := q.must("status", "--json"); enqueued(t, after) != enqueued(t, before) {
+	if after := q.must("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
 		t.Errorf("what was refused is stored: %s, before %s", after, before)
 	}
 	q.must("enqueue", "--require-limits", "--nice", "3", "true")
@@ -402,8 +402,8 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	}
 }
 
-// enqueued returns the total number of jobs ever enqueued, as reported in the JSON of status.
-func enqueued(t *testing.T, status string) (n int64) {
+// totalEnqueued returns the total number of jobs ever enqueued, as reported in the JSON of status.
+func totalEnqueued(t *testing.T, status string) (n int64) {
 	t.Helper()
 	var st struct{ Enqueued int64 }
 	if err := json.Unmarshal([]byte(status), &st); err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// logged returns the lines of the service's log that have the given message.
-func (q *queue) logged(message string) (lines []fields) {
+// logLines returns the lines of the service's log that have the given message.
+func (q *queue) logLines(message string) (lines []fields) {
 	files, _ := filepath.Glob(q.path("stderr-*"))
 	for _, f := range files {
 		raw, err := os.ReadFile(f)
@@ -42,7 +42,7 @@ func TestServiceLog(t *testing.T) {
 	q.cli("cancel", "none")
 	var who struct{ UID float64 }
 	q.dial().mustCall("whoami", nil, &who)
-	failed, dead, asked := q.logged("attempt failed"), q.logged("job is dead"), q.logged("request")
+	failed, dead, asked := q.logLines("attempt failed"), q.logLines("job is dead"), q.logLines("request")
 	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("a failure: %v", failed)
 	}
@@ -55,31 +55,31 @@ func TestServiceLog(t *testing.T) {
 	q.must("config", "set", "log_level", "debug")
 	q.must("run", "--id", "good", "echo "+secret)
 	q.must("show", "good")
-	if ended := q.logged("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" || ended[0]["state"] != "completed" {
+	if ended := q.logLines("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" || ended[0]["state"] != "completed" {
 		t.Errorf("at level debug: %v", ended)
 	}
 	q.must("config", "set", "log_level", "warn")
-	before := len(q.logged("request"))
+	before := len(q.logLines("request"))
 	q.must("config", "set", "shell", "/bin/sh -c")
 	pid := q.runnerPid()
 	q.must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("cut").State == "processing" })
 	q.killRunners()
 	q.cli("wait", "cut")
-	if after := len(q.logged("request")); after != before {
+	if after := len(q.logLines("request")); after != before {
 		t.Errorf("at level warn requests are told of")
 	}
-	if died := q.logged("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
+	if died := q.logLines("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
 		t.Errorf("a dead runner: %v", died)
 	}
-	if dead := q.logged("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
+	if dead := q.logLines("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
 		t.Errorf("a lost job: %v", dead)
 	}
 	q.must("config", "set", "log_level", "info")
 	q.must("enqueue", "--id", "last", "sleep 3") // runs longer than it takes to request the stop
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
-	if waits := q.logged("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
+	if waits := q.logLines("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
 		t.Errorf("a stop: %v", waits)
 	}
 	files, _ := filepath.Glob(q.path("stderr-*"))

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// stepMost is the longest time that a request may take while the service processes many jobs in
+// maxStepTime is the longest time that a request may take while the service processes many jobs in
 // steps. It covers several steps on a busy machine, but not all of them.
-const stepMost = timeoutFactor * 500 * time.Millisecond
+const maxStepTime = timeoutFactor * 500 * time.Millisecond
 
-// many enqueues n jobs, 1,000 per request.
-func (w *wire) many(n int, spec fields) {
+// enqueueMany enqueues n jobs, 1,000 per request.
+func (w *wire) enqueueMany(n int, spec fields) {
 	w.Helper()
 	for range n / 1000 {
 		w.batch(slices.Repeat([]fields{spec}, 1000))
 	}
 }
 
-// served enqueues jobs one after another until ok returns true. It returns their number and the
+// enqueueWhile enqueues jobs one after another until ok returns true. It returns their number and the
 // longest time of one request.
-func (w *wire) served(limit time.Duration, ok func() bool) (times int, worst time.Duration) {
+func (w *wire) enqueueWhile(limit time.Duration, ok func() bool) (times int, worst time.Duration) {
 	w.Helper()
 	for deadline := time.Now().Add(limit); !ok(); times++ {
 		begun := time.Now()
@@ -43,15 +43,15 @@ func TestManyDueAtOnce(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	begun := time.Now()
-	w.many(n/20, fields{"command": "true"}) // measures the speed of the machine
+	w.enqueueMany(n/20, fields{"command": "true"}) // measures the speed of the machine
 	due := time.Now().Add(2*time.Second + 30*time.Since(begun)).UTC().Truncate(time.Millisecond)
-	w.many(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
+	w.enqueueMany(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if late := time.Since(due); late > 0 {
 		t.Logf("the last ones were due before they came, by %v", late)
 	}
 	w.waitUntil("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
-	times, worst := w.served(time.Minute, func() bool { return time.Since(due) > 3*time.Second })
-	if times < 30/timeoutFactor || worst > stepMost {
+	times, worst := w.enqueueWhile(time.Minute, func() bool { return time.Since(due) > 3*time.Second })
+	if times < 30/timeoutFactor || worst > maxStepTime {
 		t.Errorf("%d enqueues, the slowest took %v", times, worst)
 	}
 	q.must("worker", "scale", "1")
@@ -65,13 +65,13 @@ func TestManyAreCleanedUp(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	expiry := time.Now().Add(8 * time.Second).UTC()
-	w.many(n, fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
+	w.enqueueMany(n, fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
 	w.waitUntil("they have expired", time.Minute, func() bool { return w.counts()["cancelled"] == n })
 	cleaned := make(chan result, 1)
 	// The result is received below.
 	go func() { cleaned <- q.cli("cleanup", "--state", "cancelled", "--days", "0") }()
 	var r result
-	times, worst := w.served(time.Minute, func() bool {
+	times, worst := w.enqueueWhile(time.Minute, func() bool {
 		select {
 		case r = <-cleaned:
 			return true
@@ -82,7 +82,7 @@ func TestManyAreCleanedUp(t *testing.T) {
 	if r.code != 0 || w.counts()["cancelled"] != 0 {
 		t.Errorf("cleanup: %+v; %v", r, w.counts())
 	}
-	if times < n/200/4 || worst > stepMost { // a step has 200 jobs
+	if times < n/200/4 || worst > maxStepTime { // a step has 200 jobs
 		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
 	}
 }

@@ -119,9 +119,9 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolR
 
 type params = map[string]any
 
-// speaks starts "queuectl mcp" and initializes a session with a version of the protocol. It
+// startMCP starts "queuectl mcp" and initializes a session with a version of the protocol. It
 // returns the server's input and output. ends waits for the server's end.
-func (q *queue) speaks(version string) (in io.WriteCloser, said *bufio.Scanner, ends func()) {
+func (q *queue) startMCP(version string) (in io.WriteCloser, said *bufio.Scanner, ends func()) {
 	q.Helper()
 	cmd := q.command("mcp")
 	in, err := cmd.StdinPipe()
@@ -149,7 +149,7 @@ func (q *queue) speaks(version string) (in io.WriteCloser, said *bufio.Scanner, 
 // continues.
 func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	in, lines, ends := q.speaks("2025-06-18")
+	in, lines, ends := q.startMCP("2025-06-18")
 	// The write returns after the server has read everything.
 	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
 	var got []string
@@ -178,7 +178,7 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 func TestMCPTakesManyInALine(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for version, want := range map[string]string{"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`, "2025-06-18": `"code":-32600`} {
-		in, lines, ends := q.speaks(version)
+		in, lines, ends := q.startMCP(version)
 		io.WriteString(in, `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]`+"\n")
 		for lines.Scan() && !strings.Contains(lines.Text(), want) {
 			if !strings.Contains(lines.Text(), `"id":1`) {
@@ -501,7 +501,7 @@ func TestMCPKeepsToItsCaller(t *testing.T) {
 	hers := strings.TrimSpace(q.mustAs(alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
 	his := strings.TrimSpace(q.mustAs(bob, "enqueue", "-q", "--delay", "1h", "echo his"))
 	of := func(p person, args ...string) *agent {
-		return newAgent(t, as(q.command(append([]string{"mcp"}, args...)...), p))
+		return newAgent(t, asPerson(q.command(append([]string{"mcp"}, args...)...), p))
 	}
 	ids := func(list toolResult) (ids []string) {
 		for _, j := range list.Jobs {

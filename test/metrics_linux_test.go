@@ -21,8 +21,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// read parses metrics in the text format.
-func (q *queue) read(text string) map[string]*dto.MetricFamily {
+// parseMetrics parses metrics in the text format.
+func (q *queue) parseMetrics(text string) map[string]*dto.MetricFamily {
 	q.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 	q.start("--workers", "2")
 	q.must("enqueue", "--id", "d", "-Q", "build", "true")
 	q.must("wait", "d")
-	families := q.read(q.must("metrics") + "\n")
+	families := q.parseMetrics(q.must("metrics") + "\n")
 	for _, c := range []struct {
 		name   string
 		labels []string
@@ -125,7 +125,7 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		families := q.read(string(raw))
+		families := q.parseMetrics(string(raw))
 		if n := len(families["queuectl_build_info"].GetMetric()); n > 0 && labelled(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
 			t.Errorf("a service that did not answer has %d versions", n)
 		}
@@ -153,7 +153,7 @@ func TestMetricsNameFewQueues(t *testing.T) {
 		fmt.Fprintf(&list, `{"command":"true","queue":"q%d"}`+"\n", i)
 	}
 	q.must("enqueue", "--file", q.writeFile("list.jsonl", list.String()))
-	families := q.read(q.must("metrics") + "\n")
+	families := q.parseMetrics(q.must("metrics") + "\n")
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
 		t.Errorf("%d queues are told by name", n)
 	}
@@ -168,22 +168,22 @@ func TestMetricsOfThePage(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "true")
 	b.must("wait", "a")
-	if got := b.ask("GET", "/metrics", ""); got.code != http.StatusUnauthorized {
+	if got := b.request("GET", "/metrics", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("anybody gets %+v", got)
 	}
 	b.must("config", "set", "web.metrics_anonymous", "true")
-	if got := b.ask("GET", "/metrics", ""); got.code != http.StatusOK || !strings.Contains(got.body, "queuectl_build_info") {
+	if got := b.request("GET", "/metrics", ""); got.code != http.StatusOK || !strings.Contains(got.body, "queuectl_build_info") {
 		t.Errorf("with metrics_anonymous: %+v", got)
 	}
 	for _, path := range []string{"/", "/api/status", "/jobs"} {
-		if got := b.ask("GET", path, ""); got.code != http.StatusUnauthorized {
+		if got := b.request("GET", path, ""); got.code != http.StatusUnauthorized {
 			t.Errorf("%s is answered by %d", path, got.code)
 		}
 	}
-	if got := b.ask("GET", "/metrics", "", header("X-Forwarded-For", "10.0.0.1")); got.code != http.StatusUnauthorized {
+	if got := b.request("GET", "/metrics", "", withHeader("X-Forwarded-For", "10.0.0.1")); got.code != http.StatusUnauthorized {
 		t.Errorf("sent on by a proxy: %+v", got)
 	}
-	got := b.ask("GET", "/metrics", "", header("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
+	got := b.request("GET", "/metrics", "", withHeader("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
 	in := expfmt.NewDecoder(bufio.NewReader(strings.NewReader(got.body)), expfmt.NewFormat(expfmt.TypeProtoDelim))
 	native := false
 	for {

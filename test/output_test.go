@@ -165,8 +165,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// follows starts a command and returns its lines. end kills the command, as does the end of the test.
-func (q *queue) follows(words ...string) (lines *bufio.Scanner, end func()) {
+// startFollowing starts a command and returns its lines. end kills the command, as does the end of the test.
+func (q *queue) startFollowing(words ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.command(words...)
 	pipe, err := cmd.StdoutPipe()
@@ -191,7 +191,7 @@ func TestFollowAQueue(t *testing.T) {
 	w.waitEnded(in("a", "before", "echo before"))
 	in("a", "runs", "echo up; echo two; while [ ! -e "+q.path("go")+" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
 	q.waitUntil("it has printed", 10*time.Second, func() bool { return w.waitRunning("runs").Output == "up\ntwo\n" })
-	lines, end := q.follows("logs", "-f", "--queue", "a", "-n", "1")
+	lines, end := q.startFollowing("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {

@@ -81,8 +81,8 @@ func (w *window) goTo(path string) {
 	w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
 }
 
-// sees waits until an element contains text, without reloading the page.
-func (w *window) sees(selector, text string) {
+// waitText waits until an element contains text, without reloading the page.
+func (w *window) waitText(selector, text string) {
 	w.Helper()
 	w.waitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
 		err := chromedp.Run(w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`, selector, text), &seen))
@@ -99,12 +99,12 @@ func TestPageInABrowser(t *testing.T) {
 		q.cli("wait", id)
 	}
 	w := chromium(q)
-	w.sees("#strip .dead b", "3")
+	w.waitText("#strip .dead b", "3")
 
 	// A job's clock starts with the job, not with the page.
 	w.do(chromedp.Poll(`performance.now() > 4000`, nil))
 	q.must("enqueue", "--id", "young", "-Q", "short", "sleep 60")
-	w.sees("#running", "young")
+	w.waitText("#running", "young")
 	var age int
 	w.do(chromedp.Evaluate(`parseInt([...document.querySelectorAll('#running tr')].find(e => e.innerText.includes('young')).querySelector('time').textContent)`, &age))
 	if age > 3 {
@@ -114,14 +114,14 @@ func TestPageInABrowser(t *testing.T) {
 
 	// A running job appears without a reload.
 	q.must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.path("enough")+" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
-	w.sees("#running", "talks")
-	w.sees("#queues", "chat")
+	w.waitText("#running", "talks")
+	w.waitText("#queues", "chat")
 
 	// A queue can be paused and resumed.
 	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
-	w.sees("#queues tr.paused", "chat")
+	w.waitText("#queues tr.paused", "chat")
 	q.must("enqueue", "--id", "quiet", "-Q", "chat", "true")
-	w.sees("#waiting", "queue chat is paused")
+	w.waitText("#waiting", "queue chat is paused")
 	if got := q.must("queue", "list"); !strings.Contains(got, "paused") {
 		t.Errorf("the queue is %s", got)
 	}
@@ -129,7 +129,7 @@ func TestPageInABrowser(t *testing.T) {
 
 	// Output is followed and shown as text.
 	w.goTo("/jobs/talks")
-	w.sees("#log", "<b>line</b> 5")
+	w.waitText("#log", "<b>line</b> 5")
 	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
 	var elements int
 	w.do(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
@@ -140,14 +140,14 @@ func TestPageInABrowser(t *testing.T) {
 	// The graph is updated: the dependant starts after its parent has ended.
 	q.must("enqueue", "--id", "after", "--after", "talks", "sleep 60")
 	w.goTo("/jobs/after")
-	w.sees("#deps", "talks")
-	w.sees("#why", "talks")
+	w.waitText("#deps", "talks")
+	w.waitText("#why", "talks")
 	q.writeFile("enough", "")
-	w.sees("#head", "processing")
+	w.waitText("#head", "processing")
 
 	// The statistics contain a chart and a row per queue.
 	w.goTo("/stats?since=1h")
-	w.sees("table", "chat")
+	w.waitText("table", "chat")
 	var bars string
 	w.do(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
 	if !strings.HasPrefix(bars, "M") {
@@ -157,7 +157,7 @@ func TestPageInABrowser(t *testing.T) {
 	// Filters select jobs.
 	w.goTo("/jobs")
 	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`), chromedp.WaitVisible("table.list"))
-	w.sees("table.list", "d3")
+	w.waitText("table.list", "d3")
 	var rows int
 	w.do(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
 	if rows != 3 {
@@ -170,19 +170,19 @@ func TestPageInABrowser(t *testing.T) {
 	q.must("enqueue", "--id", "d4", "--max-retries", "0", "true")
 	w.do(chromedp.WaitReady(`#list[data-held]`))
 	w.do(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
-	w.sees("table.list", "d4")
+	w.waitText("table.list", "d4")
 
 	// A user can retry one job of a group of dead jobs, then all of them.
 	w.do(chromedp.Navigate(w.at+"/dead"), chromedp.WaitVisible("table.groups"))
-	w.sees("table.groups", "exit code 7")
+	w.waitText("table.groups", "exit code 7")
 	q.writeFile("mended", "")
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
-	w.sees("main h1", "Retry 3 dead jobs?")
+	w.waitText("main h1", "Retry 3 dead jobs?")
 	if got := q.must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
 		t.Errorf("a preview has changed what is dead: %q", got)
 	}
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
-	w.sees("#head", "completed")
+	w.waitText("#head", "completed")
 	w.do(chromedp.Navigate(w.at+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
 	q.waitUntil("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
 
@@ -191,7 +191,7 @@ func TestPageInABrowser(t *testing.T) {
 	q.must("enqueue", "--id", "later2", "--in", "1h", "true")
 	w.goTo("/jobs?q=later*")
 	w.do(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
-	w.sees("main h1", "Cancel 2 jobs?")
+	w.waitText("main h1", "Cancel 2 jobs?")
 	w.do(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
 	if got := q.must("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
 		t.Errorf("later2 is %s", got)
@@ -203,7 +203,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.do(chromedp.WaitVisible("#gone"))
 	q.start("--workers", "2")
 	q.must("web", "start", "--listen", "127.0.0.1"+w.at[strings.LastIndex(w.at, ":"):])
-	w.sees("#gone", "The session has ended")
+	w.waitText("#gone", "The session has ended")
 }
 
 // The page of a removed job reports that the job no longer exists.
@@ -213,7 +213,7 @@ func TestPageOfARemovedJob(t *testing.T) {
 	w := chromium(q)
 	w.goTo("/jobs/goes")
 	q.must("rm", "goes")
-	w.sees("#gone", "no longer exists")
+	w.waitText("#gone", "no longer exists")
 }
 
 // The page shows the output of a job's terminal as text, also while the job runs. Of an overwritten line it
@@ -277,15 +277,15 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	}
 	// Wait for lines that arrive after the page was loaded.
 	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil))
-	w.sees("#log", payloads[1])
+	w.waitText("#log", payloads[1])
 	harmless("the output that is followed")
 	w.goTo("/")
-	w.sees("#running", "follow")
+	w.waitText("#running", "follow")
 	harmless("the overview that is live")
 	q.writeFile("enough", "")
 	q.cli("wait", "follow")
 	w.goTo("/jobs/follow")
-	w.sees("#log", payloads[1])
+	w.waitText("#log", payloads[1])
 	harmless("the output of one that has ended")
 }
 
@@ -297,7 +297,7 @@ func TestPageByKeys(t *testing.T) {
 	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
 	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"), chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
 	w.do(chromedp.KeyEvent("\r"), chromedp.WaitVisible("#head"))
-	w.sees("#head", "k1")
+	w.waitText("#head", "k1")
 	w.do(chromedp.KeyEvent("/"), chromedp.Poll(`document.activeElement.name === 'q'`, nil))
 	var unreached string
 	w.do(chromedp.Evaluate(`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
@@ -370,7 +370,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 		t.Skip("there is no HTML checker here")
 	}
 	b := pageOf(startQueue(t, "--workers", "1"))
-	b.enter()
+	b.openSession()
 	b.must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
 	b.must("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
 	b.must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
@@ -379,7 +379,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 	b.waitUntil("it is dead", 20*time.Second, func() bool { return b.must("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
 	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
-		args = append(args, b.writeFile(fmt.Sprintf("page%d.html", i), b.ask("GET", path, "").body))
+		args = append(args, b.writeFile(fmt.Sprintf("page%d.html", i), b.request("GET", path, "").body))
 	}
 	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -12,8 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// lively fills a queue with jobs that are running, waiting, completed and dead, and with schedules.
-func lively(q *queue) {
+// fillWithExamples fills a queue with jobs that are running, waiting, completed and dead, and with schedules.
+func fillWithExamples(q *queue) {
 	q.must("queue", "set", "build", "--concurrency", "4", "--weight", "3")
 	q.must("queue", "set", "render", "--concurrency", "2")
 	q.must("queue", "pause", "render", "--reason", "GPU driver update")
@@ -38,7 +38,7 @@ func lively(q *queue) {
 // docs/dashboard.md is replaced.
 func TestPicturesOfThePages(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
-	lively(q)
+	fillWithExamples(q)
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -47,7 +47,7 @@ func TestPicturesOfThePages(t *testing.T) {
 				var picture []byte
 				w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
 				if name == "job" {
-					w.sees("#log", "DONE")
+					w.waitText("#log", "DONE")
 				}
 				w.do(chromedp.CaptureScreenshot(&picture))
 				if is, err := png.Decode(bytes.NewReader(picture)); err != nil || is.Bounds().Dx() != int(width) {

@@ -68,9 +68,9 @@ func (q *queue) certify(address string) (cert, key string, client *http.Client) 
 	return cert, key, client
 }
 
-// entered opens a link with a client. It checks that the session's cookie is restricted to this host and to
+// openLink opens a link with a client. It checks that the session's cookie is restricted to this host and to
 // TLS.
-func (q *queue) entered(client *http.Client, link string) *http.Cookie {
+func (q *queue) openLink(client *http.Client, link string) *http.Cookie {
 	q.Helper()
 	u, err := url.Parse(link)
 	if err != nil || u.Scheme != "https" || u.Hostname() != pageName {
@@ -98,7 +98,7 @@ func TestPageByTLS(t *testing.T) {
 		q.must("config", "set", name, value)
 	}
 	q.must("web", "start", "--listen", address)
-	c := q.entered(client, q.must("web", "open"))
+	c := q.openLink(client, q.must("web", "open"))
 	for _, with := range []struct {
 		scheme string
 		cookie *http.Cookie
@@ -129,10 +129,10 @@ func TestPageByTLS(t *testing.T) {
 	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
-	q.entered(client, q.must("web", "open")) // the page still works with the old certificate
+	q.openLink(client, q.must("web", "open")) // the page still works with the old certificate
 	_, _, renewed := q.certify(address)
 	q.must("reload")
-	q.entered(renewed, q.must("web", "open"))
+	q.openLink(renewed, q.must("web", "open"))
 }
 
 // web start refuses a socket on which another process listens. It replaces a stale socket file. If the socket
@@ -240,7 +240,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
 		q.must("config", "set", name, value)
 	}
-	q.entered(client, q.must("web", "open"))
+	q.openLink(client, q.must("web", "open"))
 	for _, name := range []string{"web.tls_cert", "web.tls_key"} {
 		q.must("config", "unset", name)
 	}
@@ -319,7 +319,7 @@ func TestPageBehindNginx(t *testing.T) {
 		}
 		return true
 	})
-	c := q.entered(client, q.must("web", "open"))
+	c := q.openLink(client, q.must("web", "open"))
 	got, err := get("/", c)
 	if err != nil || got.StatusCode != http.StatusOK || !strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Fatalf("the page is answered by %+v, %v", got, err)

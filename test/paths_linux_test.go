@@ -57,7 +57,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		{"man plain", 2, "man: plain is not a directory; check the path"},
 		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {
-		r := q.inFolder(c.words)
+		r := q.runInDir(c.words)
 		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.dir) + "\n"; r.code != c.code || r.err != want || r.out != "" {
 			t.Errorf("%s: %+v; want %d, %q", c.words, r, c.code, want)
 		}
@@ -67,23 +67,23 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s was made (%v)", name, err)
 		}
 	}
-	if r := runCommand(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
+	if r := runCommand(t, q.commandWith("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
 		t.Errorf("QUEUECTL_SOCKET: %+v", r)
 	}
 }
 
-// inFolder runs the program in the queue's directory as a user other than root.
-func (q *queue) inFolder(words string) result {
+// runInDir runs the program in the queue's directory as a user other than root.
+func (q *queue) runInDir(words string) result {
 	q.Helper()
-	cmd := q.from("", strings.Fields(words)...)
+	cmd := q.commandWith("", strings.Fields(words)...)
 	if os.Geteuid() == 0 {
-		as(cmd, outsider)
+		asPerson(cmd, outsider)
 	}
 	return runCommand(q, cmd)
 }
 
-// from returns the program without --dir, to be run in the queue's directory with one additional variable.
-func (q *queue) from(variable string, args ...string) *exec.Cmd {
+// commandWith returns the program without --dir, to be run in the queue's directory with one additional variable.
+func (q *queue) commandWith(variable string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
 	cmd.Dir = q.dir
 	cmd.Env = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", variable}

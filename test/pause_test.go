@@ -26,8 +26,8 @@ func (q *queue) pauseOf(id string) (j pausedJob) {
 	return j
 }
 
-// ticking returns a command with a child process. Both processes keep writing to a file.
-func (q *queue) ticking(id string) string {
+// tickingCommand returns a command with a child process. Both processes keep writing to a file.
+func (q *queue) tickingCommand(id string) string {
 	tick := "while :; do echo x >>%s; sleep 0.01; done"
 	return fmt.Sprintf("("+tick+") & "+tick, q.path(id+"-child"), q.path(id+"-main"))
 }
@@ -42,8 +42,8 @@ func (q *queue) ticks(id string) (n [2]int64) {
 	return n
 }
 
-// goesOn waits until both processes write.
-func (q *queue) goesOn(id string) {
+// waitTicking waits until both processes write.
+func (q *queue) waitTicking(id string) {
 	q.Helper()
 	was := q.ticks(id)
 	q.waitUntil(id+" and its child go on", 20*time.Second, func() bool {
@@ -52,8 +52,8 @@ func (q *queue) goesOn(id string) {
 	})
 }
 
-// standsStill checks for 200 ms that neither process writes.
-func (q *queue) standsStill(id string) {
+// checkNotTicking checks for 200 ms that neither process writes.
+func (q *queue) checkNotTicking(id string) {
 	q.Helper()
 	was := q.ticks(id)
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -63,9 +63,9 @@ func (q *queue) standsStill(id string) {
 	}
 }
 
-// passes waits until the time by has passed since an instant.
-func (q *queue) passes(since time.Time, by time.Duration) {
-	q.waitUntil("time passes", by+time.Second, func() bool { return time.Since(since) > by })
+// waitElapsed waits until the time length has passed since an instant.
+func (q *queue) waitElapsed(since time.Time, length time.Duration) {
+	q.waitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
 }
 
 // A paused job and its child do not run, also while the service is killed and restarted. The job keeps its
@@ -73,13 +73,13 @@ func (q *queue) passes(since time.Time, by time.Duration) {
 func TestPauseAndResume(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	w.enqueue(fields{"id": "a", "command": q.ticking("a")})
-	q.goesOn("a")
+	w.enqueue(fields{"id": "a", "command": q.tickingCommand("a")})
+	q.waitTicking("a")
 	if got := q.must("pause", "a"); got != "a" {
 		t.Errorf("pause prints %q", got)
 	}
 	pid := q.show("a").PID
-	q.standsStill("a")
+	q.checkNotTicking("a")
 	first := q.pauseOf("a")
 	if first.State != "processing" || first.PausedAt.IsZero() || first.PausedBy == "" {
 		t.Errorf("the paused job: %+v", first)
@@ -97,14 +97,14 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	q.must("pause", "a") // repeating a pause is not an error
 	q.kill()
-	q.standsStill("a")
+	q.checkNotTicking("a")
 	q.start("--workers", "2")
-	q.standsStill("a")
+	q.checkNotTicking("a")
 	if got := q.pauseOf("a"); got != first || q.show("a").PID != pid {
 		t.Errorf("after a crash of the service: %+v, was %+v", got, first)
 	}
 	q.must("resume", "a")
-	q.goesOn("a")
+	q.waitTicking("a")
 	if got := q.pauseOf("a"); !got.PausedAt.IsZero() || got.PausedBy != "" || got.State != "processing" {
 		t.Errorf("the resumed job: %+v", got)
 	}
@@ -130,7 +130,7 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	w := q.dial()
 	const limit = time.Second * timeoutFactor
 	for _, field := range []string{"timeout_ms", "idle_timeout"} {
-		job := fields{"id": field, "command": q.ticking(field), "max_retries": 0, "kill_after": "1s"}
+		job := fields{"id": field, "command": q.tickingCommand(field), "max_retries": 0, "kill_after": "1s"}
 		if job["timeout_ms"] = limit.Milliseconds(); field == "idle_timeout" {
 			job["timeout_ms"], job[field] = 0, limit.String()
 		}
@@ -139,7 +139,7 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	q.waitUntil("both are started", 20*time.Second, func() bool { return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n") })
 	q.must("pause", "timeout_ms", "idle_timeout")
 	began := time.Now()
-	q.passes(began, 2*limit)
+	q.waitElapsed(began, 2*limit)
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
 		if got := q.pauseOf(id); got.State != "processing" {
 			t.Errorf("%s: %s while it was paused", id, got.State)
@@ -159,8 +159,8 @@ func TestPauseStopsTheClocks(t *testing.T) {
 func TestPauseOfOthers(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "labels": fields{"site": "a"}})
-	q.goesOn("a")
+	w.enqueue(fields{"id": "a", "command": q.tickingCommand("a"), "labels": fields{"site": "a"}})
+	q.waitTicking("a")
 	w.enqueue(fields{"id": "waits", "command": "true"})
 	w.enqueue(fields{"id": "held", "command": "true"})
 	q.must("hold", "held")
@@ -181,14 +181,14 @@ func TestPauseOfOthers(t *testing.T) {
 	if out := q.must("pause", "--label", "site=a"); out != "a" {
 		t.Errorf("by label: %q", out)
 	}
-	q.standsStill("a")
+	q.checkNotTicking("a")
 	pid := q.show("a").PID
 	q.must("requeue", "a")
 	q.waitUntil("it runs anew", 20*time.Second, func() bool { j := q.show("a"); return j.State == "processing" && j.PID != pid && j.PID != 0 })
 	if got := q.pauseOf("a"); !got.PausedAt.IsZero() {
 		t.Errorf("the next attempt is paused: %+v", got)
 	}
-	q.goesOn("a")
+	q.waitTicking("a")
 	q.must("pause", "a")
 	q.must("kill", "-s", "KILL", "a")
 	q.waitUntil("it ends", 20*time.Second, func() bool { return q.show("a").State == "failed" })
@@ -200,8 +200,8 @@ func TestPauseAll(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	for _, id := range []string{"a", "b"} {
-		w.enqueue(fields{"id": id, "command": q.ticking(id)})
-		q.goesOn(id)
+		w.enqueue(fields{"id": id, "command": q.tickingCommand(id)})
+		q.waitTicking(id)
 	}
 	q.must("pause", "a")
 	if out := q.must("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
@@ -213,11 +213,11 @@ func TestPauseAll(t *testing.T) {
 	if out := q.must("pause", "--all"); out != "b" {
 		t.Errorf("pause --all froze %q, want b", out)
 	}
-	w.enqueue(fields{"id": "c", "command": q.ticking("c")})
+	w.enqueue(fields{"id": "c", "command": q.tickingCommand("c")})
 	all := q.pauseOf("b")
 	for round := range 2 {
-		q.standsStill("a")
-		q.standsStill("b")
+		q.checkNotTicking("a")
+		q.checkNotTicking("b")
 		if n := q.ticks("c"); n != [2]int64{} || q.show("c").State != "pending" {
 			t.Errorf("a job was started: %v", n)
 		}
@@ -244,9 +244,9 @@ func TestPauseAll(t *testing.T) {
 	if out := q.must("resume", "--all"); out != "b" {
 		t.Errorf("resume --all had %q go on, want b", out)
 	}
-	q.goesOn("b")
-	q.goesOn("c")
-	q.standsStill("a")
+	q.waitTicking("b")
+	q.waitTicking("c")
+	q.checkNotTicking("a")
 	if r := q.cli("status", "--check"); r.code != 0 {
 		t.Errorf("status --check: %+v", r)
 	}
@@ -259,7 +259,7 @@ func TestPauseAll(t *testing.T) {
 	}
 	q.must("resume", "--all") // repeating a resume is not an error
 	q.must("resume", "a")
-	q.goesOn("a")
+	q.waitTicking("a")
 }
 
 // A stop of the service does not wait for paused jobs. A job that was paused individually is then held, so
@@ -268,8 +268,8 @@ func TestStopOfPausedJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	for _, id := range []string{"a", "b"} {
-		w.enqueue(fields{"id": id, "command": q.ticking(id)})
-		q.goesOn(id)
+		w.enqueue(fields{"id": id, "command": q.tickingCommand(id)})
+		q.waitTicking(id)
 	}
 	q.must("pause", "a")
 	q.must("pause", "--all")
@@ -283,17 +283,17 @@ func TestStopOfPausedJobs(t *testing.T) {
 		t.Errorf("a is %s (%s), b %s (%s); want held (stopped) and pending", a.State, a.Reason, b.State, b.Error)
 	}
 	q.must("resume", "--all")
-	q.goesOn("b")
+	q.waitTicking("b")
 	q.must("release", "a")
-	q.goesOn("a")
+	q.waitTicking("a")
 }
 
 // If its runner dies, a paused job ends with all its processes. None is left stopped.
 func TestRunnerOfPausedJobDies(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "on_lost": "dead"})
-	q.goesOn("a")
+	w.enqueue(fields{"id": "a", "command": q.tickingCommand("a"), "on_lost": "dead"})
+	q.waitTicking("a")
 	q.must("pause", "a")
 	pid := q.show("a").PID
 	q.killRunners()
@@ -301,5 +301,5 @@ func TestRunnerOfPausedJobDies(t *testing.T) {
 	if j := q.pauseOf("a"); !j.PausedAt.IsZero() || isAlive(pid) {
 		t.Errorf("%+v, and process %d lives: %t", j, pid, isAlive(pid))
 	}
-	q.standsStill("a")
+	q.checkNotTicking("a")
 }

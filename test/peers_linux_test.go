@@ -71,7 +71,7 @@ func TestPrivateBesidePeers(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", w.name, err, out)
 		}
 		took := time.Since(began)
-		if counts, lines := p.effects(); len(counts) != count || lines != count {
+		if counts, lines := p.countRuns(); len(counts) != count || lines != count {
 			t.Fatalf("%s: %d commands had %d effects", w.name, count, lines)
 		}
 		for _, name := range []string{"effects", "joblog", ".queuectl"} {
@@ -82,7 +82,7 @@ func TestPrivateBesidePeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.waitUntil("half of it", 60*time.Second, func() bool {
-			_, lines := p.effects()
+			_, lines := p.countRuns()
 			return lines >= count/2
 		})
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -90,7 +90,7 @@ func TestPrivateBesidePeers(t *testing.T) {
 		if out, err := w.command(p).CombinedOutput(); err != nil {
 			t.Fatalf("%s again: %v\n%s", w.name, err, out)
 		}
-		counts, effects := p.effects()
+		counts, effects := p.countRuns()
 		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count, took.Round(time.Millisecond), float64(count)/took.Seconds(), count-len(counts), effects-len(counts))
 		if strings.Contains(w.name, "queuectl") && (len(counts) != count || effects-count > 64) {
 			t.Errorf("%s lost %d and did %d again", w.name, count-len(counts), effects-count)

@@ -41,8 +41,8 @@ const accessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]
 
 var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
 
-// may reports whether the person has a right.
-func (p person) may(right string) bool {
+// hasRight reports whether the person has a right.
+func (p person) hasRight(right string) bool {
 	return slices.Index(rightsInOrder, p.right) >= slices.Index(rightsInOrder, right)
 }
 
@@ -64,14 +64,14 @@ func sharedQueue(t *testing.T, settings string, args ...string) *queue {
 	return q
 }
 
-// as runs the program as a person.
-func (q *queue) as(p person, args ...string) result {
+// runAs runs the program as a person.
+func (q *queue) runAs(p person, args ...string) result {
 	q.Helper()
-	return runCommand(q, as(q.command(args...), p))
+	return runCommand(q, asPerson(q.command(args...), p))
 }
 
-// as makes a command run as a person.
-func as(cmd *exec.Cmd, p person) *exec.Cmd {
+// asPerson makes a command run as a person.
+func asPerson(cmd *exec.Cmd, p person) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
 	return cmd
 }
@@ -79,7 +79,7 @@ func as(cmd *exec.Cmd, p person) *exec.Cmd {
 // mustAs runs the program as a person, checks that it succeeds and returns its output.
 func (q *queue) mustAs(p person, args ...string) string {
 	q.Helper()
-	r := q.as(p, args...)
+	r := q.runAs(p, args...)
 	if r.code != 0 {
 		q.Fatalf("%s: queuectl %v: %+v", p.name, args, r)
 	}

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// person runs the program on a terminal, and types words after the program has printed asked.
-func (q *queue) person(asked, words string, args ...string) result {
+// runTyping runs the program on a terminal, and types words after the program has printed prompt.
+func (q *queue) runTyping(prompt, words string, args ...string) result {
 	q.Helper()
-	return q.typing(q.command(args...), asked, words)
+	return q.runTypingCommand(q.command(args...), prompt, words)
 }
 
-func (q *queue) typing(cmd *exec.Cmd, asked, words string) result {
+func (q *queue) runTypingCommand(cmd *exec.Cmd, prompt, words string) result {
 	q.Helper()
 	s := newScreen(q, 200)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
 	}
-	if asked != "" {
-		q.waitUntil("it asks "+asked, 10*time.Second, func() bool { return strings.Contains(s.shown.String(), asked) })
-		s.person.WriteString(words)
+	if prompt != "" {
+		q.waitUntil("it asks "+prompt, 10*time.Second, func() bool { return strings.Contains(s.output.String(), prompt) })
+		s.master.WriteString(words)
 	}
 	cmd.Wait()
 	return result{code: cmd.ProcessState.ExitCode(), out: s.text(q)}
@@ -39,19 +39,19 @@ func TestManyAreAskedFor(t *testing.T) {
 	states := func() string {
 		return strings.ReplaceAll(q.must("list", "--sort", "id", "--columns", "state"), "\n", " ")
 	}
-	if r := q.person("cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") || states() != "STATE pending pending pending" {
+	if r := q.runTyping("cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") || states() != "STATE pending pending pending" {
 		t.Errorf("a no: %+v; %s", r, states())
 	}
 	if r := q.cli("cancel", "--all"); r.code != 2 || !strings.Contains(r.err, "--yes") || states() != "STATE pending pending pending" {
 		t.Errorf("all, and nobody to ask: %+v; %s", r, states())
 	}
-	if r := q.person("", "", "hold", "--batch", "three"); r.code != 0 || states() != "STATE held held held" {
+	if r := q.runTyping("", "", "hold", "--batch", "three"); r.code != 0 || states() != "STATE held held held" {
 		t.Errorf("what ends nothing asks nothing: %+v; %s", r, states())
 	}
-	if r := q.person("cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.code != 0 || states() != "STATE cancelled cancelled cancelled" {
+	if r := q.runTyping("cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.code != 0 || states() != "STATE cancelled cancelled cancelled" {
 		t.Errorf("a yes: %+v; %s", r, states())
 	}
-	if r := q.person("remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.code != 1 {
+	if r := q.runTyping("remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.code != 1 {
 		t.Errorf("cleanup: %+v", r)
 	}
 	if r := q.cli("clear"); r.code != 2 || !strings.Contains(r.err, "--yes") {
@@ -60,7 +60,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	if got := q.must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
 		t.Errorf("clear that only counts: %q", got)
 	}
-	if r := q.person("permanently remove 3 jobs and their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {
+	if r := q.runTyping("permanently remove 3 jobs and their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {
 		t.Errorf("clear: %+v", r)
 	}
 }
@@ -72,21 +72,21 @@ func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	state := func(id string) string { return q.show(id).State }
-	if r := q.person("retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.code != 1 || state("bad") != "dead" {
+	if r := q.runTyping("retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.code != 1 || state("bad") != "dead" {
 		t.Errorf("a no: %+v", r)
 	}
-	q.must("enqueue", "--id", "runs", q.waitFor("goes"))
+	q.must("enqueue", "--id", "runs", q.waitForFileCommand("goes"))
 	q.waitUntil("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
-	if r := q.person("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all", "--force"); r.code != 1 || state("runs") != "processing" {
+	if r := q.runTyping("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all", "--force"); r.code != 1 || state("runs") != "processing" {
 		t.Errorf("a no: %+v", r)
 	}
-	if r := q.person("stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
+	if r := q.runTyping("stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
 		t.Errorf("a yes: %+v", r)
 	}
-	if r := q.person("", "", "worker", "stop", "--all", "--force"); r.code != 0 {
+	if r := q.runTyping("", "", "worker", "stop", "--all", "--force"); r.code != 0 {
 		t.Errorf("where nothing runs: %+v", r)
 	}
-	if r := q.person("retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.code != 0 || state("bad") != "pending" {
+	if r := q.runTyping("retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.code != 0 || state("bad") != "pending" {
 		t.Errorf("a yes: %+v", r)
 	}
 }
@@ -102,7 +102,7 @@ func TestEditInAnEditor(t *testing.T) {
 	through := func(editor, asked, words string) result {
 		cmd := q.command("edit", "a")
 		cmd.Env = append(cmd.Env, "EDITOR="+editor, "TMPDIR="+q.path("tmp"))
-		return q.typing(cmd, asked, words)
+		return q.runTypingCommand(cmd, asked, words)
 	}
 	edit := func(script string) result { return through("sed -i "+script, "", "") }
 	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 || !strings.Contains(r.out, "job a is changed") {

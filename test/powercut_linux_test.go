@@ -27,10 +27,10 @@ const (
 
 // promise is a fact that the service had acknowledged when the disk's log was at a position.
 type promise struct {
-	at     int64
-	id     string
-	state  string // the job's state; "" accepts any state
-	output string // the job's output, if state is set; "" accepts any output
+	position int64
+	id       string
+	state    string // the job's state; "" accepts any state
+	output   string // the job's output, if state is set; "" accepts any output
 }
 
 // workload records the requests of clients and the answers of the service.
@@ -43,9 +43,9 @@ type workload struct {
 	last     int64            // position when the service was killed
 }
 
-// sending records that jobs are about to be enqueued.
-func (w *workload) sending(ids ...string) {
-	at := w.position()
+// recordSent records that jobs are about to be enqueued.
+func (w *workload) recordSent(ids ...string) {
+	at := w.logPosition()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
@@ -53,9 +53,9 @@ func (w *workload) sending(ids ...string) {
 	}
 }
 
-// told records an answer of the service.
-func (w *workload) told(id, state, output string) {
-	p := promise{w.position(), id, state, output}
+// recordReply records an answer of the service.
+func (w *workload) recordReply(id, state, output string) {
+	p := promise{w.logPosition(), id, state, output}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.promises = append(w.promises, p)
@@ -75,21 +75,21 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	}
 	q := &queue{TB: t, bin: bin, dir: w.path("disk"), env: env, log: &lockedBuffer{}}
 	defer func() {
-		w.last = w.position()
+		w.last = w.logPosition()
 		q.kill()
 		q.killRunners()
 		if err := unmount(w.path("disk")); err != nil {
 			t.Error(err)
 		}
 	}()
-	w.first = w.position()
+	w.first = w.logPosition()
 	q.start("--workers", strconv.Itoa(cutWorkers))
 	var clients sync.WaitGroup
 	for i := range cutClients {
 		clients.Go(func() {
 			a := &requester{q: q}
 			for k := range cutEach {
-				if err := w.use(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
+				if err := w.sendJob(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
 					t.Errorf("client %d: %v", i, err)
 					return
 				}
@@ -100,42 +100,42 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	return w
 }
 
-// use sends the requests for one job of a client, usually an enqueue and a wait.
-func (w *workload) use(a *requester, id string, kind int) error {
+// sendJob sends the requests for one job of a client, usually an enqueue and a wait.
+func (w *workload) sendJob(a *requester, id string, kind int) error {
 	spec := fields{"id": id, "max_retries": 0}
 	// begun stores the position in the disk's log when the job starts.
-	begun := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id))
+	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id))
 	output := ""
 	switch {
 	case kind == 0: // this output is stored in a file
-		spec["command"] = begun + "seq 20000"
+		spec["command"] = recordStart + "seq 20000"
 		output = numbersTo(20000)
 	case kind < 4: // these outputs are stored in the database
-		spec["command"] = begun + "echo " + id
+		spec["command"] = recordStart + "echo " + id
 		output = id + "\n"
 	case kind < 7:
-		spec["command"] = begun
+		spec["command"] = recordStart
 	case kind == 7:
 		return w.useBatch(a, id)
 	default: // these jobs never start
 		spec["command"], spec["delay"] = "true", "1h"
 	}
-	w.sending(id)
+	w.recordSent(id)
 	if err := a.mustSucceed("enqueue", spec); err != nil {
 		return err
 	}
-	w.told(id, "", "")
+	w.recordReply(id, "", "")
 	switch {
 	case kind < 7:
 		if err := a.mustSucceed("wait", fields{"id": id}); err != nil {
 			return err
 		}
-		w.told(id, "completed", output)
+		w.recordReply(id, "completed", output)
 	case kind == 8:
 		if err := a.mustSucceed("cancel", fields{"id": id}); err != nil {
 			return err
 		}
-		w.told(id, "cancelled", "")
+		w.recordReply(id, "cancelled", "")
 	}
 	return nil
 }
@@ -148,12 +148,12 @@ func (w *workload) useBatch(a *requester, id string) error {
 		ids = append(ids, fmt.Sprint(id, "-", k))
 		jobs = append(jobs, fields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
 	}
-	w.sending(ids...)
+	w.recordSent(ids...)
 	if err := a.mustSucceed("enqueue.batch", fields{"jobs": jobs, "commit": true}); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		w.told(id, "", "")
+		w.recordReply(id, "", "")
 	}
 	return nil
 }
@@ -188,22 +188,22 @@ type cut struct {
 
 // cuts chooses n power failures, ordered by position. One third are spread over all writes. The others are at
 // an acknowledgement, or a few writes after it, where a missing fsync is noticed.
-func (w *workload) cuts(n int, dice *rand.Rand) (list []cut) {
+func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	records := w.records()
 	spread := func(at int64) int64 { // returns the end of one of the next four records
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
-		return records[min(i+dice.IntN(4), len(records)-1)].end
+		return records[min(i+rng.IntN(4), len(records)-1)].end
 	}
 	for i := range n {
-		c := cut{kind: i % keepsKinds, seed: dice.Uint64()}
-		told := w.promises[dice.IntN(len(w.promises))].at
-		switch dice.IntN(3) {
+		c := cut{kind: i % keepsKinds, seed: rng.Uint64()}
+		acknowledged := w.promises[rng.IntN(len(w.promises))].position
+		switch rng.IntN(3) {
 		case 0:
-			c.position = spread(w.first + dice.Int64N(w.last-w.first))
+			c.position = spread(w.first + rng.Int64N(w.last-w.first))
 		case 1:
-			c.position = told
+			c.position = acknowledged
 		default:
-			c.position = spread(told)
+			c.position = spread(acknowledged)
 		}
 		list = append(list, c)
 	}
@@ -216,23 +216,23 @@ func (w *workload) cuts(n int, dice *rand.Rand) (list []cut) {
 // record of the start proves. wrong contains faults that no write strategy can explain.
 type verdict struct{ lost, wrong []string }
 
-// after starts the service on the disk's content after a power failure and compares its jobs with the
+// checkAfterCut starts the service on the disk's content after a power failure and compares its jobs with the
 // promises. It changes the stored boot ids, so that the runner belongs to an earlier boot of the machine.
-func (w *workload) after(bin, image string, c cut) (v verdict) {
-	folder := w.path("disk") // mounted at the same path as before the power failure
-	if err := mountImage(image, folder); err != nil {
+func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
+	dir := w.path("disk") // mounted at the same path as before the power failure
+	if err := mountImage(image, dir); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
 	}
-	q := &queue{TB: w, bin: bin, dir: folder, log: &lockedBuffer{}}
+	q := &queue{TB: w, bin: bin, dir: dir, log: &lockedBuffer{}}
 	defer func() {
 		q.kill()
 		q.killRunners()
-		if err := unmount(folder); err != nil {
+		if err := unmount(dir); err != nil {
 			v.wrong = append(v.wrong, err.Error())
 		}
 	}()
-	boots, _ := filepath.Glob(filepath.Join(folder, "runner", "*", "boot-id"))
+	boots, _ := filepath.Glob(filepath.Join(dir, "runner", "*", "boot-id"))
 	for _, name := range boots {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
 			continue // the power failure lost the file's content
@@ -247,7 +247,7 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 	}
 	a := &requester{q: q}
 	q.waitUntil("what was leased is settled", 20*time.Second, func() bool {
-		return q.peek(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
+		return q.queryInt(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
 	})
 	jobs, err := a.listAll("")
 	if err != nil {
@@ -266,32 +266,32 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 
 // compare checks the existing jobs against the requests and the promises.
 func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
-	there := map[string]job{}
+	stored := map[string]job{}
 	for _, j := range jobs {
-		if _, twice := there[j.ID]; twice {
+		if _, twice := stored[j.ID]; twice {
 			v.wrong = append(v.wrong, "job "+j.ID+" is there twice")
 		}
-		there[j.ID] = j
+		stored[j.ID] = j
 		if sent, ok := w.sent[j.ID]; !ok || sent > c.position {
 			v.wrong = append(v.wrong, "job "+j.ID+" had not been asked for")
 		}
 		if j.Attempts > 1 {
 			v.wrong = append(v.wrong, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
 		}
-		if w.begun(j.ID, c) && j.State == "pending" && j.Reason == "" {
+		if w.hadStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
 			v.lost = append(v.lost, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
 		}
 	}
 	for _, p := range w.promises {
-		j, ok := there[p.id]
+		j, ok := stored[p.id]
 		switch {
-		case p.at > c.position:
+		case p.position > c.position:
 		case !ok:
 			v.lost = append(v.lost, "job "+p.id+" is gone")
 		case p.state != "" && j.State != p.state:
 			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
 		// Large outputs are in files; small ones are checked only for the newest promise.
-		case p.output != "" && (len(p.output) > 1000 || p.at == c.position):
+		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.logs(p.id); err != nil || string(out) != p.output {
 				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output), err))
 			}
@@ -299,8 +299,8 @@ func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
 	}
 }
 
-// begun reports whether the job had recorded its start before the power failure.
-func (w *workload) begun(id string, c cut) bool {
+// hadStarted reports whether the job had recorded its start before the power failure.
+func (w *workload) hadStarted(id string, c cut) bool {
 	raw, err := os.ReadFile(w.path("begun-" + id))
 	at, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return err == nil && bad == nil && at <= c.position
@@ -322,16 +322,16 @@ func (q *queue) integrity() (verdict string) {
 }
 
 // cutAll simulates n power failures of a workload, until enough returns true.
-func (w *workload) cutAll(bin string, n int, dice *rand.Rand, enough func(cut, verdict) bool) {
+func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
-	cutter := &cutter{records: w.records(), durable: slices.Clone(w.base)}
-	for i, c := range w.cuts(n, dice) {
+	cutter := &cutter{records: w.records(), durable: slices.Clone(w.initialContent)}
+	for i, c := range w.cuts(n, rng) {
 		// The name is new each time, because another mount namespace may still mount the last image.
 		image := w.path(fmt.Sprintf("cut.img.%d", i))
-		if err := os.WriteFile(image, cutter.image(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))), 0o600); err != nil {
+		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))), 0o600); err != nil {
 			w.Fatal(err)
 		}
-		stop := enough(c, w.after(bin, image, c))
+		stop := enough(c, w.checkAfterCut(bin, image, c))
 		if err := os.Remove(image); err != nil {
 			w.Fatal(err)
 		}
@@ -364,13 +364,13 @@ func TestPowerCut(t *testing.T) {
 	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}
-	dice := rand.New(rand.NewPCG(seed(t), 1))
-	for left := n; left > 0 && !t.Failed(); left -= cutsPerRun {
+	rng := rand.New(rand.NewPCG(seed(t), 1))
+	for remaining := n; remaining > 0 && !t.Failed(); remaining -= cutsPerRun {
 		bin := binary(t, "")
 		w := runWorkload(t, bin)
-		w.cutAll(bin, min(left, cutsPerRun), dice, func(c cut, v verdict) bool {
+		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
 			if len(v.lost)+len(v.wrong) > 0 {
-				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed, short(v.lost), short(v.wrong))
+				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed, firstItems(v.lost), firstItems(v.wrong))
 			}
 			return false
 		})
@@ -383,15 +383,15 @@ func TestPowerCut(t *testing.T) {
 // commit, acknowledged jobs are lost.
 func TestPowerCutIsNoticed(t *testing.T) {
 	needsDisks(t, "/dev/fuse", "/dev/loop-control")
-	dice := rand.New(rand.NewPCG(seed(t), 2))
+	rng := rand.New(rand.NewPCG(seed(t), 2))
 	bin := binary(t, "failpoint")
 	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
 	tried, lost := 0, 0
-	w.cutAll(bin, 20, dice, func(_ cut, v verdict) bool {
+	w.cutAll(bin, 20, rng, func(_ cut, v verdict) bool {
 		tried++
 		lost = len(v.lost)
 		if len(v.wrong) > 0 {
-			t.Errorf("wrong: %v", short(v.wrong))
+			t.Errorf("wrong: %v", firstItems(v.wrong))
 		}
 		return lost > 0
 	})
@@ -401,8 +401,8 @@ func TestPowerCutIsNoticed(t *testing.T) {
 	}
 }
 
-// short returns the first items of a list.
-func short(list []string) string {
+// firstItems returns the first items of a list.
+func firstItems(list []string) string {
 	text := strings.Join(list[:min(len(list), 5)], "; ")
 	if len(list) > 5 {
 		text += fmt.Sprintf("; and %d more", len(list)-5)

@@ -41,7 +41,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
 	}
-	if _, lines := p.effects(); lines != 0 {
+	if _, lines := p.countRuns(); lines != 0 {
 		t.Fatal("a job went on")
 	}
 	if err := os.Remove(filepath.Join(p.work, "started")); err != nil {
@@ -58,13 +58,13 @@ func TestPrivateInterrupted(t *testing.T) {
 	if said := errs.String(); !strings.Contains(said, "1 of 2 jobs finished, 1 left") || strings.Contains(said, "degraded") {
 		t.Errorf("after one Ctrl-C it says %q", said)
 	}
-	if counts, lines := p.effects(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
+	if counts, lines := p.countRuns(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
 		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
 	}
 	if r := p.run(jobs, "--lines", "-", "--workers", "1"); r.code != 0 {
 		t.Fatalf("the last run: %+v", r)
 	}
-	if counts, lines := p.effects(); lines != 2 || counts["2"] != 1 {
+	if counts, lines := p.countRuns(); lines != 2 || counts["2"] != 1 {
 		t.Errorf("at the end: %v", counts)
 	}
 }

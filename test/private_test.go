@@ -68,8 +68,8 @@ func (p *private) killAll(cmd *exec.Cmd) {
 	}
 }
 
-// effects counts how often each job has run. Each run of a job appends the job's number to a file.
-func (p *private) effects() (counts map[string]int, lines int) {
+// countRuns counts how often each job has run. Each run of a job appends the job's number to a file.
+func (p *private) countRuns() (counts map[string]int, lines int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.work, "effects*"))
 	for _, name := range files {
@@ -119,11 +119,11 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		}
 		completed := p.followCompleted()
 		p.waitUntil(fmt.Sprintf("progress before kill %d", n+1), 60*time.Second, func() bool {
-			_, lines := p.effects()
+			_, lines := p.countRuns()
 			return lines > (n+1)*count/(kills+2)
 		})
 		p.killAll(cmd)
-		counts, _ := p.effects()
+		counts, _ := p.countRuns()
 		for _, id := range completed() {
 			number, _, _ := strings.Cut(id, "-")
 			if _, known := told[number]; !known {
@@ -138,17 +138,17 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "changed"), []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, before := p.effects()
+	_, before := p.countRuns()
 	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 || !strings.Contains(r.err, "line 17 has changed") {
 		t.Errorf("a changed line: %+v", r)
 	}
-	if _, after := p.effects(); after != before {
+	if _, after := p.countRuns(); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
 	}
 	if r := p.run("", args...); r.code != 0 || !strings.Contains(r.err, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
 		t.Errorf("the last run: %+v", r)
 	}
-	counts, lines := p.effects()
+	counts, lines := p.countRuns()
 	for i := range count {
 		if counts[strconv.Itoa(i+1)] == 0 {
 			t.Errorf("job %d was lost", i+1)
@@ -240,7 +240,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	if r := p.run(list, args...); r.code != 1 {
 		t.Fatalf("the run: %+v", r)
 	}
-	p.readsFiles("after a run", "completed", "dead")
+	p.checkReadOnly("after a run", "completed", "dead")
 	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"}, {"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
 		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
@@ -255,7 +255,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 		return strings.HasPrefix(r.out, "3-") && r.err == ""
 	})
 	p.killAll(cmd)
-	p.readsFiles("after a crash", "completed", "dead", "processing", "pending")
+	p.checkReadOnly("after a crash", "completed", "dead", "processing", "pending")
 	if r := p.cli("--dir", filepath.Join(p.work, "none"), "list"); r.code != 3 {
 		t.Errorf("no folder: %+v", r)
 	}
@@ -269,9 +269,9 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	}
 }
 
-// readsFiles runs commands that read a directory whose first job has printed "said", and checks that they
+// checkReadOnly runs commands that read a directory whose first job has printed "said", and checks that they
 // change no file.
-func (p *private) readsFiles(when string, states ...string) {
+func (p *private) checkReadOnly(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
 	const nothing = "; reading the files there\n"
@@ -391,7 +391,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.code != 0 || sum.Jobs["completed"] != 3 {
 		t.Errorf("with --retry-dead and a line more: %+v, %v", r, err)
 	}
-	if _, lines := p.effects(); lines != 1 {
+	if _, lines := p.countRuns(); lines != 1 {
 		t.Errorf("the job that was completed ran %d times", lines)
 	}
 	for name, c := range map[string]struct {

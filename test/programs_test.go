@@ -103,7 +103,7 @@ func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
-	q.healthy("both of one version")
+	q.checkHealthy("both of one version")
 	daemon := filepath.Join(filepath.Dir(q.bin), programs[1])
 	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.dir, "doctor")
 	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, but queuectld ") {

@@ -67,7 +67,7 @@ func TestRightsOnJobs(t *testing.T) {
 			for _, own := range []bool{true, false} {
 				owner := alice
 				switch {
-				case own && !p.may("submit"):
+				case own && !p.hasRight("submit"):
 					continue // users without this right have no jobs
 				case own:
 					owner = p
@@ -76,14 +76,14 @@ func TestRightsOnJobs(t *testing.T) {
 				}
 				id := v.prepare(q, owner)
 				before := q.show(id)
-				r := q.as(p, strings.Fields(fmt.Sprintf(v.words, id))...)
+				r := q.runAs(p, strings.Fields(fmt.Sprintf(v.words, id))...)
 				what := fmt.Sprintf("%s: %s of %s's job", p.name, v.words, owner.name)
 				others := v.others
 				if others == "own" {
 					others = "operate"
 				}
-				may := own || p.may(others)
-				onMany := v.others == "own" && p.may("submit")
+				may := own || p.hasRight(others)
+				onMany := v.others == "own" && p.hasRight("submit")
 				switch {
 				case may && r.code != 0:
 					t.Errorf("%s: %+v", what, r)
@@ -106,12 +106,12 @@ func TestRightsOnJobs(t *testing.T) {
 			}
 		}
 	}
-	r := q.as(alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(bob.uid))
+	r := q.runAs(alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(bob.uid))
 	if r.code != 5 || !strings.Contains(r.err, "operate") {
 		t.Errorf("cancel of all that another has: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
-		if r := q.as(alice, verb, "--all"); r.code != 5 || !strings.Contains(r.err, `needs the right "operate"`) {
+		if r := q.runAs(alice, verb, "--all"); r.code != 5 || !strings.Contains(r.err, `needs the right "operate"`) {
 			t.Errorf("%s of everything by who may submit: %+v", verb, r)
 		}
 	}
@@ -139,8 +139,8 @@ func TestRightsOnTheWhole(t *testing.T) {
 	} {
 		for _, verb := range verbs {
 			for _, p := range everyone {
-				r := q.as(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.name))...)
-				switch may := p.may(right); {
+				r := q.runAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.name))...)
+				switch may := p.hasRight(right); {
 				// Doctor fails because it finds the directory open to others.
 				case may && r.code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.name, verb, r)
@@ -169,7 +169,7 @@ func TestRightsOnTheWhole(t *testing.T) {
 		t.Errorf("whoami of an outsider:\n%s", text)
 	}
 	for _, p := range []person{reader, alice, bob, operator} {
-		if r := q.as(p, "service", "stop"); r.code != 5 || !strings.Contains(r.err, `needs the right "admin"`) {
+		if r := q.runAs(p, "service", "stop"); r.code != 5 || !strings.Contains(r.err, `needs the right "admin"`) {
 			t.Errorf("%s stops the service: %+v", p.name, r)
 		}
 	}
@@ -190,7 +190,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"}, {"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
 			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"}, {"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
 		} {
-			r := q.as(p, args...)
+			r := q.runAs(p, args...)
 			all += r.out + r.err
 		}
 		return all
@@ -216,7 +216,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if text := q.mustAs(operator, "show", "secret", "--json", "--full"); !strings.Contains(text, `"SECRET":"***"`) || !strings.Contains(text, `"hidden":["env"]`) {
 		t.Errorf("shown to an operator: %s", text)
 	}
-	if r := q.as(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {
+	if r := q.runAs(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {
 		t.Errorf("a mask was written in place of a value: %+v", r)
 	}
 	if said := q.logText(); strings.Contains(said, "c4n4ry") {
@@ -320,7 +320,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 		if text := q.mustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
 			t.Errorf("%s is told of it as news:\n%s", p.name, text)
 		}
-		if r := q.as(p, "events", "--event", "audit"); r.code != 2 || !strings.Contains(r.err, "audit") {
+		if r := q.runAs(p, "events", "--event", "audit"); r.code != 2 || !strings.Contains(r.err, "audit") {
 			t.Errorf("%s asks for the kind: %+v", p.name, r)
 		}
 	}
@@ -338,7 +338,7 @@ func TestGroupsHoldForTheConnection(t *testing.T) {
 		t.Fatalf("in the group: %+v", a.Error)
 	}
 	without := person{name: "who left the group", uid: 61250}
-	if r := q.as(without, "list"); r.code != 5 {
+	if r := q.runAs(without, "list"); r.code != 5 {
 		t.Errorf("who came again without the group: %+v", r)
 	}
 	if a := w.call("enqueue", fields{"command": "true"}); a.Error != nil {
@@ -365,7 +365,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	q.mustAs(bob, "enqueue", "true")
 	for _, p := range []person{alice, outsider} {
-		r := q.as(p, "enqueue", "true")
+		r := q.runAs(p, "enqueue", "true")
 		want := fmt.Sprintf("queuectl: %d may not use the socket %s: only the group 61298 is admitted; join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
 		if r.code != 5 || r.out != "" || r.err != want {
 			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
@@ -384,20 +384,20 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.stop()
 	q.writeFile("queuectl.toml", "workers = 0\n")
 	q.start()
-	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "only root is admitted") {
+	if r := q.runAs(alice, "status"); r.code != 5 || !strings.Contains(r.err, "only root is admitted") {
 		t.Errorf("a socket of its owner alone: %+v", r)
 	}
 	if err := os.Chmod(q.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := as(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
+	cmd := asPerson(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
 	cmd.Dir = "/"
 	if r := runCommand(t, cmd); r.code != 5 || !strings.Contains(r.err, "this account has no access to the directory "+q.dir) {
 		t.Errorf("a folder that cannot be entered: %+v", r)
 	}
 	q.stop()
 	q.writeFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
-	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
+	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("a group that is not there: %+v", r)
 	}
 }
@@ -418,8 +418,8 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 	}()
-	q.waitUntil("it answers", 20*time.Second, q.answers)
-	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "user namespace") {
+	q.waitUntil("it answers", 20*time.Second, q.isAnswering)
+	if r := q.runAs(alice, "status"); r.code != 5 || !strings.Contains(r.err, "user namespace") {
 		t.Errorf("from outside: %+v", r)
 	}
 	if w := q.must("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
@@ -448,7 +448,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	}
 	q.must("config", "set", "access.submit", "none")
 	q.must("config", "set", "access.read", "none")
-	q.healthy("without it")
+	q.checkHealthy("without it")
 }
 
 // A job may name the user it runs as by default. Another user is refused with the setting that would permit

@@ -18,26 +18,26 @@ import (
 
 // Accounts that exist on every Debian system, created by the package base-passwd.
 var (
-	keeper  = person{name: "games", uid: 5, gid: 60} // runs the service
-	someone = person{name: "daemon", uid: 1, gid: 1}
-	other   = person{name: "news", uid: 9, gid: 9}
-	third   = person{name: "uucp", uid: 10, gid: 10}
+	serviceAccount = person{name: "games", uid: 5, gid: 60} // runs the service
+	daemonUser     = person{name: "daemon", uid: 1, gid: 1}
+	newsUser       = person{name: "news", uid: 9, gid: 9}
+	uucpUser       = person{name: "uucp", uid: 10, gid: 10}
 )
 
-// rooted starts a service under an ordinary account whose runners are started by root's launcher with this
+// startRooted starts a service under an ordinary account whose runners are started by root's launcher with this
 // policy. It skips the test unless the test runs as root.
-func rooted(t *testing.T, settings, policy string) *queue {
+func startRooted(t *testing.T, settings, policy string) *queue {
 	t.Helper()
-	q, rules := rootedFiles(t, settings, policy)
+	q, rules := prepareRooted(t, settings, policy)
 	q.launcher(rules)
 	socket := filepath.Join(q.rootRunnerDir, "spawn.sock")
 	q.start("--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	return q
 }
 
-// rootedFiles creates the settings, the socket and the runner policy that the service of rooted needs, and
+// prepareRooted creates the settings, the socket and the runner policy that the service of startRooted needs, and
 // returns the path of the policy.
-func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string) {
+func prepareRooted(t *testing.T, settings, policy string) (q *queue, rules string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, whose runners these are")
@@ -54,14 +54,14 @@ func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string)
 	})
 	q.bin = install(t, binary(t, ""), base)
 	q.rootRunnerDir = filepath.Join(base, "runners")
-	q.owner = &syscall.Credential{Uid: uint32(keeper.uid), Gid: uint32(keeper.gid)}
+	q.owner = &syscall.Credential{Uid: uint32(serviceAccount.uid), Gid: uint32(serviceAccount.gid)}
 	q.writeFile("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")
 	for path, mode := range map[string]os.FileMode{base: 0o755, q.dir: 0o711, q.path("queuectl.toml"): 0o644} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(q.dir, keeper.uid, keeper.gid); err != nil {
+	if err := os.Chown(q.dir, serviceAccount.uid, serviceAccount.gid); err != nil {
 		t.Fatal(err)
 	}
 	// Root owns it, so clients trust it.
@@ -94,7 +94,7 @@ func (q *queue) launcher(policy string) *exec.Cmd {
 		q.Fatal(err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", policy, "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	cmd := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", policy, "--launcher", fmt.Sprintf("%d:%d", serviceAccount.uid, serviceAccount.gid))
 	life, err := cmd.StdinPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -120,7 +120,7 @@ func (q *queue) launcher(policy string) *exec.Cmd {
 func (q *queue) outputOf(p person, args ...string) string {
 	q.Helper()
 	id := q.mustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
-	q.as(p, "wait", id)
+	q.runAs(p, "wait", id)
 	j := q.show(id)
 	return strings.TrimSpace(j.Output + j.Stderr + j.Error)
 }
@@ -129,8 +129,8 @@ func (q *queue) outputOf(p person, args ...string) string {
 // every set, no capabilities, and no way back to root. It gets that user's home directory and environment,
 // and can open its output by name, such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	for _, p := range []person{someone, other} {
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	for _, p := range []person{daemonUser, newsUser} {
 		got := q.outputOf(p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
 		// The account news has no home directory, so its job would not start: see below.
 		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.name]
@@ -148,10 +148,10 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", p.name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	if got := q.outputOf(other, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
+	if got := q.outputOf(newsUser, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
 		t.Errorf("a home that is not there: got %q, want cwd named", got)
 	}
-	if got := q.outputOf(other, "--cwd", "/", "id -u"); got != "9" {
+	if got := q.outputOf(newsUser, "--cwd", "/", "id -u"); got != "9" {
 		t.Errorf("another user's job ran as %q", got)
 	}
 }
@@ -159,7 +159,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 // A runner of root opens every path that a job names with the rights of the job's submitter. A file that only
 // root may read is not readable as input, directory or program, nor through a link.
 func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
 	for _, p := range []string{filepath.Dir(secret), secret} {
 		if err := os.Chmod(p, 0o755); err != nil {
@@ -188,7 +188,7 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	if err := unix.Mkfifo(mine+"/fifo", 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(mine, someone.uid, someone.gid); err != nil {
+	if err := os.Chown(mine, daemonUser.uid, daemonUser.gid); err != nil {
 		t.Fatal(err)
 	}
 	for what, args := range map[string][]string{
@@ -203,8 +203,8 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 		"one found there by PATH":          {"--cwd", "/", "--env", "PATH=" + private, "--", "tool"},
 		"one found by PATH through a link": {"--cwd", "/", "--env", "PATH=" + mine, "--", "tool"},
 	} {
-		id := q.mustAs(someone, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
-		q.as(someone, "wait", id)
+		id := q.mustAs(daemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+		q.runAs(daemonUser, "wait", id)
 		j := q.show(id)
 		if j.State != "dead" || (deref(j.ExitCode) != 126 && deref(j.ExitCode) != 127) || strings.Contains(j.Output, "secret") {
 			t.Errorf("%s: %+v, want it not runnable", what, j)
@@ -213,10 +213,10 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	// Files that the submitter may read, but that are closed to root's ids, can be read: the runner has all
 	// rights of the submitter.
 	write(mine+"/own", "mine\n", 0o600)
-	if err := os.Chown(mine+"/own", someone.uid, someone.gid); err != nil {
+	if err := os.Chown(mine+"/own", daemonUser.uid, daemonUser.gid); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.outputOf(someone, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+mine {
+	if got := q.outputOf(daemonUser, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+mine {
 		t.Errorf("one's own file and folder: got %q", got)
 	}
 }
@@ -224,7 +224,7 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 // Paths in /proc are opened with the rights of the job's submitter, not of root's runner. A job cannot reach
 // files below another process's working directory, its memory map, or the runner's descriptors.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
 	private := filepath.Join(base, "private")
 	for dir := base; dir != "/tmp"; dir = filepath.Dir(dir) {
@@ -234,12 +234,12 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	inner := filepath.Join(private, "inner")
-	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644), os.Chown(private, other.uid, other.gid)); err != nil {
+	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644), os.Chown(private, newsUser.uid, newsUser.gid)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sleep", "1000")
 	cmd.Dir = inner
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(other.uid), Gid: uint32(other.gid)}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(newsUser.uid), Gid: uint32(newsUser.gid)}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +252,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {
-		id := q.mustAs(someone, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
-		q.as(someone, "wait", id)
+		id := q.mustAs(daemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
+		q.runAs(daemonUser, "wait", id)
 		j := q.show(id)
 		if j.State != "dead" || j.Output != "" {
 			t.Errorf("%s: %+v, want it unreadable", what, j)
@@ -264,8 +264,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 // Only the submitter can open the file with a job's input. Otherwise a job of another user could open it
 // through the runner's descriptor while both start.
 func TestInputIsTheSubmittersAlone(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	if got := q.outputOf(someone, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
 		t.Errorf("got %q, want it closed to others", got)
 	}
 }
@@ -273,18 +273,18 @@ func TestInputIsTheSubmittersAlone(t *testing.T) {
 // If an admin changes the account of a job, the job's owner can no longer change what it runs. This also
 // holds for an owner who was an admin when the job was enqueued.
 func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
-	q.mustAs(someone, "edit", id, "--command", "id -un; true")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
+	q.mustAs(daemonUser, "edit", id, "--command", "id -un; true")
 	q.must("edit", id, `{"user":"news"}`)
 	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"}, {`{"argv":["id"],"command":null}`}} {
-		if r := q.as(someone, append([]string{"edit", id}, set...)...); r.code != 5 || !strings.Contains(r.err, "admin") {
+		if r := q.runAs(daemonUser, append([]string{"edit", id}, set...)...); r.code != 5 || !strings.Contains(r.err, "admin") {
 			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
 		}
 	}
-	q.mustAs(someone, "edit", id, "--priority", "7")
+	q.mustAs(daemonUser, "edit", id, "--priority", "7")
 	q.must("edit", id, "--cwd", "/", "--delay", "0s")
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 	if got := strings.TrimSpace(q.show(id).Output); got != "news" {
 		t.Errorf("got %q, want the command as it was when the admin named the user", got)
 	}
@@ -294,10 +294,10 @@ func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
 // the policy does not name, are refused when they are enqueued. The error names the policy file and how to
 // change it.
 func TestPolicyOfRootsRunner(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]result{
 		"root":               q.cli("enqueue", "true"),
-		"news":               q.as(other, "enqueue", "true"),
+		"news":               q.runAs(newsUser, "enqueue", "true"),
 		"news, for an admin": q.cli("enqueue", "--user", "news", "true"),
 	} {
 		if r.code != 5 || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
@@ -320,11 +320,11 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
 	// forbids.
-	held := q.mustAs(someone, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
+	held := q.mustAs(daemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
 	if err := os.WriteFile(filepath.Dir(q.rootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.as(someone, "wait", held)
+	q.runAs(daemonUser, "wait", held)
 	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}
@@ -333,8 +333,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 // With run_as = "fixed:ACCOUNT", the runner drops root's rights for the account's before it accepts messages,
 // and all jobs run as the account.
 func TestFixedAccount(t *testing.T) {
-	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
-	for _, p := range []person{someone, other} {
+	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	for _, p := range []person{daemonUser, newsUser} {
 		if got := q.outputOf(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
 			t.Errorf("the job of %s ran as %q", p.name, got)
 		}
@@ -345,19 +345,19 @@ func TestFixedAccount(t *testing.T) {
 			t.Errorf("the runner: %s, %v", raw, err)
 		}
 	}
-	if r := q.as(someone, "enqueue", "--user", "daemon", "true"); r.code != 5 {
+	if r := q.runAs(daemonUser, "enqueue", "--user", "daemon", "true"); r.code != 5 {
 		t.Errorf("another account: %+v, want it refused", r)
 	}
 	q.killRunners()
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("after its runner was killed a job ran as %q", got)
 	}
 }
 
 // With run_as = "service", root's runner runs all jobs as the service's account.
 func TestServiceAccountByRootsRunner(t *testing.T) {
-	q := rooted(t, "run_as = \"service\"\n", "accounts = games\n")
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "games" {
+	q := startRooted(t, "run_as = \"service\"\n", "accounts = games\n")
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "games" {
 		t.Errorf("a job ran as %q", got)
 	}
 }
@@ -365,8 +365,8 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 // If the policy does not name the service's account, jobs for that account are refused when they are
 // enqueued, because they could never run.
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
-	q := rooted(t, "run_as = \"service\"\n", "accounts = *\n")
-	for what, r := range map[string]result{"a user": q.as(someone, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
+	q := startRooted(t, "run_as = \"service\"\n", "accounts = *\n")
+	for what, r := range map[string]result{"a user": q.runAs(daemonUser, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
 		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}

@@ -23,10 +23,10 @@ import (
 // The service can read the files of root's runners, and only root can change them. Only the service can
 // connect to their sockets.
 func TestFoldersOfRootsRunners(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	big := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
-	q.mustAs(someone, "wait", big)
-	if got := len(q.mustAs(someone, "logs", big)); got != 200000 {
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	big := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.mustAs(daemonUser, "wait", big)
+	if got := len(q.mustAs(daemonUser, "logs", big)); got != 200000 {
 		t.Errorf("%d bytes of output, want 200000", got)
 	}
 	err := filepath.Walk(q.rootRunnerDir, func(path string, info os.FileInfo, err error) error {
@@ -39,7 +39,7 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 		}
 		own := filepath.Base(path) == "spawn.sock" // only the service may use this socket
 		others := info.Mode().Perm() & 0o007
-		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != keeper.gid && !own {
+		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != serviceAccount.gid && !own {
 			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
 		}
 		return nil
@@ -49,11 +49,11 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 	}
 	sockets, _ := filepath.Glob(q.rootRunnerDir + "/*/run.sock")
 	for _, socket := range append(sockets, q.rootRunnerDir+"/spawn.sock") {
-		if r := q.as(someone, "--socket", socket, "status"); r.code != 5 && !strings.Contains(r.err, "permission denied") {
+		if r := q.runAs(daemonUser, "--socket", socket, "status"); r.code != 5 && !strings.Contains(r.err, "permission denied") {
 			t.Errorf("%s lets a submitter in: %+v", socket, r)
 		}
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+q.rootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+q.rootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
 		t.Errorf("a job of a submitter: %s", got)
 	}
 }
@@ -61,8 +61,8 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 // When a runner of root is killed, the next runner ends its processes, which the service has no right to end.
 // Its jobs run again, and its directory is removed.
 func TestRootsRunnerIsBuried(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
 	q.waitUntil("the job runs", 20*time.Second, func() bool { stray = strings.TrimSpace(q.must("logs", id)); return stray != "" })
 	old := q.runnerPids()
@@ -84,9 +84,9 @@ func TestRootsRunnerIsBuried(t *testing.T) {
 // If a runner of root dies before it has deleted an output as requested, the next runner deletes it. No other
 // process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
-	q.mustAs(someone, "wait", id)
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.mustAs(daemonUser, "wait", id)
 	files := func() []string {
 		list, _ := filepath.Glob(q.rootRunnerDir + "/output/*")
 		return list
@@ -95,7 +95,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 		t.Fatalf("outputs: %v", files())
 	}
 	look := func() { // when a job is due, the service also starts its pending work, such as deletions
-		q.cli("wait", q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+		q.cli("wait", q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
 	for _, pid := range q.runnerPids() {
 		syscall.Kill(pid, syscall.SIGSTOP)
@@ -109,11 +109,11 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 
 // Jobs of root's runners survive the death of the service, like all other jobs.
 func TestRootsRunnerOutlivesTheService(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	os.Chmod(filepath.Dir(gate), 0o755)
 	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", gatedJob(gate))
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	pid := q.show(id).PID
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
@@ -126,7 +126,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 	if j := q.show(id); len(j.History) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
 		t.Errorf("got %+v", j)
 	}
@@ -141,15 +141,15 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 // Two services cannot share root's runners, since the second would take the results of the first one's jobs.
 // The second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", gatedJob(gate))
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	dir := t.TempDir()
-	if err := os.Chown(dir, keeper.uid, keeper.gid); err != nil {
+	if err := os.Chown(dir, serviceAccount.uid, serviceAccount.gid); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--dir", dir, "serve", "--config", q.path("queuectl.toml")}
@@ -159,7 +159,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service uses the runners") {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
-	launcher := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	launcher := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", serviceAccount.uid, serviceAccount.gid))
 	out, err := launcher.CombinedOutput()
 	pid := regexp.MustCompile(`process (\d+) already starts runners`).FindSubmatch(out)
 	if pid == nil {
@@ -171,12 +171,12 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 	if j := q.show(id); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("the first one's job: %+v", j)
 	}
 	q.killRunners() // the launcher then starts another runner
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -185,51 +185,51 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 // files in that directory neither block nor mislead the service. Requests for outputs and the next start of
 // the service return in time.
 func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
-	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.rootRunnerDir + "/as-mail"
 	big := func() string {
-		return q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+		return q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	}
 	kept, first := big(), big()
-	q.mustAs(someone, "wait", kept, first)
-	q.mustAs(someone, "logs", first)
+	q.mustAs(daemonUser, "wait", kept, first)
+	q.mustAs(daemonUser, "logs", first)
 	outputs, err := filepath.Glob(mails + "/output/*")
 	if err != nil || len(outputs) != 2 {
 		t.Fatalf("outputs %v, %v", outputs, err)
 	}
-	if got := q.outputOf(someone, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
+	if got := q.outputOf(daemonUser, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
 	for _, id := range []string{kept, first} {
-		if r := q.as(someone, "logs", id); r.code != 4 || r.out != "" {
+		if r := q.runAs(daemonUser, "logs", id); r.code != 4 || r.out != "" {
 			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
 		}
 	}
-	if got := q.outputOf(someone, "--cwd", mails, `mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
+	if got := q.outputOf(daemonUser, "--cwd", mails, `mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
-	held := q.mustAs(someone, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
+	held := q.mustAs(daemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
 	q.waitUntil("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	q.start(args...)
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
 	if j := q.show(held); j.State != "processing" {
 		t.Errorf("the job with the lock: %+v", j)
 	}
-	q.mustAs(someone, "cancel", held)
+	q.mustAs(daemonUser, "cancel", held)
 }
 
 // With a fixed account for all jobs, a job can stop its runner. The jobs of a stopped runner stay leased,
 // because they may still run. Neither the next service nor other jobs wait for it. When that runner dies, its
 // processes are ended, and only then its jobs are lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
-	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.must("worker", "scale", "2")
-	bad := q.mustAs(someone, "enqueue", "--cwd", "/", "--on-lost", "dead", "sleep 0.2; kill -STOP $PPID; exec sleep 300")
+	bad := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", "sleep 0.2; kill -STOP $PPID; exec sleep 300")
 	var runner, job int
 	q.waitUntil("the runner is stopped", 20*time.Second, func() bool {
 		for _, pid := range q.runnerPids() {
@@ -239,7 +239,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		}
 		return runner != 0
 	})
-	other := q.mustAs(someone, "enqueue", "--cwd", "/", "true")
+	other := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "true")
 	q.waitUntil("another job runs in another runner", 30*time.Second, func() bool { return q.show(other).State == "completed" })
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
@@ -249,7 +249,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second {
 		t.Errorf("the next service was ready after %v", took)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
 	j := q.show(bad)
@@ -268,7 +268,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 // stopped. The test needs an account without other processes.
 func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	needs(t, "perl")
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
 	bad := q.must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
 	q.waitUntil("the stopper runs", 20*time.Second, func() bool { return q.show(bad).State == "processing" })
@@ -276,7 +276,7 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 		q.must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
 	}
 	for range 10 {
-		if got := q.outputOf(someone, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
+		if got := q.outputOf(daemonUser, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
 			t.Errorf("another user's job: %q", got)
 		}
 	}
@@ -296,7 +296,7 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 // fail by their own fault after at most one second. Jobs of other users are not delayed, even while orphans
 // of that user's jobs run.
 func TestLeasedFilesHoldNobodyUp(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.bin), "leased")
 	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
@@ -329,7 +329,7 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 	var took []time.Duration
 	for len(bad) < 5 {
 		begun := time.Now()
-		if got := q.outputOf(someone, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
+		if got := q.outputOf(daemonUser, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
 			t.Errorf("another user's job: %q", got)
 		}
 		took = append(took, time.Since(begun))
@@ -356,7 +356,7 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 // contains a process, the runner searches for orphans at the end of each job, which costs more than a short
 // job.
 func TestRootsRunnerIsGuarded(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.runnerPid()
 	watchdog := func() int {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
@@ -380,10 +380,10 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("afterwards a job ran as %q", got)
 	}
-	id := q.mustAs(someone, "enqueue", "--cwd", "/", "sleep 60")
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "sleep 60")
 	q.waitUntil("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	last := watchdog()
 	q.kill() // so that the service does not end the processes of the runner
@@ -398,7 +398,7 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 // If a runner of root cannot start, the service reports the reason. The service runs in the meantime and
 // tries again.
 func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	outputs := q.rootRunnerDir + "/output"
 	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -411,7 +411,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	if err := os.Remove(outputs); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("once one can be started a job ran as %q", got)
 	}
 }
@@ -419,7 +419,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 // The first service determines the group that may read the directory of root's runners. A later request with
 // another group, even from root, does not change it.
 func TestRunnersFolderKeepsItsGroup(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.killRunners()
 	c, err := net.Dial("unix", filepath.Join(q.rootRunnerDir, "spawn.sock"))
 	if err != nil {
@@ -433,7 +433,7 @@ func TestRunnersFolderKeepsItsGroup(t *testing.T) {
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") || !strings.Contains(line, "group 60") {
 		t.Errorf("root with a group of its own is told %q, %v", line, err)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("afterwards a job ran as %q", got)
 	}
 }
@@ -441,13 +441,13 @@ func TestRunnersFolderKeepsItsGroup(t *testing.T) {
 // Limits that a process must set for itself are set with the rights of the job's account. The job gets the
 // limits that the account may set, and a higher one is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	if got := strings.TrimSpace(q.outputOf(someone, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M", "echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf("%d 5 99 524288\n4", someone.uid) {
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := strings.TrimSpace(q.outputOf(daemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M", "echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf("%d 5 99 524288\n4", daemonUser.uid) {
 		t.Errorf("got %q", got)
 	}
 	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {
-		id := q.mustAs(someone, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
-		q.as(someone, "wait", id)
+		id := q.mustAs(daemonUser, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
+		q.runAs(daemonUser, "wait", id)
 		if j := q.show(id); j.ExitCode == nil || *j.ExitCode != 126 || !strings.HasPrefix(j.Error, field+": ") {
 			t.Errorf("%s %s: %+v", field, value, j)
 		}

@@ -15,17 +15,17 @@ import (
 // recognises such a process by its start time, which differs from the job's.
 func TestNoSignalToAStranger(t *testing.T) {
 	t.Run("numbers given again", func(t *testing.T) {
-		strangers(t, func(r *rig, job, runner int) []*exec.Cmd {
+		checkStrangersSurvive(t, func(r *rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
-			for deadline := time.Now().Add(3 * time.Second); !(freed(job) && freed(runner)) && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) && time.Now().Before(deadline); {
 				time.Sleep(5 * time.Millisecond) // until init has reaped them
 			}
-			return []*exec.Cmd{stranger(r, job), stranger(r, runner)}
+			return []*exec.Cmd{startStranger(r, job), startStranger(r, runner)}
 		})
 	})
 	t.Run("numbers written into the running table", func(t *testing.T) {
-		strangers(t, func(r *rig, job, _ int) []*exec.Cmd {
-			likeJob, likeRunner := stranger(r, 0), stranger(r, 0)
+		checkStrangersSurvive(t, func(r *rig, job, _ int) []*exec.Cmd {
+			likeJob, likeRunner := startStranger(r, 0), startStranger(r, 0)
 			tables, _ := filepath.Glob(filepath.Join(r.dir, "runner", "*", "running"))
 			raw, err := os.ReadFile(tables[0])
 			if err != nil {
@@ -47,8 +47,8 @@ func TestNoSignalToAStranger(t *testing.T) {
 	})
 }
 
-// freed reports whether no process has the given pid.
-func freed(pid int) bool {
+// isPIDFree reports whether no process has the given pid.
+func isPIDFree(pid int) bool {
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return err != nil
 }
@@ -61,9 +61,9 @@ func mustRel(r *rig, path string) string {
 	return name
 }
 
-// strangers kills the service and the runner while a job runs, and lets take give their pids to other
+// checkStrangersSurvive kills the service and the runner while a job runs, and lets take give their pids to other
 // processes. It checks that the next service does not end these processes.
-func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
+func checkStrangersSurvive(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := newRig(t, "")
 	r.start("--workers", "1")
@@ -91,9 +91,9 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	r.waitUntil("the job is known to be lost", 5*time.Second, func() bool { return r.show(id).State == "dead" })
 }
 
-// stranger starts a process in a new session. It gets the given pid if the kernel permits that: the test must
+// startStranger starts a process in a new session. It gets the given pid if the kernel permits that: the test must
 // run as root and the pid must be free.
-func stranger(r *rig, pid int) *exec.Cmd {
+func startStranger(r *rig, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {
 		told := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
@@ -109,5 +109,5 @@ func stranger(r *rig, pid int) *exec.Cmd {
 		cmd.Process.Kill()
 		cmd.Wait() // returns an error, because the process was killed
 	}
-	return stranger(r, 0)
+	return startStranger(r, 0)
 }

@@ -38,9 +38,9 @@ eval "$1"
 // trees is a rig whose workers all run trees, with more jobs reserved in the runner.
 type trees struct {
 	*rig
-	ask    *requester
-	first  map[string]int // pids of the first attempts, by job id
-	behind []string       // ids of the jobs that have not started
+	requester   *requester
+	firstPIDs   map[string]int // pids of the first attempts, by job id
+	reservedIDs []string       // ids of the jobs that have not started
 }
 
 // growTrees starts the trees and reserves jobs behind them. On a slow machine the pool may reserve no jobs;
@@ -50,7 +50,7 @@ func growTrees(t *testing.T) *trees {
 	for range 4 {
 		r := plantTrees(t)
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
-			if r.reserved() > 0 {
+			if r.countReserved() > 0 {
 				return r
 			}
 		}
@@ -65,29 +65,29 @@ func growTrees(t *testing.T) *trees {
 
 func plantTrees(t *testing.T) *trees {
 	t.Helper()
-	r := &trees{rig: newRig(t, prefetchTag), first: map[string]int{}}
+	r := &trees{rig: newRig(t, prefetchTag), firstPIDs: map[string]int{}}
 	r.env = []string{"QUEUECTL_FAILPOINTS=" + prefetchFailpoints}
-	r.ask = &requester{q: r.queue}
+	r.requester = &requester{q: r.queue}
 	r.writeFile("tree.sh", treeScript)
 	r.start("--workers", "1")
-	r.ask.warmUp(len(treeShapes) + 2)
+	r.requester.warmUp(len(treeShapes) + 2)
 	jobs := []map[string]any{r.tree("on-dead", treeShapes["plain"]), r.tree("on-hold", treeShapes["plain"])}
 	jobs[0]["on_lost"], jobs[1]["on_lost"] = "dead", "hold"
 	for id, shape := range treeShapes {
 		jobs = append(jobs, r.tree(id, shape))
 	}
-	r.ask.batch(jobs...)
+	r.requester.batch(jobs...)
 	r.waitUntil("all trees have grown", 10*time.Second, func() bool {
-		return r.peek(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) && len(r.noted("S")) == len(jobs)
+		return r.queryInt(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) && len(r.countNotes("S")) == len(jobs)
 	})
 	for _, n := range r.ledger() {
-		r.first[n.tag] = n.pid
+		r.firstPIDs[n.tag] = n.pid
 	}
 	jobs = nil
 	for n := range 30 {
 		jobs = append(jobs, r.tree(fmt.Sprintf("behind%d", n), ""))
 	}
-	r.behind = r.ask.batch(jobs...)
+	r.reservedIDs = r.requester.batch(jobs...)
 	return r
 }
 
@@ -107,43 +107,43 @@ func (r *trees) heldLocks() (held []string) {
 	return held
 }
 
-// ran waits until all jobs have ended, and checks the outcome of each.
-func (r *trees) ran() {
+// checkRan waits until all jobs have ended, and checks the outcome of each.
+func (r *trees) checkRan() {
 	r.Helper()
 	r.waitUntil("all jobs ended", 20*time.Second, func() bool {
-		return r.peek(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
+		return r.queryInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
 	})
-	r.noOverlap()
+	r.checkNoOverlap()
 	for id := range treeShapes {
-		j := r.ask.show(id)
-		if j.State != "completed" || j.Attempts != 2 || len(j.History) != 2 || j.History[0].Reason != "lost" || j.History[0].PID != r.first[id] {
+		j := r.requester.show(id)
+		if j.State != "completed" || j.Attempts != 2 || len(j.History) != 2 || j.History[0].Reason != "lost" || j.History[0].PID != r.firstPIDs[id] {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
 	for id, state := range map[string]string{"on-dead": "dead", "on-hold": "held"} {
-		if j := r.ask.show(id); j.State != state || j.Reason != "lost" || j.Attempts != 1 || len(j.History) != 1 {
+		if j := r.requester.show(id); j.State != state || j.Reason != "lost" || j.Attempts != 1 || len(j.History) != 1 {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
-	starts := r.noted("S")
-	for _, id := range r.behind {
-		if j := r.ask.show(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 || len(j.History) != 1 {
+	starts := r.countNotes("S")
+	for _, id := range r.reservedIDs {
+		if j := r.requester.show(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 || len(j.History) != 1 {
 			r.Errorf("%s, which had not started, started %d times: %+v", id, starts[id], j)
 		}
 	}
-	if s := r.strays(); len(s) > 0 {
+	if s := r.strayProcesses(); len(s) > 0 {
 		r.Errorf("stray processes: %v", s)
 	}
 }
 
-// fresh runs a new job and returns the time from began to its end.
-func (r *trees) fresh(began time.Time) time.Duration {
+// runFresh runs a new job and returns the time from began to its end.
+func (r *trees) runFresh(began time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
 	job["priority"] = 10
-	r.ask.batch(job)
+	r.requester.batch(job)
 	r.waitUntil("a new job is done", 10*time.Second, func() bool {
-		return r.peek(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
+		return r.queryInt(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
 	})
 	took := time.Since(began)
 	if took > 2*timeoutFactor*time.Second {
@@ -163,8 +163,8 @@ func TestRunnerKilled(t *testing.T) {
 	}
 	began := time.Now()
 	kill(old)
-	took := r.fresh(began)
-	r.ran()
+	took := r.runFresh(began)
+	r.checkRan()
 	r.waitUntil("one other runner is left", 20*time.Second, func() bool {
 		now := r.runnerPids()
 		return len(now) == 1 && now[0] != old
@@ -195,30 +195,30 @@ func TestAllKilledAtOnce(t *testing.T) {
 			if held := r.heldLocks(); len(held) > 0 {
 				t.Errorf("trees that live when the service is ready: %v", held)
 			}
-			r.ask = &requester{q: r.queue}
-			r.lostAndGivenBack()
-			r.ask.mustRequest("worker.scale", map[string]any{"count": 8})
-			took := r.fresh(began)
-			r.ran()
+			r.requester = &requester{q: r.queue}
+			r.checkLostAndReturned()
+			r.requester.mustRequest("worker.scale", map[string]any{"count": 8})
+			took := r.runFresh(began)
+			r.checkRan()
 			t.Logf("all killed, %s: a new job done after %v", order, took.Round(time.Millisecond))
 		})
 	}
 }
 
-// lostAndGivenBack checks before other jobs run that running jobs were lost and that the others were returned
+// checkLostAndReturned checks before other jobs run that running jobs were lost and that the others were returned
 // to the queue.
-func (r *trees) lostAndGivenBack() {
+func (r *trees) checkLostAndReturned() {
 	r.Helper()
-	if n := r.peek(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
+	if n := r.queryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
 		r.Errorf("%d jobs are still leased", n)
 	}
 	for id := range treeShapes {
-		if j := r.ask.show(id); j.State != "failed" || j.Reason != "lost" || j.Attempts != 1 {
+		if j := r.requester.show(id); j.State != "failed" || j.Reason != "lost" || j.Attempts != 1 {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
-	for _, id := range r.behind {
-		if j := r.ask.show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 0 || j.Reason != "" {
+	for _, id := range r.reservedIDs {
+		if j := r.requester.show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 0 || j.Reason != "" {
 			r.Errorf("%s had not started: %+v", id, j)
 		}
 	}

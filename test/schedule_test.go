@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// scheduleOf is a schedule in the JSON of schedule show.
-type scheduleOf struct {
-	Name   string      `json:"name"`
-	TZ     string      `json:"tz"`
-	Paused bool        `json:"paused"`
-	NextAt *time.Time  `json:"next_at"`
-	Next   []time.Time `json:"next"`
-	Runs   []runOf     `json:"runs"`
+// scheduleView is a schedule in the JSON of schedule show.
+type scheduleView struct {
+	Name   string           `json:"name"`
+	TZ     string           `json:"tz"`
+	Paused bool             `json:"paused"`
+	NextAt *time.Time       `json:"next_at"`
+	Next   []time.Time      `json:"next"`
+	Runs   []occurrenceView `json:"runs"`
 }
 
-// runOf is one occurrence of a schedule and its job.
-type runOf struct {
+// occurrenceView is one occurrence of a schedule and its job.
+type occurrenceView struct {
 	Instant time.Time `json:"instant"`
 	Outcome string    `json:"outcome"`
 	ID      *string   `json:"id"`
@@ -30,7 +30,7 @@ type runOf struct {
 	Note    string    `json:"note"`
 }
 
-func (q *queue) schedule(name string) (s scheduleOf) {
+func (q *queue) schedule(name string) (s scheduleView) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.must("schedule", "show", name, "--json")), &s); err != nil {
 		q.Fatalf("schedule show %s: %v", name, err)
@@ -39,7 +39,7 @@ func (q *queue) schedule(name string) (s scheduleOf) {
 }
 
 // outcomes returns the outcomes of the schedule's occurrences, oldest first.
-func (s scheduleOf) outcomes() (list []string) {
+func (s scheduleView) outcomes() (list []string) {
 	for _, r := range slices.Backward(s.Runs) {
 		list = append(list, r.Outcome)
 	}
@@ -54,7 +54,7 @@ func TestSchedule(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label", "of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
-	var added scheduleOf
+	var added scheduleView
 	if err := json.Unmarshal([]byte(q.must(add...)), &added); err != nil || len(added.Next) != 5 || added.TZ != "Europe/Berlin" {
 		t.Fatalf("added %+v, %v", added, err)
 	}
@@ -131,7 +131,7 @@ func TestScheduleOverlap(t *testing.T) {
 	})
 	q.waitUntil("something was replaced", 30*time.Second, func() bool {
 		s := q.schedule("replace")
-		return slices.ContainsFunc(s.Runs, func(r runOf) bool { return r.State != nil && *r.State == "cancelled" })
+		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
 	})
 	if got := q.cli("schedule", "run", "skip"); got.code != 5 || !strings.Contains(got.err, "has not ended") {
 		t.Errorf("run beside another one: %+v", got)

@@ -29,8 +29,8 @@ func newDrawer(seed uint64) *drawer {
 	return &drawer{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
 }
 
-// one returns a random entry of a list.
-func one[T any](d *drawer, list []T) T { return list[d.IntN(len(list))] }
+// oneOf returns a random entry of a list.
+func oneOf[T any](d *drawer, list []T) T { return list[d.IntN(len(list))] }
 
 // number returns the number that the schema has under this name, or fallback if it has none.
 func number(s fields, name string, fallback float64) float64 {
@@ -58,9 +58,9 @@ func kinds(s fields) []string {
 // several members.
 func (d *drawer) value(s fields) any {
 	if list, ok := s["enum"].([]any); ok {
-		return one(d, list)
+		return oneOf(d, list)
 	}
-	switch one(d, kinds(s)) {
+	switch oneOf(d, kinds(s)) {
 	case "null":
 		return nil
 	case "boolean":
@@ -84,7 +84,7 @@ func (d *drawer) between(s fields, step float64) float64 {
 		low += step
 	}
 	few := math.Min(high, low+20)
-	return one(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
+	return oneOf(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
 }
 
 func (d *drawer) text(s fields) string {
@@ -141,7 +141,7 @@ func (d *drawer) object(s fields, likely float64) fields {
 		if slices.Contains(required, any(name)) || d.Float64() < likely {
 			v[name] = d.value(properties[name].(map[string]any))
 			if list := typical[name]; list != nil && d.IntN(4) > 0 {
-				v[name] = one(d, list)
+				v[name] = oneOf(d, list)
 			}
 		}
 	}
@@ -184,13 +184,13 @@ func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fie
 		case len(names) == 0 || d.IntN(12) == 0:
 			changed["nosuch"] = 1
 		case d.IntN(4) == 0 && len(changed) > 0:
-			delete(changed, one(d, slices.Sorted(maps.Keys(changed))))
+			delete(changed, oneOf(d, slices.Sorted(maps.Keys(changed))))
 		case d.IntN(3) == 0:
-			name := one(d, names)
+			name := oneOf(d, names)
 			changed[name] = d.value(properties[name].(map[string]any))
 		default:
-			name := one(d, names)
-			changed[name] = d.spoilt(properties[name].(map[string]any))
+			name := oneOf(d, names)
+			changed[name] = d.invalidValue(properties[name].(map[string]any))
 		}
 		if !permits(compiled, changed) {
 			return changed, true
@@ -199,8 +199,8 @@ func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fie
 	return nil, false
 }
 
-// spoilt draws a value that its schema probably does not permit.
-func (d *drawer) spoilt(s fields) any {
+// invalidValue draws a value that its schema probably does not permit.
+func (d *drawer) invalidValue(s fields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
 		[]any{}, []any{nil}, []any{"", "!"}, fields{}, fields{"": ""}, fields{"a=b": "c"}, fields{"a": 1.5},
@@ -210,13 +210,13 @@ func (d *drawer) spoilt(s fields) any {
 			list = append(list, n+step)
 		}
 	}
-	return one(d, list)
+	return oneOf(d, list)
 }
 
-// refused lists requests that a service refuses although the schema permits them, because JSON Schema cannot
+// inexpressibleRules lists requests that a service refuses although the schema permits them, because JSON Schema cannot
 // express the rule. An entry matches an error with its field, or any field if that is "", and with its
 // message.
-var refused = []struct{ field, message, reason string }{
+var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
 	{"", `^works only with field ("unique"|env_secret)|^no command given;`,
@@ -238,8 +238,8 @@ var refused = []struct{ field, message, reason string }{
 	{"name", "", "hooks of the settings"},
 }
 
-// unsent lists the methods for which no drawn requests are sent, and why.
-var unsent = map[string]string{
+// undrawnMethods lists the methods for which no drawn requests are sent, and why.
+var undrawnMethods = map[string]string{
 	"service.stop": "ends the service",
 	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
 	"config.set":   "each setting accepts different values",
@@ -260,7 +260,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, m := range list {
-		if unsent[m.Method] != "" {
+		if undrawnMethods[m.Method] != "" {
 			continue
 		}
 		q := idle
@@ -277,7 +277,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
 			}
-			if e := q.refusal(m.Method, v); e != nil && e.Data.Code == "invalid" && !known(e.Data.Field, e.Message) {
+			if e := q.refusal(m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
 				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, asJSON(v), e.Data.Field, e.Message)
 			}
 			if v, ok = d.forbidden(m.Params, s, v); !ok {
@@ -290,15 +290,15 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	}
 }
 
-// known reports whether refused lists every fault in an error message.
-func known(field, message string) bool {
+// isExplained reports whether inexpressibleRules lists every fault in an error message.
+func isExplained(field, message string) bool {
 	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
 		found := nextFault(message)
 		if found != nil {
 			first, next = message[:found[0]], message[found[2]:found[3]]
 		}
-		ok := slices.ContainsFunc(refused, func(r struct{ field, message, reason string }) bool {
+		ok := slices.ContainsFunc(inexpressibleRules, func(r struct{ field, message, reason string }) bool {
 			return (r.field == "" || r.field == field) && regexp.MustCompile(r.message).MatchString(first)
 		})
 		if !ok || found == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // compiled holds the compiled schemas of a method. tells is the schema of its stream notifications.
-type compiled struct{ params, tells, result *jsonschema.Schema }
+type compiled struct{ params, notification, result *jsonschema.Schema }
 
 // schemas returns the schemas that the command schema prints, by method.
 func (q *queue) schemas() map[string]compiled {
@@ -124,7 +124,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			if err := json.Unmarshal(a.Params, &told); err != nil {
 				t.Fatal(err)
 			}
-			if err := valid(s.tells, told.Value); err != nil {
+			if err := valid(s.notification, told.Value); err != nil {
 				t.Errorf("%s tells %.300s: %v", c.method, told.Value, err)
 			}
 			if a, err = w.read(); err != nil {

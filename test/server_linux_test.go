@@ -57,13 +57,13 @@ func TestDatabaseServerKilled(t *testing.T) {
 	for err := range l.failures {
 		t.Error(err)
 	}
-	l.drained()
-	l.settled()
-	if l.cmd.Process.Pid != pid || l.gone(0) {
+	l.waitDrained()
+	l.checkSettled()
+	if l.cmd.Process.Pid != pid || l.waitKilled(0) {
 		t.Errorf("the service ended:\n%s", l.log)
 	}
-	l.nothingLeft()
-	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.acked), l.repeats, l.known)
+	l.checkNothingLeft()
+	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.acked), l.resent, l.duplicates)
 }
 
 // While the PostgreSQL server is down, running jobs continue and clients get an error in time. Everything
@@ -128,7 +128,7 @@ func TestDatabaseServerStandsStill(t *testing.T) {
 	p.Freeze(false)
 	q.must("enqueue", "--id", "late", "--key", "once", "true")
 	q.must("wait", "--timeout", "20s", "late")
-	if q.gone(0) {
+	if q.waitKilled(0) {
 		t.Errorf("the service ended:\n%s", q.log)
 	}
 }
@@ -194,7 +194,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 	q.writeFile("go", "")
 	q.must("wait", "--timeout", "20s", "long")
-	if q.gone(0) {
+	if q.waitKilled(0) {
 		t.Errorf("the service ended:\n%s", q.log)
 	}
 }

@@ -63,7 +63,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.refused("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, mends) || strings.Contains(r.err, "chown") {
+		if r := q.mustRefuseStart("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, mends) || strings.Contains(r.err, "chown") {
 			t.Errorf("%+v, want %q and no chown", r, mends)
 		}
 		restore()
@@ -71,17 +71,17 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	q.start("--workers", "0")
 }
 
-// unusable lists settings that would keep a service from starting, and a part of each error.
-var unusable = []struct{ key, value, why string }{
-	{"run_as", "submitter", noRunners()},
-	{"run_as", "fixed:nosuchuser", noRunners()},
+// unusableSettings lists settings that would keep a service from starting, and a part of each error.
+var unusableSettings = []struct{ key, value, why string }{
+	{"run_as", "submitter", noRunnersError()},
+	{"run_as", "fixed:nosuchuser", noRunnersError()},
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunners returns a part of the error of a service that cannot run jobs as other users. If the test runs as
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test runs as
 // root, the service would start its own runners of root, but the test machine lacks the accounts for that.
 // Otherwise the service needs runners that root starts.
-func noRunners() string {
+func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
 	}
@@ -95,7 +95,7 @@ func TestLongPaths(t *testing.T) {
 	if err := os.Mkdir(long, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.refused("--dir", long); r.code != 78 || !strings.Contains(r.err, "107") {
+	if r := q.mustRefuseStart("--dir", long); r.code != 78 || !strings.Contains(r.err, "107") {
 		t.Errorf("%+v, want 78 and the limit", r)
 	}
 }
@@ -117,7 +117,7 @@ func TestPlantedFolderIsLeftAlone(t *testing.T) {
 	}
 	for _, who := range []person{{name: "root"}, bob} {
 		for _, verb := range []string{"serve", "doctor"} {
-			r := runCommand(q, as(q.command("--dir", planted, verb), who))
+			r := runCommand(q, asPerson(q.command("--dir", planted, verb), who))
 			if r.code == 0 || !strings.Contains(r.err, fmt.Sprint(alice.uid)) || !strings.Contains(r.err, "--dir") || strings.Contains(r.err, "chown") || strings.Contains(r.err, "runuser") {
 				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", who.name, verb, r)
 			}

@@ -25,8 +25,8 @@ func (q *queue) setting(key string) (s setting) {
 	return s
 }
 
-// refused starts a service that must not start, and returns its exit code and output.
-func (q *queue) refused(args ...string) result {
+// mustRefuseStart starts a service that must not start, and returns its exit code and output.
+func (q *queue) mustRefuseStart(args ...string) result {
 	q.Helper()
 	cmd := exec.Command(q.bin, append([]string{"serve"}, args...)...)
 	cmd.Env = append(environment(q.dir), q.env...)
@@ -144,12 +144,12 @@ func TestServeRefusals(t *testing.T) {
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
 	} {
-		if r := q.refused(c.args...); r.code != c.code || !strings.Contains(filepath.ToSlash(r.err), c.err) {
+		if r := q.mustRefuseStart(c.args...); r.code != c.code || !strings.Contains(filepath.ToSlash(r.err), c.err) {
 			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.code, r.err, c.code, c.err)
 		}
 	}
 	q.env = []string{"QUEUECTL_MAX_RETRIES=x"}
-	if r := q.refused("--dir", sub("g", "")); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_MAX_RETRIES") {
+	if r := q.mustRefuseStart("--dir", sub("g", "")); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_MAX_RETRIES") {
 		t.Errorf("bad environment: %+v", r)
 	}
 	q.env = nil
@@ -211,7 +211,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
-	for _, c := range unusable {
+	for _, c := range unusableSettings {
 		r := q.cli("config", "set", c.key, c.value)
 		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.why) || q.setting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)
@@ -223,7 +223,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.must("config", "set", "run_as", "submitter") // accepted because the variable overrides the stored value
 	q.stop()
 	q.env = nil
-	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") || !strings.Contains(r.err, "config unset run_as") {
+	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") || !strings.Contains(r.err, "config unset run_as") {
 		t.Errorf("a stored run_as: %+v", r)
 	}
 	q.env = []string{"QUEUECTL_RUN_AS=service"}
@@ -240,15 +240,15 @@ func TestNewerSchema(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "true")
 	q.stop()
-	q.plant("PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
+	q.corrupt("PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.readFile("queuectl.db")
-	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema version 99") {
+	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema version 99") {
 		t.Errorf("newer schema: %+v", r)
 	}
 	if q.readFile("queuectl.db") != before {
 		t.Error("the file was changed")
 	}
-	q.plant("UPDATE meta SET min_reader = 1;")
+	q.corrupt("UPDATE meta SET min_reader = 1;")
 	q.start("--workers", "1")
 	if r := q.cli("wait", "1"); r.code != 0 {
 		t.Errorf("a newer file that may be read: %+v", r)

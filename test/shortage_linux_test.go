@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starve makes the given system calls of the runner and its children fail until stop is called. strace writes
+// injectShortage makes the given system calls of the runner and its children fail until stop is called. strace writes
 // one line with a timestamp per failure to file.
-func (q *queue) starve(calls, fault, file string) (stop func()) {
+func (q *queue) injectShortage(calls, fault, file string) (stop func()) {
 	q.Helper()
 	said := q.path(file + ".said")
 	stderr, err := os.Create(said)
@@ -42,12 +42,12 @@ func (q *queue) starve(calls, fault, file string) (stop func()) {
 	return stop
 }
 
-var injected = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
+var injectedPattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
-// failures returns the times of the failures that starve has caused.
-func (q *queue) failures(file string) (at []time.Time) {
+// injectedFailures returns the times of the failures that injectShortage has caused.
+func (q *queue) injectedFailures(file string) (at []time.Time) {
 	q.Helper()
-	for _, m := range injected.FindAllStringSubmatch(q.readFile(file), -1) {
+	for _, m := range injectedPattern.FindAllStringSubmatch(q.readFile(file), -1) {
 		seconds, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			q.Fatal(err)
@@ -57,9 +57,9 @@ func (q *queue) failures(file string) (at []time.Time) {
 	return at
 }
 
-// waitFor returns a shell command that waits until a file exists in the queue's directory, or until that
+// waitForFileCommand returns a shell command that waits until a file exists in the queue's directory, or until that
 // directory is removed.
-func (q *queue) waitFor(name string) string {
+func (q *queue) waitForFileCommand(name string) string {
 	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.dir, q.path(name))
 }
 
@@ -81,7 +81,7 @@ func TestShortageIsRefunded(t *testing.T) {
 				w.waitEnded(id) // from now on the runner needs no new threads, whose clone calls would fail too
 			}
 			q.must("worker", "scale", "1")
-			stop := q.starve(c.calls, c.fault, "trace")
+			stop := q.injectShortage(c.calls, c.fault, "trace")
 			begun := time.Now()
 			id := w.enqueue(fields{"command": "echo try $QUEUECTL_ATTEMPT; cat", "max_retries": 0, "stdin": c.stdin})
 			var j job
@@ -142,11 +142,11 @@ func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	stop := q.starve("pipe2", "EMFILE", "trace")
+	stop := q.injectShortage("pipe2", "EMFILE", "trace")
 	ids := w.batch(copies(8, fields{"argv": []string{"true"}, "max_retries": 0}))
-	q.waitUntil("three starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 3 })
+	q.waitUntil("three starts have failed", 10*time.Second, func() bool { return len(q.injectedFailures("trace")) >= 3 })
 	stop()
-	failed := q.failures("trace")
+	failed := q.injectedFailures("trace")
 	begun := time.Now().Add(time.Hour)
 	for _, id := range ids {
 		j := w.waitEnded(id)
@@ -167,7 +167,7 @@ func TestShortageSlowsThePool(t *testing.T) {
 func TestRunnerOutOfDescriptors(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	running := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(running)
 	pid := q.runnerPid()
 	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
@@ -260,7 +260,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		if c.name == beingWritten {
 			attempts = 2
 		}
-		counted(t, w.waitEnded(ids[i]), c.name, ownFault{c.code, attempts, c.says})
+		checkCounted(t, w.waitEnded(ids[i]), c.name, ownFault{c.code, attempts, c.says})
 	}
 }
 
@@ -275,25 +275,25 @@ func TestErrorsOfTheChildCount(t *testing.T) {
 		{"execve", "ENOMEM", "cannot allocate memory"},
 		{"chdir", "EMFILE", "too many open files"},
 	} {
-		stop := q.starve(c.calls, c.fault, c.fault)
+		stop := q.injectShortage(c.calls, c.fault, c.fault)
 		j := w.waitEnded(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
 		stop()
-		counted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.says})
+		checkCounted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.says})
 	}
 }
 
 // ownFault is the expected end of a job that cannot be started.
 type ownFault struct {
 	code, attempts int
-	says           string
+	stderr         string
 }
 
-// counted checks that a job is dead and that it used up its attempts by its own fault.
-func counted(t *testing.T, j job, name string, want ownFault) {
+// checkCounted checks that a job is dead and that it used up its attempts by its own fault.
+func checkCounted(t *testing.T, j job, name string, want ownFault) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
 	if j.State != "dead" || j.Reason != reason || deref(j.ExitCode) != want.code || j.Attempts != want.attempts ||
-		len(j.History) != want.attempts || !strings.Contains(j.Error, want.says) {
+		len(j.History) != want.attempts || !strings.Contains(j.Error, want.stderr) {
 		t.Errorf("%s: %+v; want dead, %+v", name, j, want)
 	}
 }
@@ -309,7 +309,7 @@ func TestArgumentsBeyondTheStack(t *testing.T) {
 	}
 	spec := fields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
 	lift := limit(t, q.runnerPid(), unix.RLIMIT_STACK, 1<<20)
-	counted(t, w.waitEnded(w.enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
+	checkCounted(t, w.waitEnded(w.enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
 	if j := w.waitEnded(w.enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("few arguments: %+v", j)
 	}
@@ -340,7 +340,7 @@ func TestWorkersComeAfterTheShortage(t *testing.T) {
 func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(id)
 	pid := q.runnerPid()
 	q.kill()
@@ -376,10 +376,10 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
-	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	running := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(running)
 	runner := q.runnerPid()
-	stop := q.starve("clone,clone3", "EAGAIN", "trace")
+	stop := q.injectShortage("clone,clone3", "EAGAIN", "trace")
 	id := w.batch(copies(3, fields{"argv": []string{"true"}, "umask": "027", "max_retries": 0}))[0]
 	q.waitUntil("a job has met the shortage", 10*time.Second, func() bool {
 		j := w.show(id)
@@ -404,9 +404,9 @@ func TestOneShortageOnePause(t *testing.T) {
 	for _, id := range w.batch(specs) { // short jobs, so that the pool claims them in blocks
 		w.waitEnded(id)
 	}
-	stop := q.starve("pipe2", "EMFILE", "trace")
+	stop := q.injectShortage("pipe2", "EMFILE", "trace")
 	ids := w.batch(specs)
-	q.waitUntil("a block has failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 8 })
+	q.waitUntil("a block has failed", 10*time.Second, func() bool { return len(q.injectedFailures("trace")) >= 8 })
 	stop()
 	begun := time.Now()
 	for _, id := range ids {

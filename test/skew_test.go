@@ -94,7 +94,7 @@ func TestHelloTellsTheProtocol(t *testing.T) {
 	if a := w.call("later.method", nil); a.errorCode() != "unsupported" || a.Error.Code != -32601 || !strings.Contains(a.Error.Message, "later.method") {
 		t.Errorf("an unknown method: %+v", a)
 	}
-	w.say(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
+	w.sendLine(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
 	if a, err := w.read(); err != nil || a.Error != nil || string(a.ID) != "77" {
 		t.Errorf("unknown members of a request object: %+v, %v", a, err)
 	}

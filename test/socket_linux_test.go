@@ -50,7 +50,7 @@ func TestSocketIsBoundAgain(t *testing.T) {
 		if err := c.do(); err != nil {
 			t.Fatal(err)
 		}
-		q.waitUntil("it answers again when its socket was "+c.what, 10*time.Second, q.answers)
+		q.waitUntil("it answers again when its socket was "+c.what, 10*time.Second, q.isAnswering)
 		if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", c.what, info, err)
 		}
@@ -83,7 +83,7 @@ func TestSocketIsBoundAgainInSteps(t *testing.T) {
 	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 20 {
 		t.Errorf("%d ticks of CPU meanwhile", spent)
 	}
-	q.waitUntil("it answers", 10*time.Second, q.answers)
+	q.waitUntil("it answers", 10*time.Second, q.isAnswering)
 }
 
 // The service does not replace its socket's path while another service listens there. It binds the path again
@@ -107,7 +107,7 @@ func TestSocketOfAnotherIsLeft(t *testing.T) {
 	}
 	defer c.Close()
 	other.Close()
-	q.waitUntil("the place is taken again", 20*time.Second, q.answers)
+	q.waitUntil("the place is taken again", 20*time.Second, q.isAnswering)
 }
 
 // openFiles returns the number of open descriptors of a process.
@@ -191,8 +191,8 @@ func TestDatabaseGoneWhileIdle(t *testing.T) {
 	}
 }
 
-// answers reports whether the service accepts and answers a new connection.
-func (q *queue) answers() bool {
+// isAnswering reports whether the service accepts and answers a new connection.
+func (q *queue) isAnswering() bool {
 	c, err := dial(q.dir)
 	if err != nil {
 		return false

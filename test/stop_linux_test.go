@@ -14,7 +14,7 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	q.env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
 	q.start("--workers", "1")
 	w := q.dial()
-	pid := w.waitRunning(w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})).PID
+	pid := w.waitRunning(w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go"), "max_retries": 0})).PID
 	ended := make(chan result, 1)
 	go func() { ended <- runCommand(q, q.command("service", "stop")) }()
 	q.waitUntil("the service stops", 20*time.Second, func() bool {

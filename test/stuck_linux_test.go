@@ -80,7 +80,7 @@ func outlives(q *queue, d *disk, spec fields) {
 			q.Errorf("%s: the next job is %s, want pending", when, j.State)
 		}
 		for began := time.Now(); time.Since(began) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-			if q.reserved() > 0 {
+			if q.countReserved() > 0 {
 				q.Fatalf("%s: a job is claimed for a worker that is taken", when)
 			}
 		}

@@ -20,21 +20,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steering is output that would control a terminal. It clears the screen, sets the window title, fills the
+// terminalControls is output that would control a terminal. It clears the screen, sets the window title, fills the
 // clipboard, clears the screen with a one-byte control, reverses the writing direction, and moves the cursor
-// back. It starts with a colour, which may be shown. madeSafe is how the program shows steering on a
+// back. It starts with a colour, which may be shown. escapedControls is how the program shows terminalControls on a
 // terminal.
 const (
-	steering = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
-	madeSafe = "\x1b[31mred\x1b[0m " + `A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
+	terminalControls = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
+	escapedControls  = "\x1b[31mred\x1b[0m " + `A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
 )
 
 var (
 	controls = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// steers returns the first part of text that would control a terminal, or "" if there is no such part.
-func steers(text string) string {
+// findControl returns the first part of text that would control a terminal, or "" if there is no such part.
+func findControl(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are no text"
 	}
@@ -44,8 +44,8 @@ func steers(text string) string {
 // screen is a pseudoterminal. The program under test gets the tty; the test reads the output and types.
 type screen struct {
 	tty    *os.File
-	person *os.File
-	shown  *lockedBuffer
+	master *os.File
+	output *lockedBuffer
 	closed chan struct{} // closed when all processes have closed the tty
 }
 
@@ -56,7 +56,7 @@ func newScreen(t testing.TB, columns int) *screen {
 	if err != nil {
 		t.Fatalf("open a terminal: %v", err)
 	}
-	s := &screen{person: os.NewFile(uintptr(master), "terminal"), shown: &lockedBuffer{}, closed: make(chan struct{})}
+	s := &screen{master: os.NewFile(uintptr(master), "terminal"), output: &lockedBuffer{}, closed: make(chan struct{})}
 	number, failed := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	err = errors.Join(failed, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
 		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
@@ -76,11 +76,11 @@ func newScreen(t testing.TB, columns int) *screen {
 	}
 	go func() { // returns when the last process closes the tty, or at the cleanup
 		defer close(s.closed)
-		io.Copy(s.shown, s.person)
+		io.Copy(s.output, s.master)
 	}()
 	t.Cleanup(func() {
 		s.tty.Close()
-		s.person.Close()
+		s.master.Close()
 		<-s.closed
 	})
 	return s
@@ -95,11 +95,11 @@ func (s *screen) text(t testing.TB) string {
 	case <-time.After(10 * time.Second):
 		t.Fatal("somebody still has the tty")
 	}
-	return s.shown.String()
+	return s.output.String()
 }
 
-// display runs the program with a terminal as its stdout and stderr.
-func (q *queue) display(args ...string) result {
+// runOnScreen runs the program with a terminal as its stdout and stderr.
+func (q *queue) runOnScreen(args ...string) result {
 	q.Helper()
 	s := newScreen(q, 600) // wide enough for all cells
 	cmd := q.command(args...)
@@ -117,23 +117,23 @@ func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// steeringJobs enqueues two jobs that fail. The first prints steering on both streams and has it in its
+// steeringJobs enqueues two jobs that fail. The first prints terminalControls on both streams and has it in its
 // command and labels. The second has it in its directory, and therefore in its error.
 func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
-	file := q.writeFile("steering", steering+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
-	loud = w.enqueue(fields{"command": ": '" + steering + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + steering: steering}, "max_retries": 0})
-	lost = w.enqueue(fields{"argv": []string{"true", steering}, "cwd": "/no/such/" + steering, "max_retries": 0})
+	file := q.writeFile("steering", terminalControls+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
+	loud = w.enqueue(fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
+	lost = w.enqueue(fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls, "max_retries": 0})
 	w.waitEnded(loud)
-	if j := w.waitEnded(lost); !strings.Contains(j.Error, steering) {
+	if j := w.waitEnded(lost); !strings.Contains(j.Error, terminalControls) {
 		t.Fatalf("the error does not tell of the folder: %+v", j)
 	}
 	return loud, lost
 }
 
-// shown returns text with the carriage return of steering escaped, if the command may print it unchanged. run
+// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may print it unchanged. run
 // and logs do, because they print output as the job printed it.
-func shown(text string, args []string) string {
+func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
 	}
@@ -149,7 +149,7 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 	for _, c := range []struct {
 		args  []string
 		code  int
-		times int // how many times steering is shown
+		times int // how many times terminalControls is shown
 		plain int // how many of these are without the colour
 	}{
 		{[]string{"logs", loud}, 0, 2, 0},
@@ -163,18 +163,18 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
 		{[]string{"run", "--max-retries", "0", printing}, 3, 2, 0},
-		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + steering, "true"}, 126, 1, 0},
+		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + terminalControls, "true"}, 126, 1, 0},
 	} {
-		r := q.display(c.args...)
-		r.out = shown(r.out, c.args)
-		if found := steers(r.out); found != "" || r.code != c.code {
+		r := q.runOnScreen(c.args...)
+		r.out = withEscapedReturn(r.out, c.args)
+		if found := findControl(r.out); found != "" || r.code != c.code {
 			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.code, c.code, found, r.out)
 		}
-		coloured, plain := strings.Count(r.out, madeSafe), strings.Count(r.out, colours.ReplaceAllString(madeSafe, ""))
+		coloured, plain := strings.Count(r.out, escapedControls), strings.Count(r.out, colours.ReplaceAllString(escapedControls, ""))
 		if plain != c.plain || coloured+plain != c.times {
 			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured, plain, c.times, c.plain, r.out)
 		}
-		r = q.display(append([]string{"--raw"}, c.args...)...)
+		r = q.runOnScreen(append([]string{"--raw"}, c.args...)...)
 		if got := strings.Count(r.out, "\x1b]0;owned\x07C"); got < c.times || r.code != c.code {
 			t.Errorf("--raw %q: code %d, want %d; %d times in %q, want %d", c.args, r.code, c.code, got, r.out, c.times)
 		}
@@ -190,7 +190,7 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 	words := []string{"ONE", "TWO", "THREE", "FOUR", "FIVE"}
 	var script strings.Builder
 	for i, piece := range pieces {
-		fmt.Fprintf(&script, "printf '%s'; %s; ", piece, q.waitFor(words[i]))
+		fmt.Fprintf(&script, "printf '%s'; %s; ", piece, q.waitForFileCommand(words[i]))
 	}
 	id := w.enqueue(fields{"command": script.String()})
 	s := newScreen(t, 80)
@@ -201,14 +201,14 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
 	for _, word := range words {
-		q.waitUntil(word+" is shown", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), word) })
+		q.waitUntil(word+" is shown", 10*time.Second, func() bool { return strings.Contains(s.output.String(), word) })
 		q.writeFile(word, "")
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
 	}
-	if text := s.text(t); steers(text) != "" || !strings.Contains(text, "[2JTWO") || !strings.Contains(text, "ownedTHREE") {
-		t.Errorf("a terminal would obey %q in %q", steers(text), text)
+	if text := s.text(t); findControl(text) != "" || !strings.Contains(text, "[2JTWO") || !strings.Contains(text, "ownedTHREE") {
+		t.Errorf("a terminal would obey %q in %q", findControl(text), text)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 func TestElsewhereNothingIsChanged(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	loud, _ := steeringJobs(t, q, q.dial())
-	said := steering + "\x9b2J\x00\n"
+	said := terminalControls + "\x9b2J\x00\n"
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
 	for _, c := range []struct {
 		args     []string
@@ -235,7 +235,7 @@ func TestElsewhereNothingIsChanged(t *testing.T) {
 		if code := exitCodeOf(t, cmd); code != 0 || out.String() != c.out {
 			t.Errorf("%q: code %d, stdout in a pipe %q, want %q", c.args, code, out.String(), c.out)
 		}
-		if text := shown(s.text(t), c.args); steers(text) != "" || strings.Contains(text, madeSafe) != (c.err != "") {
+		if text := withEscapedReturn(s.text(t), c.args); findControl(text) != "" || strings.Contains(text, escapedControls) != (c.err != "") {
 			t.Errorf("%q: stderr on a terminal %q", c.args, text)
 		}
 		s = newScreen(t, 80)
@@ -244,12 +244,12 @@ func TestElsewhereNothingIsChanged(t *testing.T) {
 		if code := exitCodeOf(t, cmd); code != 0 || errs.String() != c.err {
 			t.Errorf("%q: code %d, stderr in a pipe %q, want %q", c.args, code, errs.String(), c.err)
 		}
-		if text := shown(s.text(t), c.args); steers(text) != "" || !strings.Contains(text, madeSafe) {
+		if text := withEscapedReturn(s.text(t), c.args); findControl(text) != "" || !strings.Contains(text, escapedControls) {
 			t.Errorf("%q: stdout on a terminal %q", c.args, text)
 		}
 	}
 	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
-		if got, want := q.display(args...).out, q.cli(args...).out; got != want || !json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
+		if got, want := q.runOnScreen(args...).out, q.cli(args...).out; got != want || !json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
 			t.Errorf("%q: on a terminal %q, elsewhere %q", args, got, want)
 		}
 	}
@@ -298,7 +298,7 @@ func TestSentencesAreForPeople(t *testing.T) {
 	// If stdout and stderr are the same terminal, the program prints only the sentence, which contains the
 	// id.
 	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"}, {"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
-		if r := q.display(strings.Fields(c[0])...); r.code != 0 || r.out != c[1] {
+		if r := q.runOnScreen(strings.Fields(c[0])...); r.code != 0 || r.out != c[1] {
 			t.Errorf("%s: %+v, want %q", c[0], r, c[1])
 		}
 	}
@@ -312,10 +312,10 @@ func TestLogsPassCarriageReturnsOn(t *testing.T) {
 	one, two := w.enqueue(fields{"command": `printf '10%%\r20%%\n'`}), w.enqueue(fields{"command": "true"})
 	w.waitEnded(one)
 	w.waitEnded(two)
-	if r := q.display("logs", one); r.out != "10%\r20%\n" {
+	if r := q.runOnScreen("logs", one); r.out != "10%\r20%\n" {
 		t.Errorf("logs: %q", r.out)
 	}
-	if r := q.display("logs", one, two); !strings.HasSuffix(r.out, `| 10%\x0d20%`+"\n") {
+	if r := q.runOnScreen("logs", one, two); !strings.HasSuffix(r.out, `| 10%\x0d20%`+"\n") {
 		t.Errorf("logs of two: %q", r.out)
 	}
 }
@@ -327,18 +327,18 @@ func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
 	w := q.dial()
 	dead := w.enqueue(fields{"command": `: '` + "\x1b[35m" + `'; exit 3`, "max_retries": 0})
 	w.waitEnded(dead)
-	runs := w.enqueue(fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.waitFor("goes")})
+	runs := w.enqueue(fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.waitForFileCommand("goes")})
 	defer q.writeFile("goes", "")
 	q.waitUntil("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.cli().out, "purple") })
 	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
 		if r := q.cli(args...); strings.Contains(r.out, "\x1b") || r.code != 0 {
 			t.Errorf("%q in a pipe: %+v", args, r)
 		}
-		if r := q.display(args...); strings.Contains(r.out, "\x1b[35m") || r.code != 0 {
+		if r := q.runOnScreen(args...); strings.Contains(r.out, "\x1b[35m") || r.code != 0 {
 			t.Errorf("%q on a terminal: %+v", args, r)
 		}
 	}
-	if r := q.display("list"); !strings.Contains(r.out, "\x1b[34m▶ processing\x1b[0m") || !strings.Contains(r.out, "\x1b[31m✗ dead\x1b[0m") {
+	if r := q.runOnScreen("list"); !strings.Contains(r.out, "\x1b[34m▶ processing\x1b[0m") || !strings.Contains(r.out, "\x1b[31m✗ dead\x1b[0m") {
 		t.Errorf("states on a terminal: %q", r.out)
 	}
 	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
@@ -391,8 +391,8 @@ func TestKeysOfATerminal(t *testing.T) {
 		return s, cmd
 	}
 	s, cmd := at("run", "--id", "followed", "echo up; exec sleep 60")
-	q.waitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), "up\n") })
-	io.WriteString(s.person, "\x03")
+	q.waitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.output.String(), "up\n") })
+	io.WriteString(s.master, "\x03")
 	cmd.Wait()
 	if text := s.text(t); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(text, "queuectl attach followed") {
 		t.Errorf("after Ctrl-C: %v, %q", cmd.ProcessState, text)
@@ -402,7 +402,7 @@ func TestKeysOfATerminal(t *testing.T) {
 	}
 	q.must("cancel", "followed")
 	s, cmd = at("enqueue", "--id", "typed", "--stdin", "-", "cat")
-	io.WriteString(s.person, "one\ntwo\n\x04")
+	io.WriteString(s.master, "one\ntwo\n\x04")
 	cmd.Wait()
 	if text := s.text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued; up to 4 attempts\n" {
 		t.Errorf("enqueue: %v, %q", cmd.ProcessState, text)
@@ -485,8 +485,8 @@ func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
 		cmd := q.command("list")
 		cmd.Stdout, cmd.Stderr = s.tty, s.tty
 		exitCodeOf(t, cmd)
-		if text := s.text(t); steers(text) != "" || !strings.Contains(text, "xxx…\n") || strings.Contains(text, "\x1b[31m") {
-			t.Errorf("%d columns: a terminal would obey %q in %q", columns, steers(text), text)
+		if text := s.text(t); findControl(text) != "" || !strings.Contains(text, "xxx…\n") || strings.Contains(text, "\x1b[31m") {
+			t.Errorf("%d columns: a terminal would obey %q in %q", columns, findControl(text), text)
 		}
 	}
 }
@@ -503,15 +503,15 @@ func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 		{"--allow-past", "--expires-at", "yesterday", "true"}, {"--allow-past", "--expires-at", "yesterday", "--lines", q.path("lines")},
 		{`[{"command":"true","expires_at":"2020-01-01T00:00:00Z"}]`}, {"--after", "parent", "true"},
 	} {
-		r := q.display(append([]string{"enqueue", "--max-retries", "3"}, words...)...)
+		r := q.runOnScreen(append([]string{"enqueue", "--max-retries", "3"}, words...)...)
 		if words[0][0] == '[' {
-			r = q.display("enqueue", words[0])
+			r = q.runOnScreen("enqueue", words[0])
 		}
 		if r.code != 0 || !strings.Contains(r.out, "enqueued") || strings.Contains(r.out, "attempts") {
 			t.Errorf("%q: %+v", words, r)
 		}
 	}
-	if r := q.display("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.out, "up to 4 attempts") {
+	if r := q.runOnScreen("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.out, "up to 4 attempts") {
 		t.Errorf("a job that will run: %+v", r)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// scratch creates a directory for job_tmpdir that every account can enter.
-func scratch(t *testing.T) string {
+// newTmpdir creates a directory for job_tmpdir that every account can enter.
+func newTmpdir(t *testing.T) string {
 	t.Helper()
 	base, err := os.MkdirTemp("", "qt")
 	if err != nil {
@@ -60,7 +60,7 @@ func (q *queue) tmpdirOf() string {
 func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	first, second := scratch(t), scratch(t)
+	first, second := newTmpdir(t), newTmpdir(t)
 	set := func(dir string) { q.writeFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
 	set(first + "/")
 	q.start("--workers", "2", "--keep-jobs")
@@ -108,7 +108,7 @@ func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 // the setting and how to fix it, and the job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
 	t.Parallel()
-	dir := scratch(t)
+	dir := newTmpdir(t)
 	link := filepath.Join(filepath.Dir(dir), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.waitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
 		}
-		if lines := q.logged("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
+		if lines := q.logLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
 		}
 		if c.undo != nil {
@@ -154,7 +154,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 // A service that uses root's runners does not start if its own settings contain job_tmpdir, because the
 // service must not choose where root writes.
 func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
-	q, rules := rootedFiles(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
+	q, rules := prepareRooted(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.launcher(rules)
 	err := q.tryStart("--workers", "1", "--runner-dir", q.rootRunnerDir, "--runner-socket", filepath.Join(q.rootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
@@ -163,9 +163,9 @@ func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
 	}
 }
 
-// askForTmpdir requests a runner from root's launcher with a path that is not in runner.conf, as a
+// checkTmpdirRefused requests a runner from root's launcher with a path that is not in runner.conf, as a
 // compromised service could. It checks that the runner does not use the path.
-func (q *queue) askForTmpdir(path string) {
+func (q *queue) checkTmpdirRefused(path string) {
 	q.Helper()
 	runtime.LockOSThread() // setresgid changes only this thread, and the connection takes this thread's group
 	defer runtime.UnlockOSThread()
@@ -174,7 +174,7 @@ func (q *queue) askForTmpdir(path string) {
 			q.Fatal(errno)
 		}
 	}
-	effectiveGroup(keeper.gid)
+	effectiveGroup(serviceAccount.gid)
 	c, err := net.Dial("unix", filepath.Join(q.rootRunnerDir, "spawn.sock"))
 	effectiveGroup(0)
 	if err != nil {
@@ -199,7 +199,7 @@ func (q *queue) askForTmpdir(path string) {
 func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	dir := filepath.Join(scratch(t), "with a space")
+	dir := filepath.Join(newTmpdir(t), "with a space")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -239,17 +239,17 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 func TestJobTmpdirOfRootsRunners(t *testing.T) {
 	dir := ""
 	if os.Geteuid() == 0 {
-		dir = scratch(t)
+		dir = newTmpdir(t)
 	}
 	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n", "fixed": "run_as = \"fixed:daemon\"\n"} {
 		t.Run(name, func(t *testing.T) {
-			q := rooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
-			q.askForTmpdir(filepath.Dir(dir))
-			got := q.outputOf(someone, "--cwd", "/", `echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
+			q := startRooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
+			q.checkTmpdirRefused(filepath.Dir(dir))
+			got := q.outputOf(daemonUser, "--cwd", "/", `echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
 			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)
 			}
-			lost := q.mustAs(someone, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
+			lost := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
 			q.waitUntil("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
 			q.killRunners()
 			q.cli("wait", lost)

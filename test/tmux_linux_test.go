@@ -29,7 +29,7 @@ func newPane(q *queue, columns, rows int) *pane {
 	p := &pane{q, filepath.Join(q.TempDir(), "tmux")}
 	p.tmux("new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "env", "PS1=$ ", "TERM=screen-256color", "sh")
 	q.Cleanup(func() { p.tmux("kill-server") })
-	p.sees("a prompt", func(lines []string) bool { return lines[0] == "$" })
+	p.waitScreen("a prompt", func(lines []string) bool { return lines[0] == "$" })
 	return p
 }
 
@@ -46,8 +46,8 @@ func (p *pane) tmux(args ...string) string {
 	return strings.TrimRight(string(out), "\n")
 }
 
-func (p *pane) types(text string) { p.Helper(); p.tmux("send-keys", "-l", text+"\r") }
-func (p *pane) interrupts()       { p.Helper(); p.tmux("send-keys", "C-c") }
+func (p *pane) typeLine(text string) { p.Helper(); p.tmux("send-keys", "-l", text+"\r") }
+func (p *pane) pressCtrlC()          { p.Helper(); p.tmux("send-keys", "C-c") }
 func (p *pane) resize(columns, rows int) {
 	p.Helper()
 	p.tmux("resize-window", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows))
@@ -59,8 +59,8 @@ func (p *pane) lines() []string {
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// sees waits until ok accepts the lines of the pane.
-func (p *pane) sees(what string, ok func(lines []string) bool) {
+// waitScreen waits until ok accepts the lines of the pane.
+func (p *pane) waitScreen(what string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
 	for deadline := time.Now().Add(timeoutFactor * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -71,13 +71,16 @@ func (p *pane) sees(what string, ok func(lines []string) bool) {
 	p.Fatalf("%s is not seen within 10s; the window shows:\n%s", what, strings.Join(last, "\n"))
 }
 
-func (p *pane) seesText(text string) {
+func (p *pane) waitText(text string) {
 	p.Helper()
-	p.sees(text, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
+	p.waitScreen(text, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
-// runs returns the name of the foreground program.
-func (p *pane) runs() string { p.Helper(); return p.tmux("display", "-p", "#{pane_current_command}") }
+// foreground returns the name of the foreground program.
+func (p *pane) foreground() string {
+	p.Helper()
+	return p.tmux("display", "-p", "#{pane_current_command}")
+}
 
 // After Ctrl-C, every command that waits or follows leaves the terminal clean: the modes are unchanged, the
 // cursor is visible, and the alternate screen is off.
@@ -91,24 +94,24 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.path("editor"), 0o700)
 	p := newPane(q, 80, 24)
-	p.types("trap : INT") // keeps the shell running after Ctrl-C
+	p.typeLine("trap : INT") // keeps the shell running after Ctrl-C
 	for _, c := range []struct{ verb, shows string }{
 		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
 		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
 		{"run --tty --cancel-on-exit -- sh -c 'trap exit INT; echo up; sleep 600 & wait'", "up"},
 	} {
 		verb := c.verb
-		p.types("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
-		p.waitUntil(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
-		p.seesText(c.shows)
-		p.interrupts()
+		p.typeLine("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
+		p.waitUntil(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
+		p.waitText(c.shows)
+		p.pressCtrlC()
 		// The first Ctrl-C lets running jobs finish; the second one ends them.
 		if strings.Contains(verb, "--private") {
-			p.seesText("Ctrl-C again")
-			p.interrupts()
+			p.waitText("Ctrl-C again")
+			p.pressCtrlC()
 		}
-		p.waitUntil(verb+" ends", 20*time.Second, func() bool { return p.runs() == "sh" })
-		p.seesText("back at the shell\n$")
+		p.waitUntil(verb+" ends", 20*time.Second, func() bool { return p.foreground() == "sh" })
+		p.waitText("back at the shell\n$")
 		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
 			t.Errorf("%s: the modes are %s, were %s", verb, after, before)
 		}
@@ -153,8 +156,8 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q.writeFile("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
 	os.Chmod(q.path("full"), 0o700)
 	p := newPane(q, 80, 24)
-	p.types("PS1='$ '; printf '\\033]2;before\\007'; echo above")
-	p.seesText("above\n$")
+	p.typeLine("PS1='$ '; printf '\\033]2;before\\007'; echo above")
+	p.waitText("above\n$")
 	before := p.terminalState()
 	leave := func() { p.tmux("send-keys", "Enter", "~", ".") }
 	for name, c := range map[string]struct {
@@ -170,13 +173,13 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	} {
 		os.Remove(q.path("go"))
 		os.Remove(q.path("drawn"))
-		p.types("clear; stty -g >before; " + c.words + "; stty -g >after; echo back at lqk")
+		p.typeLine("clear; stty -g >before; " + c.words + "; stty -g >after; echo back at lqk")
 		p.waitUntil(name+": the program has drawn", 20*time.Second, func() bool {
 			state := p.terminalState()
 			return strings.Contains(state, "cursor 0") && strings.Contains(state, "mouse 1") && strings.Contains(state, "alternate 1")
 		})
 		c.end()
-		p.seesText("back at lqk\n$")
+		p.waitText("back at lqk\n$")
 		if after := p.terminalState(); after != before {
 			t.Errorf("%s: the terminal is\n%s, was\n%s", name, after, before)
 		}
@@ -188,8 +191,8 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		}
 		p.tmux("set-buffer", "echo pasted")
 		p.tmux("paste-buffer", "-p")
-		p.seesText("\n$ echo pasted")
-		p.types("")
+		p.waitText("\n$ echo pasted")
+		p.typeLine("")
 		q.writeFile("go", "")
 		q.cli("wait", "--all") // wait fails because the killed jobs failed; the test ignores that
 	}
@@ -223,11 +226,11 @@ func TestBarSurvivesResizing(t *testing.T) {
 			} else {
 				dir = q.path("own")
 			}
-			p.types("clear; queuectl " + c.words)
-			p.seesText("2 retrying in 1")
+			p.typeLine("clear; queuectl " + c.words)
+			p.waitText("2 retrying in 1")
 			for _, columns := range []int{60, 30, 120, 80, 45} {
 				p.resize(columns, 24)
-				p.sees(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
+				p.waitScreen(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
 					b := bars(lines)
 					room := columns - 1
 					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room && (columns < 60 || strings.Contains(b[0], "2 retrying in "))
@@ -238,8 +241,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 				q.must("--dir", dir, "edit", id, "--run-at", "now")
 			}
 			q.writeFile("go", "")
-			p.seesText(c.counts)
-			p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
+			p.waitText(c.counts)
+			p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 			whole := strings.Join(p.lines(), "\n")
 			if len(bars(p.lines())) != 0 || strings.Count(whole, "is dead: exit code 1: false") != 1 || strings.Count(whole, "is dead: exit code 3: exit 3") != 1 {
 				t.Errorf("the end:\n%s", whole)
@@ -298,17 +301,17 @@ func TestScreensInATerminal(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}} {
 		for _, words := range []string{"", "list --watch", "status --watch"} {
 			p := newPane(q, size[0], size[1])
-			p.types("clear; queuectl " + words)
+			p.typeLine("clear; queuectl " + words)
 			what := strings.TrimSpace("queuectl " + words)
 			if words == "" {
-				p.sees(what, func(lines []string) bool { return len(lines) > 5 && lines[len(lines)-1] == "$" })
+				p.waitScreen(what, func(lines []string) bool { return len(lines) > 5 && lines[len(lines)-1] == "$" })
 				fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(p.lines(), "\n")+"\n"))
 				continue
 			}
-			p.sees(what, func(lines []string) bool { return len(lines) > 5 })
+			p.waitScreen(what, func(lines []string) bool { return len(lines) > 5 })
 			for _, to := range [][2]int{{50, 20}, size} {
 				p.resize(to[0], to[1])
-				p.sees(what+" without remnants", func(lines []string) bool {
+				p.waitScreen(what+" without remnants", func(lines []string) bool {
 					clocks := 0
 					for _, l := range lines {
 						if regexp.MustCompile(`^\d\d:\d\d:\d\d`).MatchString(l) {
@@ -321,7 +324,7 @@ func TestScreensInATerminal(t *testing.T) {
 			// The run time of the job changes, which shows that the list is still updated at the new size.
 			for range 2 {
 				before := strings.Join(p.lines(), "\n")
-				p.sees(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
+				p.waitScreen(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			shown := p.lines()
 			// In 40 columns, the widths of the times decide which columns fit.
@@ -333,7 +336,7 @@ func TestScreensInATerminal(t *testing.T) {
 				}
 			}
 			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(shown, "\n")+"\n"))
-			p.interrupts()
+			p.pressCtrlC()
 		}
 	}
 	const golden = "testdata/screens.txt"

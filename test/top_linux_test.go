@@ -25,29 +25,29 @@ func topQueue(t *testing.T) *queue {
 	return q
 }
 
-// presses presses keys, which have tmux's names.
-func (p *pane) presses(keys ...string) {
+// pressKeys presses keys, which have tmux's names.
+func (p *pane) pressKeys(keys ...string) {
 	p.Helper()
 	p.tmux(append([]string{"send-keys"}, keys...)...)
 }
 
-// opens starts top and waits for its first lines.
-func (p *pane) opens(words string) {
+// openTop starts top and waits for its first lines.
+func (p *pane) openTop(words string) {
 	p.Helper()
-	p.types(words)
-	p.sees("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
+	p.typeLine(words)
+	p.waitScreen("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
 }
 
-// seesNo waits until the window does not show a text.
-func (p *pane) seesNo(text string) {
+// waitNoText waits until the window does not show a text.
+func (p *pane) waitNoText(text string) {
 	p.Helper()
-	p.sees("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
+	p.waitScreen("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
-// at waits until a row is selected.
-func (p *pane) at(id string) {
+// waitSelected waits until a row is selected.
+func (p *pane) waitSelected(id string) {
 	p.Helper()
-	p.sees("the chosen row "+id, func(lines []string) bool {
+	p.waitScreen("the chosen row "+id, func(lines []string) bool {
 		for _, l := range lines {
 			if fields := strings.Fields(l); len(fields) > 2 && strings.HasPrefix(fields[0], ">") && fields[2] == id {
 				return true
@@ -65,110 +65,110 @@ func TestKeysOfTop(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPane(q, 100, 24)
-	p.opens("EDITOR=./editor queuectl ui")
+	p.openTop("EDITOR=./editor queuectl ui")
 	state := func(id, want string) {
 		t.Helper()
 		q.waitUntil(id+" is "+want, 10*time.Second, func() bool { return q.show(id).State == want })
 	}
-	p.at("build")
-	p.seesText("████░░░░░░ 43 %")
-	p.seesText("compiling")
-	p.presses("j")
-	p.at("slow")
-	p.seesText("begun")
-	p.presses("k")
-	p.at("build")
-	p.presses("Down")
-	p.at("slow")
-	p.presses("p")
-	p.seesText("pause job slow? (y/n)")
-	p.presses("n")
-	p.seesNo("pause job slow?")
-	p.presses("p", "y")
-	p.seesText("job slow: paused")
-	p.seesText("‖ slow")
-	p.presses("p")
-	p.seesText("resume job slow? (y/n)")
-	p.presses("y")
-	p.seesText("▶ slow")
-	p.presses("f")
-	p.sees("the output on the whole screen", func(lines []string) bool { return strings.HasPrefix(lines[0], "▶ slow") && lines[1] == "begun" })
-	p.presses("q")
-	p.at("slow")
-	p.presses("c", "y")
+	p.waitSelected("build")
+	p.waitText("████░░░░░░ 43 %")
+	p.waitText("compiling")
+	p.pressKeys("j")
+	p.waitSelected("slow")
+	p.waitText("begun")
+	p.pressKeys("k")
+	p.waitSelected("build")
+	p.pressKeys("Down")
+	p.waitSelected("slow")
+	p.pressKeys("p")
+	p.waitText("pause job slow? (y/n)")
+	p.pressKeys("n")
+	p.waitNoText("pause job slow?")
+	p.pressKeys("p", "y")
+	p.waitText("job slow: paused")
+	p.waitText("‖ slow")
+	p.pressKeys("p")
+	p.waitText("resume job slow? (y/n)")
+	p.pressKeys("y")
+	p.waitText("▶ slow")
+	p.pressKeys("f")
+	p.waitScreen("the output on the whole screen", func(lines []string) bool { return strings.HasPrefix(lines[0], "▶ slow") && lines[1] == "begun" })
+	p.pressKeys("q")
+	p.waitSelected("slow")
+	p.pressKeys("c", "y")
 	state("slow", "cancelled")
-	p.seesText("[1 Running 1]")
+	p.waitText("[1 Running 1]")
 
-	p.presses("2")
-	p.at("later")
-	p.seesText("[2 Waiting 1]")
-	p.presses("Tab", "BTab")
-	p.at("later")
-	p.presses("w")
-	p.seesText("why job later does not run")
-	p.presses("Escape")
-	p.at("later")
-	p.presses("h", "y")
+	p.pressKeys("2")
+	p.waitSelected("later")
+	p.waitText("[2 Waiting 1]")
+	p.pressKeys("Tab", "BTab")
+	p.waitSelected("later")
+	p.pressKeys("w")
+	p.waitText("why job later does not run")
+	p.pressKeys("Escape")
+	p.waitSelected("later")
+	p.pressKeys("h", "y")
 	state("later", "held")
-	p.seesText("‖ later")
-	p.presses("h", "y")
+	p.waitText("‖ later")
+	p.pressKeys("h", "y")
 	state("later", "pending")
-	p.seesText("○ later")
-	p.presses("P")
-	p.seesText("priority of job later:")
-	p.presses("1", "2", "Enter")
-	p.seesText("job later: changed")
-	p.seesText("12")
+	p.waitText("○ later")
+	p.pressKeys("P")
+	p.waitText("priority of job later:")
+	p.pressKeys("1", "2", "Enter")
+	p.waitText("job later: changed")
+	p.waitText("12")
 	q.must("edit", "later", "--priority", "5")
-	p.presses("e")
-	p.seesText("editing")
-	p.presses("Enter")
-	p.seesText("job later: editor closed")
+	p.pressKeys("e")
+	p.waitText("editing")
+	p.pressKeys("Enter")
+	p.waitText("job later: editor closed")
 	if got := q.must("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
 		t.Errorf("after the editor: %s", got)
 	}
 	q.must("enqueue", "--in", "1h", "--id", "other", "true")
-	p.seesText("other")
-	p.presses("/", "l", "a", "t")
-	p.seesNo("other")
-	p.presses("Enter", "Escape")
-	p.seesText("other")
-	p.presses("g", "x", "x")
-	p.presses("c")
-	p.seesText("cancel 2 jobs")
-	p.presses("y")
+	p.waitText("other")
+	p.pressKeys("/", "l", "a", "t")
+	p.waitNoText("other")
+	p.pressKeys("Enter", "Escape")
+	p.waitText("other")
+	p.pressKeys("g", "x", "x")
+	p.pressKeys("c")
+	p.waitText("cancel 2 jobs")
+	p.pressKeys("y")
 	state("later", "cancelled")
 	state("other", "cancelled")
 
-	p.presses("3")
-	p.at("broken")
-	p.seesText("exit code 3: bad header")
-	p.presses("r", "y")
+	p.pressKeys("3")
+	p.waitSelected("broken")
+	p.waitText("exit code 3: bad header")
+	p.pressKeys("r", "y")
 	q.waitUntil("its second run", 10*time.Second, func() bool {
 		return strings.Count(q.must("events", "broken"), "started") > 1 || q.show("broken").State == "dead"
 	})
-	p.presses("+", "+", "-")
+	p.pressKeys("+", "+", "-")
 	q.waitUntil("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4 (") })
-	p.seesText("of 4 workers")
-	p.presses("-")
-	p.seesText("of 3 workers")
-	p.presses("4")
-	p.seesText("PER MIN")
-	p.presses("p", "y")
-	p.seesText("queue default: paused")
-	p.presses("p", "y")
-	p.seesText("queue default: resumed")
+	p.waitText("of 4 workers")
+	p.pressKeys("-")
+	p.waitText("of 3 workers")
+	p.pressKeys("4")
+	p.waitText("PER MIN")
+	p.pressKeys("p", "y")
+	p.waitText("queue default: paused")
+	p.pressKeys("p", "y")
+	p.waitText("queue default: resumed")
 	q.must("schedule", "add", "nightly", "0 3 * * *", "true")
-	p.presses("5")
-	p.seesText("nightly")
-	p.presses("r", "y")
-	p.seesText("schedule nightly: job enqueued")
-	p.presses("?")
-	p.seesText("Ctrl-Z")
-	p.presses("q")
-	p.seesText("nightly")
-	p.presses("q")
-	p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
+	p.pressKeys("5")
+	p.waitText("nightly")
+	p.pressKeys("r", "y")
+	p.waitText("schedule nightly: job enqueued")
+	p.pressKeys("?")
+	p.waitText("Ctrl-Z")
+	p.pressKeys("q")
+	p.waitText("nightly")
+	p.pressKeys("q")
+	p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 }
 
 // Top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window
@@ -176,14 +176,14 @@ func TestKeysOfTop(t *testing.T) {
 func TestSizesOfTop(t *testing.T) {
 	q := topQueue(t)
 	p := newPane(q, 80, 24)
-	p.opens("queuectl top")
+	p.openTop("queuectl top")
 	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {30, 8}, {40, 10}, {120, 30}, {80, 24}} {
 		p.resize(size[0], size[1])
 		if size[0] < 40 {
-			p.seesText("40x10")
+			p.waitText("40x10")
 			continue
 		}
-		p.sees(fmt.Sprintf("top in %dx%d", size[0], size[1]), func(lines []string) bool {
+		p.waitScreen(fmt.Sprintf("top in %dx%d", size[0], size[1]), func(lines []string) bool {
 			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok · 2 of 3 workers busy") || !strings.Contains(lines[len(lines)-1], "q quit") {
 				return false
 			}
@@ -199,10 +199,10 @@ func TestSizesOfTop(t *testing.T) {
 			return rows == 2 && tabs == 1
 		})
 	}
-	p.presses("f")
-	p.seesText("q back")
+	p.pressKeys("f")
+	p.waitText("q back")
 	p.resize(60, 15)
-	p.sees("the output", func(lines []string) bool { return len(lines) == 15 && strings.HasPrefix(lines[13], "compiling") })
+	p.waitScreen("the output", func(lines []string) bool { return len(lines) == 15 && strings.HasPrefix(lines[13], "compiling") })
 }
 
 // If the service is gone, top says so and since when, and keeps its last picture. When the service
@@ -210,29 +210,29 @@ func TestSizesOfTop(t *testing.T) {
 func TestTopOutlivesTheService(t *testing.T) {
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
-	p.opens("queuectl top")
-	p.seesText("compiling")
+	p.openTop("queuectl top")
+	p.waitText("compiling")
 	for range 2 { // the first time a crash, the second time a restart as in an upgrade
 		q.kill()
-		p.seesText("no answer since ")
-		p.sees("the last picture", func(lines []string) bool {
+		p.waitText("no answer since ")
+		p.waitScreen("the last picture", func(lines []string) bool {
 			all := strings.Join(lines, "\n")
 			return regexp.MustCompile(`no answer since \d\d:\d\d:\d\d, (retrying in|retrying now).*: the service is not running`).MatchString(all) && strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
 		})
-		p.presses("j")
-		p.at("slow")
-		p.presses("c", "y")
-		p.seesText("the service is not running")
-		p.presses("k")
+		p.pressKeys("j")
+		p.waitSelected("slow")
+		p.pressKeys("c", "y")
+		p.waitText("the service is not running")
+		p.pressKeys("k")
 		q.start("--workers", "3")
-		p.seesNo("no answer since")
+		p.waitNoText("no answer since")
 		before := ""
 		for _, l := range p.lines() {
 			if strings.Contains(l, " compiling ") {
 				before = l
 			}
 		}
-		p.sees("more output", func(lines []string) bool {
+		p.waitScreen("more output", func(lines []string) bool {
 			all := strings.Join(lines, "\n")
 			return strings.Contains(all, " compiling ") && !strings.Contains(all, before)
 		})
@@ -251,17 +251,17 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPane(q, 80, 24)
-	p.types("stty -g >before")
+	p.typeLine("stty -g >before")
 	front := func() {
 		t.Helper()
-		p.waitUntil("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
-		p.seesText("▶ build")
+		p.waitUntil("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
+		p.waitText("▶ build")
 	}
 	same := func(how string) {
 		t.Helper()
-		p.waitUntil(how+" ends it", 20*time.Second, func() bool { return p.runs() == "sh" })
-		p.types("stty -g >after; echo back after " + how)
-		p.seesText("back after " + how + "\n$")
+		p.waitUntil(how+" ends it", 20*time.Second, func() bool { return p.foreground() == "sh" })
+		p.typeLine("stty -g >after; echo back after " + how)
+		p.waitText("back after " + how + "\n$")
 		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
 			t.Errorf("after %s the modes are %s, were %s", how, after, before)
 		}
@@ -276,15 +276,15 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 		how string
 		end func()
 	}{
-		{"q", func() { p.presses("q") }}, {"Ctrl-C", func() { p.presses("C-c") }}, {"Ctrl-C on a page", func() { p.presses("f", "C-c") }},
+		{"q", func() { p.pressKeys("q") }}, {"Ctrl-C", func() { p.pressKeys("C-c") }}, {"Ctrl-C on a page", func() { p.pressKeys("f", "C-c") }},
 		{"SIGTERM", signal("TERM")}, {"SIGHUP", signal("HUP")}, {"SIGINT", signal("INT")},
 		{"SIGTERM in the editor", func() {
-			p.presses("2", "e")
-			p.seesText("editing")
+			p.pressKeys("2", "e")
+			p.waitText("editing")
 			signal("TERM")()
 		}},
 	} {
-		p.types("clear; EDITOR=./editor queuectl --dir . top")
+		p.typeLine("clear; EDITOR=./editor queuectl --dir . top")
 		front()
 		c.end()
 		same(c.how)
@@ -293,21 +293,21 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	p.types("clear; EDITOR=./editor queuectl --dir . top")
+	p.typeLine("clear; EDITOR=./editor queuectl --dir . top")
 	front()
-	p.presses("2", "e")
-	p.seesText("editing")
-	p.presses("C-c") // the editor receives it
-	p.seesText("editor ./editor: signal: interrupt; nothing was changed")
-	p.presses("1")
-	p.seesText("▶ build")
-	p.presses("C-z")
+	p.pressKeys("2", "e")
+	p.waitText("editing")
+	p.pressKeys("C-c") // the editor receives it
+	p.waitText("editor ./editor: signal: interrupt; nothing was changed")
+	p.pressKeys("1")
+	p.waitText("▶ build")
+	p.pressKeys("C-z")
 	same("Ctrl-Z")
-	p.types("fg")
+	p.typeLine("fg")
 	front()
-	p.presses("2")
-	p.seesText("[2 Waiting 2]")
-	p.presses("q")
+	p.pressKeys("2")
+	p.waitText("[2 Waiting 2]")
+	p.pressKeys("q")
 	same("q after fg")
 }
 
@@ -318,10 +318,10 @@ func TestTopIsNotSteered(t *testing.T) {
 	q.must("enqueue", "--id", "wide", "--label", "a=\x1b[2J", ": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
 	p := newPane(q, 80, 24)
 	title := p.tmux("display", "-p", "#{pane_title}")
-	p.opens("NO_COLOR=1 queuectl top")
-	p.seesText(`\x1b]2;owned\x07\x1b[2J\x1b[?1049lred \x9b 名前 end`)
-	p.presses("j")
-	p.at("wide")
+	p.openTop("NO_COLOR=1 queuectl top")
+	p.waitText(`\x1b]2;owned\x07\x1b[2J\x1b[?1049lred \x9b 名前 end`)
+	p.pressKeys("j")
+	p.waitSelected("wide")
 	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
 		t.Errorf("title and other screen are %s, were %s 1", got, title)
 	}
@@ -340,17 +340,17 @@ func TestTopIsNotSteered(t *testing.T) {
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
-		s := q.sit(size[0], size[1], "top")
-		s.sees("▶ build")
-		drawn := len(s.shown.String())
+		s := q.startOnTerminal(size[0], size[1], "top")
+		s.waitText("▶ build")
+		drawn := len(s.output.String())
 		s.resize(t, 24, 80)
-		s.sees("▶ build")
-		s.seesAfter(drawn, "q quit")
+		s.waitText("▶ build")
+		s.waitTextAfter(drawn, "q quit")
 		// Measure before the end, because the kernel's figure for an ended process includes the test's own
 		// memory.
 		used := peakMemory(t, s.cmd.Process.Pid)
-		s.types("q")
-		s.ends(0)
+		s.typeText("q")
+		s.waitExit(0)
 		if used > 100<<20 {
 			t.Errorf("on a terminal of %v it used %d KiB of memory", size, used>>10)
 		}
@@ -366,11 +366,11 @@ func TestTopNeedsATerminal(t *testing.T) {
 		}
 	}
 	p := newPane(q, 120, 24)
-	p.types("TERM=dumb queuectl top; echo \"exit code $?\"")
-	p.seesText("queuectl status --watch")
-	p.seesText("exit code 2")
+	p.typeLine("TERM=dumb queuectl top; echo \"exit code $?\"")
+	p.waitText("queuectl status --watch")
+	p.waitText("exit code 2")
 	q.stop()
-	p.types("clear; queuectl --dir . top; echo \"exit code $?\"")
-	p.seesText("start it with")
-	p.seesText("exit code ")
+	p.typeLine("clear; queuectl --dir . top; echo \"exit code $?\"")
+	p.waitText("start it with")
+	p.waitText("exit code ")
 }

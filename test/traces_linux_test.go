@@ -14,20 +14,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver receives spans like an OpenTelemetry collector.
-type receiver struct {
+// traceReceiver receives spans like an OpenTelemetry collector.
+type traceReceiver struct {
 	url   string
 	mu    sync.Mutex
 	spans map[string][]*traces.Span // spans by job id
 }
 
-// receive starts a receiver.
-func receive(t *testing.T) *receiver {
+// newTraceReceiver starts a receiver.
+func newTraceReceiver(t *testing.T) *traceReceiver {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &receiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
+	r := &traceReceiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, err := io.ReadAll(q.Body)
 		var is traces.TracesData // has the same wire format as an ExportTraceServiceRequest
@@ -37,7 +37,7 @@ func receive(t *testing.T) *receiver {
 		if err != nil || q.URL.Path != "/v1/traces" || q.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
 		}
-		r.take(&is)
+		r.record(&is)
 		// The empty body is an ExportTraceServiceResponse.
 		w.Header().Set("Content-Type", "application/x-protobuf")
 	})}
@@ -46,10 +46,10 @@ func receive(t *testing.T) *receiver {
 	return r
 }
 
-func (r *receiver) take(is *traces.TracesData) {
+func (r *traceReceiver) record(data *traces.TracesData) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, resource := range is.ResourceSpans {
+	for _, resource := range data.ResourceSpans {
 		for _, scope := range resource.ScopeSpans {
 			for _, span := range scope.Spans {
 				id := attribute(span, "messaging.message.id")
@@ -59,8 +59,8 @@ func (r *receiver) take(is *traces.TracesData) {
 	}
 }
 
-// of waits for n spans of a job and returns them.
-func (r *receiver) of(q *queue, id string, n int) (list []*traces.Span) {
+// waitSpans waits for n spans of a job and returns them.
+func (r *traceReceiver) waitSpans(q *queue, id string, n int) (list []*traces.Span) {
 	q.Helper()
 	q.waitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {
 		r.mu.Lock()
@@ -74,8 +74,8 @@ func (r *receiver) of(q *queue, id string, n int) (list []*traces.Span) {
 	return list
 }
 
-// mustIn runs a queuectl command with additional variables, and requires exit code 0.
-func (q *queue) mustIn(env []string, args ...string) {
+// mustWithEnv runs a queuectl command with additional variables, and requires exit code 0.
+func (q *queue) mustWithEnv(env []string, args ...string) {
 	q.Helper()
 	cmd := q.command(args...)
 	cmd.Env = append(cmd.Env, env...)
@@ -107,12 +107,12 @@ func parentOf(span *traces.Span) string {
 // span.
 func TestTraces(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	r := receive(t)
+	r := newTraceReceiver(t)
 	q.must("config", "set", "traces.endpoint", r.url)
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id", "fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
+	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id", "fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
 	q.cli("wait", "fails")
-	list := r.of(q, "fails", 2)
+	list := r.waitSpans(q, "fails", 2)
 	for i, span := range list {
 		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller || span.TraceState != "vendor=1" {
 			t.Errorf("span %d is %v", i, span)
@@ -133,20 +133,20 @@ func TestTraces(t *testing.T) {
 	if string(list[0].SpanId) == string(list[1].SpanId) {
 		t.Error("two attempts are one span")
 	}
-	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
+	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
 	q.must("wait", "unsampled")
 	q.must("enqueue", "--id", "alone", "exit 0")
 	q.must("wait", "alone")
-	if span := r.of(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace || span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
+	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace || span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
 		t.Errorf("without a trace there is %v", span)
 	}
-	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "echo $TRACEPARENT; until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
+	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "echo $TRACEPARENT; until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("adopted").State == "processing" })
 	q.kill()
 	q.start("--workers", "2")
 	q.writeFile("go", "")
 	q.must("wait", "adopted")
-	if span := r.of(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
+	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("a service that took it over tells of %v", span)
 	} else if told := q.must("logs", "adopted"); told != parentOf(span) {
 		t.Errorf("the job was told %s, its span is %s", told, parentOf(span))
@@ -176,8 +176,8 @@ func TestTracesHoldUpNothing(t *testing.T) {
 	q.must("config", "set", "traces.endpoint", "http://"+freeAddress(t))
 	for _, id := range []string{"0", "1"} {
 		in := []string{"TRACEPARENT=00-" + strings.Repeat(id, 31) + "a-" + strings.Repeat("b", 16) + "-01"}
-		q.mustIn(in, "enqueue", "--key", "k", "--id", "once", "exit 0")
-		q.mustIn(in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
+		q.mustWithEnv(in, "enqueue", "--key", "k", "--id", "once", "exit 0")
+		q.mustWithEnv(in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
 	q.must("wait", "once")
 	q.waitUntil("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "did not accept spans") })

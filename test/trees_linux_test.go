@@ -23,8 +23,8 @@ func TestStoppedProcessTimesOut(t *testing.T) {
 	}
 }
 
-// slack returns the timer slack of this process, which the service inherits.
-func slack() string {
+// timerSlack returns the timer slack of this process, which the service inherits.
+func timerSlack() string {
 	ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil {
 		return err.Error()
@@ -47,7 +47,7 @@ func TestJobSurroundings(t *testing.T) {
 		{`(: </dev/tty) 2>/dev/null || echo none`, "none\n"},
 		{`read x || echo end`, "end\n"},
 		{`umask; ulimit -Sn`, "0022\n1024\n"},
-		{`cat /proc/self/timerslack_ns`, slack()},
+		{`cat /proc/self/timerslack_ns`, timerSlack()},
 		{`cat /proc/self/status | grep -E '^Sig(Blk|Ign|Cgt)' | tr -d '\t'`, "SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
 		{`echo ok; kill -PIPE $$`, "ok\n"},
 	} {

@@ -30,8 +30,8 @@ func (q *queue) treeJob(i int, shape string) (spec fields, lock, word string) {
 	return fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, word
 }
 
-// gone checks that no process of a tree is left and that its lock is free.
-func gone(t *testing.T, name, lock, word string) {
+// checkTreeGone checks that no process of a tree is left and that its lock is free.
+func checkTreeGone(t *testing.T, name, lock, word string) {
 	t.Helper()
 	if !isUnlocked(t, lock) {
 		t.Errorf("%s: the lock is still held", name)
@@ -52,7 +52,7 @@ func TestCancelEndsTrees(t *testing.T) {
 		id := w.enqueue(spec)
 		w.waitRunning(id)
 		q.must("cancel", id)
-		gone(t, name, lock, word)
+		checkTreeGone(t, name, lock, word)
 		if j := w.show(id); j.State != "cancelled" || j.Attempts != 1 {
 			t.Errorf("%s: %+v", name, j)
 		}
@@ -77,7 +77,7 @@ func TestTimeoutEndsTrees(t *testing.T) {
 		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
 			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason, deref(j.ExitCode), j.Error, j.History)
 		}
-		gone(t, tr.name, tr.lock, tr.word)
+		checkTreeGone(t, tr.name, tr.lock, tr.word)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestStopEndsTrees(t *testing.T) {
 	}
 	q.must("worker", "stop", "--all", "--force")
 	for i := range names {
-		gone(t, names[i]+" after worker stop", locks[i], words[i])
+		checkTreeGone(t, names[i]+" after worker stop", locks[i], words[i])
 	}
 	q.must("worker", "scale", "6")
 	for _, id := range ids {
@@ -108,7 +108,7 @@ func TestStopEndsTrees(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for i := range names {
-		gone(t, names[i]+" after stop", locks[i], words[i])
+		checkTreeGone(t, names[i]+" after stop", locks[i], words[i])
 	}
 	q.waitUntil("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
 	q.start("--workers", "0")

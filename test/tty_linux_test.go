@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seat runs one program on a pseudoterminal and plays the user in front of it.
-type seat struct {
+// terminalSession runs one program on a pseudoterminal and plays the user in front of it.
+type terminalSession struct {
 	*screen
-	q      *queue
-	cmd    *exec.Cmd
-	before unix.Termios
+	q             *queue
+	cmd           *exec.Cmd
+	termiosBefore unix.Termios
 }
 
-// sit starts the program on a new terminal of the given size.
-func (q *queue) sit(rows, cols int, args ...string) *seat {
+// startOnTerminal starts the program on a new terminal of the given size.
+func (q *queue) startOnTerminal(rows, cols int, args ...string) *terminalSession {
 	q.Helper()
 	s := newScreen(q, cols)
 	s.resize(q, rows, cols)
@@ -32,7 +32,7 @@ func (q *queue) sit(rows, cols int, args ...string) *seat {
 }
 
 // start starts a command on the terminal.
-func (s *screen) start(q *queue, cmd *exec.Cmd) *seat {
+func (s *screen) start(q *queue, cmd *exec.Cmd) *terminalSession {
 	q.Helper()
 	before, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
 	if err != nil {
@@ -48,43 +48,43 @@ func (s *screen) start(q *queue, cmd *exec.Cmd) *seat {
 		q.Fatal(err)
 	}
 	q.Cleanup(func() { cmd.Process.Kill() })
-	return &seat{s, q, cmd, *before}
+	return &terminalSession{s, q, cmd, *before}
 }
 
 func (s *screen) resize(t testing.TB, rows, cols int) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(s.person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// types types text on the terminal.
-func (s *seat) types(text string) {
+// typeText types text on the terminal.
+func (s *terminalSession) typeText(text string) {
 	s.q.Helper()
-	if _, err := io.WriteString(s.person, text); err != nil {
+	if _, err := io.WriteString(s.master, text); err != nil {
 		s.q.Fatal(err)
 	}
 }
 
-// sees waits until the terminal has shown text.
-func (s *seat) sees(text string) {
+// waitText waits until the terminal has shown text.
+func (s *terminalSession) waitText(text string) {
 	s.q.Helper()
-	s.seesAfter(0, text)
+	s.waitTextAfter(0, text)
 }
 
-// seesAfter waits until the terminal has shown text after the first n bytes of its output.
-func (s *seat) seesAfter(n int, text string) {
+// waitTextAfter waits until the terminal has shown text after the first n bytes of its output.
+func (s *terminalSession) waitTextAfter(n int, text string) {
 	s.q.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.shown.String()[n:], text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.output.String()[n:], text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.q.Fatalf("%q is not shown, but %q", text, s.shown.String()[n:])
+			s.q.Fatalf("%q is not shown, but %q", text, s.output.String()[n:])
 		}
 	}
 }
 
-// joined waits until the program has attached to the job's terminal. It recognises that by ISIG, which the
+// waitAttached waits until the program has attached to the job's terminal. It recognises that by ISIG, which the
 // program turns off.
-func (s *seat) joined() {
+func (s *terminalSession) waitAttached() {
 	s.q.Helper()
 	s.q.waitUntil("the terminal is joined", 20*time.Second, func() bool {
 		now, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
@@ -92,9 +92,9 @@ func (s *seat) joined() {
 	})
 }
 
-// ends waits until the program ends, and checks the exit code and that the terminal settings are restored. It
+// waitExit waits until the program ends, and checks the exit code and that the terminal settings are restored. It
 // returns everything that the terminal has shown.
-func (s *seat) ends(code int) string {
+func (s *terminalSession) waitExit(code int) string {
 	s.q.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.cmd.Process.Kill() })
 	s.cmd.Wait()
@@ -104,8 +104,8 @@ func (s *seat) ends(code int) string {
 	if got := s.cmd.ProcessState; got.ExitCode() != code {
 		s.q.Errorf("%q ended with %v, want %d, after %q", s.cmd.Args, got, code, text)
 	}
-	if err != nil || *now != s.before {
-		s.q.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.cmd.Args, now, err, s.before)
+	if err != nil || *now != s.termiosBefore {
+		s.q.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.cmd.Args, now, err, s.termiosBefore)
 	}
 	return text
 }
@@ -123,8 +123,8 @@ func (w *wire) attach(params fields) (got struct{ Attempt, Taken int }, code str
 	return got, ""
 }
 
-// shows waits until the output of a job contains text.
-func (w *wire) shows(id, text string) {
+// waitOutput waits until the output of a job contains text.
+func (w *wire) waitOutput(id, text string) {
 	w.Helper()
 	w.waitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool { return strings.Contains(w.show(id).Output, text) })
 }
@@ -133,12 +133,12 @@ func (w *wire) shows(id, text string) {
 // the user's terminal. What the job prints is stored as one stream.
 func TestTTY(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	s := q.sit(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
-	s.sees("xterm\r\nerr\r\n")
-	s.joined()
-	s.types("some\x7f\x7fthing\r")
-	s.sees("31 97\r\ngot sothing")
-	s.ends(3)
+	s := q.startOnTerminal(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
+	s.waitText("xterm\r\nerr\r\n")
+	s.waitAttached()
+	s.typeText("some\x7f\x7fthing\r")
+	s.waitText("31 97\r\ngot sothing")
+	s.waitExit(3)
 }
 
 // A client without a terminal can also run a job with a terminal. If the request names no terminal type, the
@@ -154,7 +154,7 @@ func TestTTYWithoutAPerson(t *testing.T) {
 	if j := w.waitEnded(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
 		t.Errorf("got %+v", j)
 	}
-	if got := q.display("logs", id).out; steers(strings.ReplaceAll(got, "\r\n", "")) != "" {
+	if got := q.runOnScreen("logs", id).out; findControl(strings.ReplaceAll(got, "\r\n", "")) != "" {
 		t.Errorf("logs shows %q", got)
 	}
 }
@@ -182,7 +182,7 @@ func TestTTYRefusals(t *testing.T) {
 	over := w.enqueue(fields{"command": "true", "tty": true})
 	w.waitEnded(over)
 	runs := w.enqueue(fields{"command": "echo up; sleep 600", "tty": true})
-	w.shows(runs, "up")
+	w.waitOutput(runs, "up")
 	for _, c := range []struct {
 		params fields
 		want   string
@@ -208,34 +208,34 @@ func TestTTYRefusals(t *testing.T) {
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	s := q.sit(24, 80, "run", "--tty", "--id", "t", `trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
-	s.joined()
-	s.sees("up")
-	s.types("\x03\r")
-	s.sees("INT")
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
+	s.waitAttached()
+	s.waitText("up")
+	s.typeText("\x03\r")
+	s.waitText("INT")
 	s.resize(t, 40, 132)
-	s.types("\r")
-	s.sees("40 132")
-	s.types("a~.b\r~~c\r~d\r")
-	s.sees("got a~.b\r\ngot ~c\r\ngot ~d\r\n")
-	s.types("~?")
-	s.sees("~. to detach (the job continues)")
-	s.types("\r~") // the client may read "~" and "." together or separately
-	s.types(".")
-	if text := s.ends(130); !strings.Contains(text, "queuectl attach t") {
+	s.typeText("\r")
+	s.waitText("40 132")
+	s.typeText("a~.b\r~~c\r~d\r")
+	s.waitText("got a~.b\r\ngot ~c\r\ngot ~d\r\n")
+	s.typeText("~?")
+	s.waitText("~. to detach (the job continues)")
+	s.typeText("\r~") // the client may read "~" and "." together or separately
+	s.typeText(".")
+	if text := s.waitExit(130); !strings.Contains(text, "queuectl attach t") {
 		t.Errorf("it said %q", text)
 	}
 	if j := w.show("t"); j.State != "processing" {
 		t.Errorf("the job is %s", j.State)
 	}
-	s = q.sit(24, 80, "attach", "t")
-	s.joined()
-	s.types("~.")
-	s.ends(130)
-	s = q.sit(24, 80, "attach", "t")
-	s.joined()
-	s.types("end\r")
-	s.ends(5)
+	s = q.startOnTerminal(24, 80, "attach", "t")
+	s.waitAttached()
+	s.typeText("~.")
+	s.waitExit(130)
+	s = q.startOnTerminal(24, 80, "attach", "t")
+	s.waitAttached()
+	s.typeText("end\r")
+	s.waitExit(5)
 }
 
 // A job that reads its terminal waits until any connection types something.
@@ -243,7 +243,7 @@ func TestNobodyTypes(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; read x; echo got $x", "tty": true})
-	w.shows(id, "up")
+	w.waitOutput(id, "up")
 	if j := w.show(id); j.State != "processing" {
 		t.Fatalf("got %+v", j)
 	}
@@ -259,26 +259,26 @@ func TestNobodyTypes(t *testing.T) {
 // Several clients can attach to a job. Each sees the output and may type. The newest client sets the size.
 func TestManyAttach(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	first := q.sit(24, 80, "run", "--tty", "--id", "t", `echo up; while read x; do stty size; echo "got $x"; done`)
-	first.joined()
-	first.sees("up")
-	second := q.sit(50, 160, "attach", "t")
-	second.joined()
+	first := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `echo up; while read x; do stty size; echo "got $x"; done`)
+	first.waitAttached()
+	first.waitText("up")
+	second := q.startOnTerminal(50, 160, "attach", "t")
+	second.waitAttached()
 	// The size is applied once the newest client has drawn the screen.
 	q.waitUntil("the newest has set the size", 20*time.Second, func() bool {
-		first.types("one\r")
-		return strings.Contains(first.shown.String(), "50 160\r\ngot one")
+		first.typeText("one\r")
+		return strings.Contains(first.output.String(), "50 160\r\ngot one")
 	})
-	second.sees("50 160\r\ngot one")
+	second.waitText("50 160\r\ngot one")
 	first.resize(t, 10, 33)
 	q.waitUntil("the job hears of another size", 20*time.Second, func() bool {
-		second.types("two\r")
-		return strings.Contains(first.shown.String(), "10 33\r\ngot two")
+		second.typeText("two\r")
+		return strings.Contains(first.output.String(), "10 33\r\ngot two")
 	})
-	second.sees("got two")
-	first.types("\x04")
-	first.ends(0)
-	second.ends(0)
+	second.waitText("got two")
+	first.typeText("\x04")
+	first.waitExit(0)
+	second.waitExit(0)
 }
 
 // A job that never reads its terminal accepts a bounded number of bytes. Other jobs still run, and a client
@@ -286,9 +286,9 @@ func TestManyAttach(t *testing.T) {
 func TestAJobThatNeverReads(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
-	s.joined()
-	s.sees("up")
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
+	s.waitAttached()
+	s.waitText("up")
 	taken := 0
 	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; {
 		got, code := w.attach(fields{"id": "t", "text": strings.Repeat("x", 16<<10)})
@@ -302,64 +302,64 @@ func TestAJobThatNeverReads(t *testing.T) {
 	if taken < 64<<10 || taken > 256<<10 {
 		t.Errorf("%d bytes were taken", taken)
 	}
-	s.types(strings.Repeat("y", 3000) + "\r")
+	s.typeText(strings.Repeat("y", 3000) + "\r")
 	if out := q.must("run", "echo other"); out != "other" {
 		t.Errorf("another job printed %q", out)
 	}
-	s.types("~.")
-	s.ends(130)
+	s.typeText("~.")
+	s.waitExit(130)
 	q.must("cancel", "t")
 }
 
 // A job gets all bytes of a paste, even if it reads slowly.
 func TestPaste(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
-	s.joined()
-	s.sees("up")
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
+	s.waitAttached()
+	s.waitText("up")
 	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
 	// The goroutine ends before the test does, because the test reads everything.
-	go io.WriteString(s.person, strings.Repeat(line, 3000))
+	go io.WriteString(s.master, strings.Repeat(line, 3000))
 	want := runCommand(t, exec.Command("sh", "-c", fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
-	s.sees(strings.TrimSpace(want.out))
-	s.ends(0)
+	s.waitText(strings.TrimSpace(want.out))
+	s.waitExit(0)
 }
 
 // If the service dies, the job keeps running and the client prints how to attach again. The next service can
 // attach clients to the job's terminal.
 func TestTerminalOutlivesTheService(t *testing.T) {
 	q := startQueue(t, "--workers", "1", "--keep-jobs")
-	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
-	s.joined()
-	s.sees("\x1b[?25l")
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
+	s.waitAttached()
+	s.waitText("\x1b[?25l")
 	pid := q.show("t").PID
 	q.kill()
-	if text := s.ends(125); !strings.Contains(text, "queuectl attach t") || !strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") && !strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
+	if text := s.waitExit(125); !strings.Contains(text, "queuectl attach t") || !strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") && !strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
 		t.Errorf("it said %q", text)
 	}
 	q.start("--workers", "1", "--keep-jobs")
-	s = q.sit(24, 80, "attach", "t")
-	s.joined()
-	s.types("again\r")
-	s.sees("got again")
-	if text := s.shown.String(); !strings.Contains(text, "\x1b[?1049h") || strings.Contains(text, "up") {
+	s = q.startOnTerminal(24, 80, "attach", "t")
+	s.waitAttached()
+	s.typeText("again\r")
+	s.waitText("got again")
+	if text := s.output.String(); !strings.Contains(text, "\x1b[?1049h") || strings.Contains(text, "up") {
 		t.Errorf("it shows %q", text)
 	}
 	if now := q.show("t").PID; now != pid {
 		t.Errorf("pid %d became %d", pid, now)
 	}
-	s.types("\x04")
-	s.ends(6)
+	s.typeText("\x04")
+	s.waitExit(6)
 }
 
 // A client that a signal ends restores the terminal settings and leaves the job running.
 func TestClientIsEndedAtATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	s := q.sit(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
-	s.joined()
-	s.sees("\x1b[?2004h")
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
+	s.waitAttached()
+	s.waitText("\x1b[?2004h")
 	s.cmd.Process.Signal(syscall.SIGTERM)
-	if text := s.ends(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") || !strings.Contains(text, "queuectl attach t") {
+	if text := s.waitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") || !strings.Contains(text, "queuectl attach t") {
 		t.Errorf("it said %q", text)
 	}
 	if j := q.show("t"); j.State != "processing" {
@@ -372,25 +372,25 @@ func TestClientIsEndedAtATerminal(t *testing.T) {
 // the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
 func TestTerminalsOfAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	s := q.sit(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3", "--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3", "--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
 	for n := 1; n <= 2; n++ {
-		s.sees(fmt.Sprintf("up %d", n))
-		s.joined()
-		s.types(fmt.Sprintf("x%d\r", n))
-		s.sees(fmt.Sprintf("got x%d\r\nqueuectl: attempt %d failed", n, n))
+		s.waitText(fmt.Sprintf("up %d", n))
+		s.waitAttached()
+		s.typeText(fmt.Sprintf("x%d\r", n))
+		s.waitText(fmt.Sprintf("got x%d\r\nqueuectl: attempt %d failed", n, n))
 	}
-	s.sees("up 3")
-	s.joined()
-	s.types("\x03")
-	s.ends(130)
+	s.waitText("up 3")
+	s.waitAttached()
+	s.typeText("\x03")
+	s.waitExit(130)
 	if j := q.show("t"); j.State != "dead" || deref(j.Signal) != 2 {
 		t.Errorf("got %+v", j)
 	}
-	s = q.sit(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
-	s.sees("job w is waiting: not due yet")
-	s.types("\x03")
-	s.sees("queuectl attach w")
-	s.ends(130)
+	s = q.startOnTerminal(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
+	s.waitText("job w is waiting: not due yet")
+	s.typeText("\x03")
+	s.waitText("queuectl attach w")
+	s.waitExit(130)
 }
 
 // A job with a terminal is ended like any other job, with its foreground and background processes, also when
@@ -417,7 +417,7 @@ func TestTreesOfTerminals(t *testing.T) {
 		q.waitUntil(what+": its tree is gone", 10*time.Second, func() bool { return !slices.ContainsFunc(pids, isAlive) })
 	}
 	id := w.enqueue(fields{"command": tree, "tty": true, "kill_after": "20s"})
-	w.shows(id, "up")
+	w.waitOutput(id, "up")
 	pids := pidsOf(id)
 	began := time.Now()
 	q.must("cancel", id)
@@ -427,7 +427,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	gone("cancelled", pids)
 
 	id = w.enqueue(fields{"command": tree, "tty": true, "max_retries": 0, "on_lost": "dead"})
-	w.shows(id, "up")
+	w.waitOutput(id, "up")
 	pids = pidsOf(id)
 	q.killRunners()
 	if j := w.waitEnded(id); j.Reason != "lost" {
@@ -465,31 +465,31 @@ func TestScreenPrograms(t *testing.T) {
 			needs(t, name)
 			q := startQueue(t, "--workers", "1")
 			q.writeFile("text", "first line\n")
-			s := q.sit(24, 80, "run", "--tty", "--id", name, c.command)
-			s.joined()
-			s.sees(c.shows)
+			s := q.startOnTerminal(24, 80, "run", "--tty", "--id", name, c.command)
+			s.waitAttached()
+			s.waitText(c.shows)
 			for _, k := range c.keys {
-				s.types(k)
+				s.typeText(k)
 			}
-			q.waitUntil("it is drawn", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), c.after) })
-			s.types("\r~.")
-			s.ends(130)
-			s = q.sit(30, 100, "attach", name)
-			s.joined()
-			s.sees(c.shows)
-			s.sees(c.after)
-			s.types(c.quit)
+			q.waitUntil("it is drawn", 20*time.Second, func() bool { return strings.Contains(s.output.String(), c.after) })
+			s.typeText("\r~.")
+			s.waitExit(130)
+			s = q.startOnTerminal(30, 100, "attach", name)
+			s.waitAttached()
+			s.waitText(c.shows)
+			s.waitText(c.after)
+			s.typeText(c.quit)
 			// The program less drops a key that arrives together with a change of the size.
 			if w := q.dial(); c.quit == "q" {
 				q.waitUntil("it has ended", 20*time.Second, func() bool {
 					running := w.show(name).State == "processing"
 					if running {
-						s.types(c.quit)
+						s.typeText(c.quit)
 					}
 					return !running
 				})
 			}
-			text := s.ends(0)
+			text := s.waitExit(0)
 			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off || strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
 				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
 			}
@@ -513,7 +513,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 		if r := q.cli(args...); r.code != 0 || r.out != text {
 			t.Errorf("%q in a pipe: %+v, want %q", args, r, text)
 		}
-		if r := q.display(args...); r.code != 0 || r.out != "\x1b[32m100%\x1b[0m\ntypo\n" {
+		if r := q.runOnScreen(args...); r.code != 0 || r.out != "\x1b[32m100%\x1b[0m\ntypo\n" {
 			t.Errorf("%q on a terminal: %+v", args, r)
 		}
 	}
@@ -525,7 +525,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	if r := q.cli("show", id); !strings.HasSuffix(r.out, "\nOutput:\n  100%\n  typo\n") {
 		t.Errorf("show: %q", r.out)
 	}
-	if r := q.display("show", id); !strings.HasSuffix(r.out, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
+	if r := q.runOnScreen("show", id); !strings.HasSuffix(r.out, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
 		t.Errorf("show on a terminal: %q", r.out)
 	}
 	for _, args := range [][]string{{"--raw", "logs", id}, {"--raw", "show", id}, {"logs", "--jsonl", id}} {
@@ -536,7 +536,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	if r := q.cli("status"); !strings.Contains(r.out, ": typo") {
 		t.Errorf("the last line of a dead job: %q", r.out)
 	}
-	w.enqueue(fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.waitFor("goes"), "tty": true})
+	w.enqueue(fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.waitForFileCommand("goes"), "tty": true})
 	defer q.writeFile("goes", "")
 	q.waitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool { return strings.Contains(q.cli("status").out, "  c\n") })
 }
@@ -545,7 +545,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 // changes.
 func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitFor("one") + `; printf '\r20%%\r\nReally? '; ` + q.waitFor("two") + `; echo yes`, "tty": true})
+	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitForFileCommand("one") + `; printf '\r20%%\r\nReally? '; ` + q.waitForFileCommand("two") + `; echo yes`, "tty": true})
 	s := newScreen(t, 80)
 	cmd := q.command("logs", "-f", id)
 	cmd.Stdout, cmd.Stderr = s.tty, s.tty
@@ -554,7 +554,7 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
 	for _, step := range [][2]string{{"10%", "one"}, {"Really? ", "two"}} {
-		q.waitUntil(step[0]+" is shown", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), step[0]) })
+		q.waitUntil(step[0]+" is shown", 20*time.Second, func() bool { return strings.Contains(s.output.String(), step[0]) })
 		q.writeFile(step[1], "")
 	}
 	if err := cmd.Wait(); err != nil {
@@ -574,10 +574,10 @@ func TestRightsOnTerminals(t *testing.T) {
 	for _, p := range everyone {
 		w := q.dialAs(p)
 		_, code := w.attach(fields{"id": id, "text": "secret" + p.name + "\r"})
-		if may := p.name == alice.name || p.may("admin"); may != (code == "") || !may && code != "denied " {
+		if may := p.name == alice.name || p.hasRight("admin"); may != (code == "") || !may && code != "denied " {
 			t.Errorf("%s: got %q", p.name, code)
 		}
-		if p.may("submit") {
+		if p.hasRight("submit") {
 			w.attach(fields{"id": id, "text": "secret\r"})
 		}
 	}
@@ -598,33 +598,33 @@ func TestRightsOnTerminals(t *testing.T) {
 		t.Errorf("audited %q, want %q", audited, want)
 	}
 	s := newScreen(t, 80)
-	looks := s.start(q, as(q.command("attach", id), operator))
-	looks.sees("view only")
-	looks.sees("got secretalice")
-	if found := steers(strings.ReplaceAll(s.shown.String(), "\r", "")); found != "" {
+	looks := s.start(q, asPerson(q.command("attach", id), operator))
+	looks.waitText("view only")
+	looks.waitText("got secretalice")
+	if found := findControl(strings.ReplaceAll(s.output.String(), "\r", "")); found != "" {
 		t.Errorf("the terminal of who only looks on would obey %q", found)
 	}
-	looks.types("\x03")
-	looks.ends(130)
+	looks.typeText("\x03")
+	looks.waitExit(130)
 	q.must("cancel", id)
 }
 
 // A terminal made by a runner of root belongs to the account that the job runs as. If an admin has changed
 // the account of a job, the owner of the job cannot type into its terminal.
 func TestTerminalsOfRootsRunner(t *testing.T) {
-	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
-	w := q.dialAs(someone)
+	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(daemonUser, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
+	w := q.dialAs(daemonUser)
 	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
 	if _, code := w.attach(fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
-	q.mustAs(someone, "wait", id)
-	if got, want := q.must("logs", "--raw", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", someone.uid); got != want {
+	q.mustAs(daemonUser, "wait", id)
+	if got, want := q.must("logs", "--raw", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", daemonUser.uid); got != want {
 		t.Errorf("it said %q, want %q", got, want)
 	}
 
-	id = q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
+	id = q.mustAs(daemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
 	q.must("edit", id, `{"user":"news"}`)
 	q.must("edit", id, "--delay", "0s")
 	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9") })
@@ -634,7 +634,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	if _, code := q.dial().attach(fields{"id": id, "text": "root\r"}); code != "" {
 		t.Errorf("an admin: got %q", code)
 	}
-	q.mustAs(someone, "wait", id)
+	q.mustAs(daemonUser, "wait", id)
 }
 
 // A client that waits for a job's terminal uses a stream, and the number of streams per user is limited.

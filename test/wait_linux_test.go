@@ -31,7 +31,7 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 			q := *q
 			q.TB = t
 			args := append([]string{"wait", "--timeout", "2s"}, strings.Fields(c.words)...)
-			if r := q.display(args...); r.code != 124 || strings.Count(r.out, c.says) != 1 {
+			if r := q.runOnScreen(args...); r.code != 124 || strings.Count(r.out, c.says) != 1 {
 				t.Errorf("wait %s: exit code %d, want 124; it says %q, want %q once", c.words, r.code, r.out, c.says)
 			}
 		})
@@ -43,7 +43,7 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
 	q.waitUntil("the job has failed", 20*time.Second, func() bool { return q.show("again").State == "failed" })
-	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again is waiting: ") != 1 {
+	if r := q.runOnScreen("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again is waiting: ") != 1 {
 		t.Errorf("wait says %q", r.out)
 	}
 }
@@ -55,7 +55,7 @@ func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q.must("config", "set", "stop_timeout", "2s")
 	q.must("enqueue", "--id", "long", "exec sleep 600")
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
-	if r := q.person("waiting for 1 job to finish", "", "service", "stop"); r.code != 0 || !strings.Contains(r.out, "stopped") {
+	if r := q.runTyping("waiting for 1 job to finish", "", "service", "stop"); r.code != 0 || !strings.Contains(r.out, "stopped") {
 		t.Errorf("service stop: %+v", r)
 	}
 }

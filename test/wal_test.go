@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// reading starts a read transaction on the database from this process and keeps it open until the caller
+// holdReadTransaction starts a read transaction on the database from this process and keeps it open until the caller
 // calls end.
-func (q *queue) reading() (end func()) {
+func (q *queue) holdReadTransaction() (end func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?mode=ro")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	w := q.dial()
 	w.enqueue(fields{"command": "true"})
 	w.enqueue(fields{"command": "true"})
-	end := q.reading()
+	end := q.holdReadTransaction()
 	big := fields{"command": ": " + strings.Repeat("x", 100_000)}
 	health := func() (h struct{ Health string }) {
 		t.Helper()

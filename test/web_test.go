@@ -22,17 +22,17 @@ import (
 // host name.
 type browser struct {
 	*queue
-	at      string // host and port in the links of the page
-	address string
-	cookie  *http.Cookie
-	client  http.Client
+	linkHost string // host and port in the links of the page
+	address  string
+	cookie   *http.Cookie
+	client   http.Client
 }
 
 // pageOf starts the web page of a queue and returns a browser without a session.
 func pageOf(q *queue) *browser {
 	q.Helper()
 	b := &browser{queue: q, address: q.must("web", "start", "--listen", "127.0.0.1:0")}
-	b.at = b.address
+	b.linkHost = b.address
 	b.client = http.Client{
 		Timeout:       timeoutFactor * 10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -44,18 +44,18 @@ func pageOf(q *queue) *browser {
 	return b
 }
 
-// answered is the response to a request.
-type answered struct {
+// httpResponse is the response to a request.
+type httpResponse struct {
 	code   int
 	header http.Header
 	body   string
 	closed bool // the service will close the connection after this response
 }
 
-// ask sends a request and returns the response. It applies change to the request before sending it.
-func (b *browser) ask(method, path, form string, change ...func(*http.Request)) answered {
+// request sends a request and returns the response. It applies change to the request before sending it.
+func (b *browser) request(method, path, form string, change ...func(*http.Request)) httpResponse {
 	b.Helper()
-	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.at+path, strings.NewReader(form))
+	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.linkHost+path, strings.NewReader(form))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func (b *browser) ask(method, path, form string, change ...func(*http.Request)) 
 	if err != nil {
 		b.Fatal(err)
 	}
-	return answered{got.StatusCode, got.Header, string(raw), got.Close}
+	return httpResponse{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
 // link returns the secret of a link that the program printed, and makes the browser use the link's host.
@@ -87,15 +87,15 @@ func (b *browser) link(open string) (secret string) {
 	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
 		b.Fatalf("the link is %q, %v", open, err)
 	}
-	b.at = u.Host
+	b.linkHost = u.Host
 	return u.Query().Get("link")
 }
 
-// enter creates a session for the browser with a link.
-func (b *browser) enter() {
+// openSession creates a session for the browser with a link.
+func (b *browser) openSession() {
 	b.Helper()
 	secret := b.link(b.must("web", "open"))
-	got := b.ask("POST", "/open", "link="+secret)
+	got := b.request("POST", "/open", "link="+secret)
 	if got.code != http.StatusSeeOther || got.header.Get("Location") != "/" {
 		b.Fatalf("a link is answered by %+v", got)
 	}
@@ -105,10 +105,10 @@ func (b *browser) enter() {
 	}
 }
 
-// token returns the token of the session's forms, escaped for use in a form.
-func (b *browser) token() string {
+// formToken returns the token of the session's forms, escaped for use in a form.
+func (b *browser) formToken() string {
 	b.Helper()
-	_, token, found := strings.Cut(b.ask("GET", "/", "").body, `name="token" value="`)
+	_, token, found := strings.Cut(b.request("GET", "/", "").body, `name="token" value="`)
 	token, _, _ = strings.Cut(token, `"`)
 	if !found {
 		b.Fatal("the page has no form")
@@ -116,9 +116,9 @@ func (b *browser) token() string {
 	return url.QueryEscape(token)
 }
 
-func asking(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+func withHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
-func header(name, value string) func(*http.Request) {
+func withHeader(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
@@ -131,7 +131,7 @@ func TestPageLetsInByLinks(t *testing.T) {
 	}
 	b := pageOf(q)
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
-		if got := b.ask("GET", path, ""); got.code != http.StatusUnauthorized || !strings.Contains(got.body, "web open") || !got.closed {
+		if got := b.request("GET", path, ""); got.code != http.StatusUnauthorized || !strings.Contains(got.body, "web open") || !got.closed {
 			t.Errorf("%s is answered by %+v", path, got)
 		}
 	}
@@ -140,28 +140,28 @@ func TestPageLetsInByLinks(t *testing.T) {
 	}
 	secret := b.link(q.must("web", "open"))
 	for range 2 { // a program that previews links does not use them up
-		if got := b.ask("GET", "/open?link="+secret, ""); got.code != http.StatusOK || got.header.Get("Set-Cookie") != "" {
+		if got := b.request("GET", "/open?link="+secret, ""); got.code != http.StatusOK || got.header.Get("Set-Cookie") != "" {
 			t.Errorf("got %+v", got)
 		}
 	}
-	if got := b.ask("POST", "/open", "link="+secret, asking("localhost")); got.code != http.StatusForbidden {
+	if got := b.request("POST", "/open", "link="+secret, withHost("localhost")); got.code != http.StatusForbidden {
 		t.Errorf("under another name a link is answered by %+v", got)
 	}
-	got := b.ask("POST", "/open", "link="+secret)
+	got := b.request("POST", "/open", "link="+secret)
 	c, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
 	if err != nil || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" || c.Domain != "" {
 		t.Fatalf("the cookie is %+v, %v", c, err)
 	}
-	if got := b.ask("POST", "/open", "link="+secret); got.code != http.StatusForbidden || !strings.Contains(got.body, "web open") {
+	if got := b.request("POST", "/open", "link="+secret); got.code != http.StatusForbidden || !strings.Contains(got.body, "web open") {
 		t.Errorf("used once more it is answered by %+v", got)
 	}
 	b.cookie = c
-	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Sign out<") {
+	if got := b.request("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
 	// Browsers send a cookie to all ports of a host.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
-		if got := b.ask("GET", "/", "", asking(name)); got.code != http.StatusUnauthorized {
+		if got := b.request("GET", "/", "", withHost(name)); got.code != http.StatusUnauthorized {
 			t.Errorf("%s takes the session: %d", name, got.code)
 		}
 	}
@@ -176,7 +176,7 @@ func TestPageLetsInByLinks(t *testing.T) {
 	q.kill()
 	q.start("--workers", "1")
 	b.address = q.must("web", "start", "--listen", "127.0.0.1:0")
-	if got := b.ask("GET", "/", ""); got.code != http.StatusUnauthorized {
+	if got := b.request("GET", "/", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("a session outlives its service: %d", got.code)
 	}
 	q.must("web", "stop")
@@ -189,54 +189,54 @@ func TestPageLetsInByLinks(t *testing.T) {
 // page's.
 func TestPageRefusesOtherPages(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
-	b.enter()
+	b.openSession()
 	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3", "[2001:db8::1]:80"} {
 		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
-			if got := b.ask("GET", path, "", asking(name)); got.code != http.StatusMisdirectedRequest {
+			if got := b.request("GET", path, "", withHost(name)); got.code != http.StatusMisdirectedRequest {
 				t.Errorf("%s of %s is answered by %d", path, name, got.code)
 			}
 		}
 	}
 	for name, change := range map[string]func(*http.Request){
-		"another site": header("Sec-Fetch-Site", "cross-site"), "a subdomain": header("Sec-Fetch-Site", "same-site"), "another origin": header("Origin", "http://evil.example"),
+		"another site": withHeader("Sec-Fetch-Site", "cross-site"), "a subdomain": withHeader("Sec-Fetch-Site", "same-site"), "another origin": withHeader("Origin", "http://evil.example"),
 	} {
-		if got := b.ask("POST", "/leave", "token="+b.token(), change); got.code != http.StatusForbidden {
+		if got := b.request("POST", "/leave", "token="+b.formToken(), change); got.code != http.StatusForbidden {
 			t.Errorf("a form of %s is answered by %d", name, got.code)
 		}
 	}
-	if got := b.ask("POST", "/leave", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
+	if got := b.request("POST", "/leave", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
 		t.Errorf("a form without a token is answered by %+v", got)
 	}
 	for path, form := range map[string]string{
 		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n", "/jobs/a": "verb=cancel", "/bulk": "verb=rm&q=*", "/dead/retry": "n=all",
 	} {
-		if got := b.ask("POST", path, form); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
+		if got := b.request("POST", path, form); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
 			t.Errorf("a form without a token at %s is answered by %+v", path, got)
 		}
-		if got := b.ask("POST", path, form+"&token="+b.cookie.Value); got.code != http.StatusForbidden {
+		if got := b.request("POST", path, form+"&token="+b.cookie.Value); got.code != http.StatusForbidden {
 			t.Errorf("one with a wrong token at %s is answered by %+v", path, got)
 		}
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
-		if got := b.ask(method, "/api/list", ""); got.code != http.StatusMethodNotAllowed && got.code != http.StatusNotFound {
+		if got := b.request(method, "/api/list", ""); got.code != http.StatusMethodNotAllowed && got.code != http.StatusNotFound {
 			t.Errorf("%s is answered by %d", method, got.code)
 		}
 	}
 	for _, name := range []string{"enqueue", "cancel", "web.open", "config.set", "backup", "events.x", "none"} {
-		if got := b.ask("GET", "/api/"+name, ""); got.code != http.StatusNotFound {
+		if got := b.request("GET", "/api/"+name, ""); got.code != http.StatusNotFound {
 			t.Errorf("%s is answered by %+v", name, got)
 		}
 	}
-	page := b.ask("GET", "/", "")
+	page := b.request("GET", "/", "")
 	_, token, _ := strings.Cut(page.body, `name="token" value="`)
 	token, _, _ = strings.Cut(token, `"`)
-	if got := b.ask("POST", "/leave", "token="+url.QueryEscape(token)); got.code != http.StatusSeeOther {
+	if got := b.request("POST", "/leave", "token="+url.QueryEscape(token)); got.code != http.StatusSeeOther {
 		t.Errorf("its own form is answered by %+v", got)
 	}
-	if got := b.ask("GET", "/", ""); got.code != http.StatusUnauthorized {
+	if got := b.request("GET", "/", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("who has left is let in: %d", got.code)
 	}
-	if got := b.ask("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.code == http.StatusSeeOther {
+	if got := b.request("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.code == http.StatusSeeOther {
 		t.Errorf("a form of a megabyte is answered by %d", got.code)
 	}
 }
@@ -247,9 +247,9 @@ func TestPageShowsTextAsText(t *testing.T) {
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
 	b.must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0", "echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
 	b.cli("wait", "evil")
-	b.enter()
+	b.openSession()
 	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E", "/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E", "/jobs/%3Cscript%3Ealert(1)"} {
-		got := b.ask("GET", path, "")
+		got := b.request("GET", path, "")
 		got.body = strings.Replace(got.body, `<script src="/assets/page.js" defer>`, "", 1)
 		if strings.Contains(got.body, "<script") || strings.Contains(got.body, "<img") || strings.Contains(got.body, "<svg/onload") {
 			t.Errorf("%s has it as it came: %s", path, got.body)
@@ -259,10 +259,10 @@ func TestPageShowsTextAsText(t *testing.T) {
 			t.Errorf("%s goes with %v", path, got.header)
 		}
 	}
-	if got := b.ask("GET", "/jobs/evil", ""); !strings.Contains(got.body, "&lt;script&gt;alert(1)") || !strings.Contains(got.body, "exit code 1") {
+	if got := b.request("GET", "/jobs/evil", ""); !strings.Contains(got.body, "&lt;script&gt;alert(1)") || !strings.Contains(got.body, "exit code 1") {
 		t.Errorf("the page of the job is %s", got.body)
 	}
-	if got := b.ask("GET", "/api/show?id=evil", ""); got.header.Get("Content-Type") != "application/json" || strings.Contains(got.body, "<script") {
+	if got := b.request("GET", "/api/show?id=evil", ""); got.header.Get("Content-Type") != "application/json" || strings.Contains(got.body, "<script") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -273,7 +273,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
 	b.must("enqueue", "--id", "b", "--in", "1h", "true")
-	b.enter()
+	b.openSession()
 	for path, want := range map[string]string{
 		"/api/list?label=k%3Dv&limit=5":      `"id":"a"`,
 		"/api/list?state=pending&state=held": `"id":"b"`,
@@ -289,7 +289,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/openapi.json":                  `"/api/queue.list"`,
 		"/api/list?label=k%3Dv&label=z%3Dw":  `"jobs":[]`,
 	} {
-		got := b.ask("GET", path, "")
+		got := b.request("GET", path, "")
 		if got.code != http.StatusOK || !strings.Contains(got.body, want) || !json.Valid([]byte(got.body)) {
 			t.Errorf("%s is answered by %+v, want %s", path, got, want)
 		}
@@ -307,7 +307,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/list?label=k":         {400, `does not have the form NAME=VALUE`},
 		"/api/events?since=x":       {400, `since: `},
 	} {
-		got := b.ask("GET", path, "")
+		got := b.request("GET", path, "")
 		if got.code != want.code || !strings.Contains(got.body, want.text) {
 			t.Errorf("%s is answered by %+v, want %v", path, got, want)
 		}
@@ -316,7 +316,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		OpenAPI string         `json:"openapi"`
 		Paths   map[string]any `json:"paths"`
 	}
-	if err := json.Unmarshal([]byte(b.ask("GET", "/api/openapi.json", "").body), &api); err != nil || api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
+	if err := json.Unmarshal([]byte(b.request("GET", "/api/openapi.json", "").body), &api); err != nil || api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
 		t.Errorf("it describes %v, %v", api, err)
 	}
 }
@@ -328,16 +328,16 @@ func TestPageActsOnMany(t *testing.T) {
 	for _, id := range []string{"a1", "a2", "b1"} {
 		b.must("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
 	}
-	b.enter()
+	b.openSession()
 	sees := func(path, text string) {
 		t.Helper()
-		if got := b.ask("GET", path, ""); got.code != http.StatusOK || !strings.Contains(got.body, text) {
+		if got := b.request("GET", path, ""); got.code != http.StatusOK || !strings.Contains(got.body, text) {
 			t.Errorf("%s is %d, without %q: %s", path, got.code, text, got.body)
 		}
 	}
 	does := func(form, to string) string {
 		t.Helper()
-		got := b.ask("POST", "/bulk", "token="+b.token()+"&"+form)
+		got := b.request("POST", "/bulk", "token="+b.formToken()+"&"+form)
 		if at := got.header.Get("Location"); got.code != http.StatusSeeOther || !strings.HasPrefix(at, to) {
 			t.Fatalf("%s leads to %q: %+v", form, at, got)
 		}
@@ -353,17 +353,17 @@ func TestPageActsOnMany(t *testing.T) {
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.must("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
-	if got := b.ask("POST", "/bulk", "token="+b.token()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "hold: done for 1 job, refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
+	if got := b.request("POST", "/bulk", "token="+b.formToken()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "hold: done for 1 job, refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
 		t.Errorf("what is refused in part is answered by %+v", got)
 	}
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1", "/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
-		if got := b.ask("GET", path, ""); got.code != http.StatusBadRequest {
+		if got := b.request("GET", path, ""); got.code != http.StatusBadRequest {
 			t.Errorf("%s is answered by %d", path, got.code)
 		}
 	}
 	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1", "/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
 		path, form, _ := strings.Cut(form, "?")
-		if got := b.ask("POST", path, "token="+b.token()+"&"+form); got.code != http.StatusBadRequest {
+		if got := b.request("POST", path, "token="+b.formToken()+"&"+form); got.code != http.StatusBadRequest {
 			t.Errorf("%s with %s is answered by %d", path, form, got.code)
 		}
 	}
@@ -374,16 +374,16 @@ func TestPageActsOnMany(t *testing.T) {
 	b.must("worker", "start")
 	b.cli("wait", "x1", "x2", "x3")
 	sees("/dead?error=exit+code+7", ">x1<")
-	if got := b.ask("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.body, ">x3<") {
+	if got := b.request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.body, ">x3<") {
 		t.Errorf("what died of another error: %s", got.body)
 	}
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
-	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&shown="); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") || b.must("dlq", "list", "-q") == "" {
+	if got := b.request("POST", "/dead/rm", "token="+b.formToken()+"&error=exit+code+7&shown="); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") || b.must("dlq", "list", "-q") == "" {
 		t.Errorf("more than was shown: %+v", got)
 	}
-	_, shown, _ := strings.Cut(b.ask("GET", "/dead/rm?error=exit+code+7", "").body, `name="shown" value="`)
+	_, shown, _ := strings.Cut(b.request("GET", "/dead/rm?error=exit+code+7", "").body, `name="shown" value="`)
 	shown, _, _ = strings.Cut(shown, `"`)
-	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&shown="+shown); !strings.HasPrefix(got.header.Get("Location"), "/dead?did=rm&n=2") || strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
+	if got := b.request("POST", "/dead/rm", "token="+b.formToken()+"&error=exit+code+7&shown="+shown); !strings.HasPrefix(got.header.Get("Location"), "/dead?did=rm&n=2") || strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
 		t.Errorf("removal of a group: %+v, and there are %q", got, b.must("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
@@ -396,14 +396,14 @@ func TestPageOfAnAttempt(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01", "echo try $QUEUECTL_ATTEMPT; exit 3")
 	b.cli("wait", "again")
-	b.enter()
-	if got := b.ask("GET", "/jobs/again", ""); !strings.Contains(got.body, "try 2") || !strings.Contains(got.body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.body, "data-live") {
+	b.openSession()
+	if got := b.request("GET", "/jobs/again", ""); !strings.Contains(got.body, "try 2") || !strings.Contains(got.body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.body, "data-live") {
 		t.Errorf("the page is %s", got.body)
 	}
-	if got := b.ask("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.body, "try 1") || strings.Contains(got.body, "try 2") || strings.Contains(got.body, "data-live") {
+	if got := b.request("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.body, "try 1") || strings.Contains(got.body, "try 2") || strings.Contains(got.body, "data-live") {
 		t.Errorf("the first attempt is %s", got.body)
 	}
-	if got := b.ask("GET", "/jobs/again?attempt=x", ""); got.code != http.StatusBadRequest {
+	if got := b.request("GET", "/jobs/again?attempt=x", ""); got.code != http.StatusBadRequest {
 		t.Errorf("got %d", got.code)
 	}
 }
@@ -413,10 +413,10 @@ func TestPageOfAnAttempt(t *testing.T) {
 // user is limited.
 func TestPageTellsEvents(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
-	b.enter()
+	b.openSession()
 	follow := func(query string, last string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+b.at+"/api/events"+query, nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+b.linkHost+"/api/events"+query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,11 +456,11 @@ func TestPageTellsEvents(t *testing.T) {
 	defer left.Body.Close()
 	// Anonymous access must not keep the stream of the ended session open.
 	b.must("config", "set", "web.anonymous", "read")
-	b.ask("POST", "/leave", "token="+b.token())
+	b.request("POST", "/leave", "token="+b.formToken())
 	if raw, err := io.ReadAll(left.Body); err != nil { // the stream ends
 		t.Errorf("after %q: %v", raw, err)
 	}
-	b.enter()
+	b.openSession()
 	full := false
 	for range 80 { // streams that the client does not read
 		r := follow("?since=0", "")
@@ -472,7 +472,7 @@ func TestPageTellsEvents(t *testing.T) {
 	if !full {
 		t.Error("80 streams are one user's")
 	}
-	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusOK {
+	if got := b.request("GET", "/api/status", ""); got.code != http.StatusOK {
 		t.Errorf("beside them status is answered by %+v", got)
 	}
 }
@@ -483,22 +483,22 @@ func TestPageForAnybody(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
 	b.must("config", "set", "web.anonymous", "read")
-	if got := b.ask("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || !strings.Contains(got.body, `"hidden":["command"`) {
+	if got := b.request("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || !strings.Contains(got.body, `"hidden":["command"`) {
 		t.Errorf("anybody gets %+v", got)
 	}
-	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Sign out<") {
+	if got := b.request("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("anybody sees %+v", got)
 	}
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP", "True-Client-IP"} {
-		if got := b.ask("GET", "/api/status", "", header(name, "127.0.0.1")); got.code != http.StatusUnauthorized {
+		if got := b.request("GET", "/api/status", "", withHeader(name, "127.0.0.1")); got.code != http.StatusUnauthorized {
 			t.Errorf("with %s anybody gets %+v", name, got)
 		}
 	}
-	if got := b.ask("POST", "/leave", "token="); got.code != http.StatusForbidden {
+	if got := b.request("POST", "/leave", "token="); got.code != http.StatusForbidden {
 		t.Errorf("anybody's form is answered by %+v", got)
 	}
 	b.must("config", "set", "web.anonymous", "none")
-	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusUnauthorized {
+	if got := b.request("GET", "/api/status", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("got %+v", got)
 	}
 	was := b.setting("web.listen").Value
@@ -522,8 +522,8 @@ func TestPageForAnybody(t *testing.T) {
 	if got := b.cli("web", "start", "--listen", taken.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("where another one is, it is answered by %+v", got)
 	}
-	b.enter() // the page still works at its old address
-	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusOK {
+	b.openSession() // the page still works at its old address
+	if got := b.request("GET", "/api/status", ""); got.code != http.StatusOK {
 		t.Errorf("got %+v", got)
 	}
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
@@ -538,14 +538,14 @@ func TestPageForAnybody(t *testing.T) {
 // of errors it shows, and how much text of each.
 func TestPageOfManyErrors(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "4"))
-	b.enter()
+	b.openSession()
 	var list strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
 	}
 	b.must("enqueue", "--batch", "many", "--file", b.writeFile("list.jsonl", list.String()))
 	b.cli("wait", "--batch", "many")
-	got := b.ask("GET", "/dead", "")
+	got := b.request("GET", "/dead", "")
 	if rows := strings.Count(got.body, "/dead/retry?"); got.code != http.StatusOK || rows != 50 || len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
 		t.Errorf("%d: %d kinds in %d bytes", got.code, rows, len(got.body))
 	}
@@ -558,11 +558,11 @@ func TestPageOfManyErrors(t *testing.T) {
 // delay them.
 func TestPageIsCompressed(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
-	b.enter()
+	b.openSession()
 	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip", "/api/events": ""} {
 		b.client.Timeout = 3 * time.Second
 		ctx, cancel := context.WithCancel(b.Context())
-		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.at+path, nil)
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.linkHost+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -583,7 +583,7 @@ func TestPageIsCompressed(t *testing.T) {
 // Connections without a session cannot make the page unavailable, and their requests use little memory.
 func TestPageOutlivesStrangers(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "0"))
-	b.enter()
+	b.openSession()
 	for i := range 1600 { // more than the page keeps open
 		c, err := net.Dial("tcp", b.address)
 		if err != nil {
@@ -591,13 +591,13 @@ func TestPageOutlivesStrangers(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 		// Writing to a connection that the page has already closed is harmless.
-		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.at+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
+		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.linkHost+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
 	}
 	begun := time.Now()
-	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > timeoutFactor*2*time.Second {
+	if got := b.request("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > timeoutFactor*2*time.Second {
 		t.Errorf("a visitor is answered after %v by %d", time.Since(begun), got.code)
 	}
-	if got := b.ask("POST", "/open", "link="+strings.Repeat("x", 5<<10), func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {
+	if got := b.request("POST", "/open", "link="+strings.Repeat("x", 5<<10), func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {
 		t.Errorf("a link of 5 KiB is answered by %d", got.code)
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// say writes one line without changing it.
-func (w *wire) say(line string) {
+// sendLine writes one line without changing it.
+func (w *wire) sendLine(line string) {
 	w.Helper()
 	if _, err := io.WriteString(w, line+"\n"); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// closed checks that the service has closed the connection and sent nothing more.
-func (w *wire) closed(what string, within time.Duration) {
+// checkClosed checks that the service has closed the connection and sent nothing more.
+func (w *wire) checkClosed(what string, within time.Duration) {
 	w.Helper()
 	w.SetReadDeadline(time.Now().Add(within))
 	if n, err := io.Copy(io.Discard, w.reader); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -36,8 +36,8 @@ func requestLine(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
 }
 
-// deep returns n nested JSON arrays.
-func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+// nestedArrays returns n nested JSON arrays.
+func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 // refusals lists invalid lines and the error that the service returns for each.
 var refusals = []struct {
@@ -51,7 +51,7 @@ var refusals = []struct {
 	{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
 	{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
 	{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
-	{"too deep", requestLine("enqueue", `{"command":"x","env":`+deep(31)+`}`), "parse", -32700, "", "32", true},
+	{"too deep", requestLine("enqueue", `{"command":"x","env":`+nestedArrays(31)+`}`), "parse", -32700, "", "32", true},
 	{"9 MiB", requestLine("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
 	{"no method", `{"jsonrpc":"2.0","id":7}`, "invalid_request", -32600, "method", "required", false},
 	{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid_request", -32600, "id", "", false},
@@ -105,7 +105,7 @@ func TestWireRefusals(t *testing.T) {
 			t.Errorf("%s: got %+v, want %s %d, field %q, text %q", c.name, a.Error, c.code, c.number, c.field, c.text)
 		}
 		if c.closed {
-			w.closed(c.name, 5*time.Second)
+			w.checkClosed(c.name, 5*time.Second)
 		} else if a := w.call("hello", nil); a.Error != nil {
 			t.Errorf("after %s: %+v", c.name, a.Error)
 		}
@@ -122,7 +122,7 @@ func TestWireRefusals(t *testing.T) {
 func TestWireEnvelope(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
-	w.say(`{"id":"a\"b","method":"hello","trace":{"x":[1]}}`)
+	w.sendLine(`{"id":"a\"b","method":"hello","trace":{"x":[1]}}`)
 	if a, err := w.read(); err != nil || string(a.ID) != `"a\"b"` || a.Error != nil {
 		t.Errorf("got %+v, %v", a, err)
 	}
@@ -154,7 +154,7 @@ func TestPipelining(t *testing.T) {
 		}
 		seen[got.ID] = true
 	}
-	w.closed("half-closed", 5*time.Second)
+	w.checkClosed("half-closed", 5*time.Second)
 	if n := q.dial().counts()["pending"]; n != 500 {
 		t.Errorf("%d jobs are stored", n)
 	}
@@ -223,8 +223,8 @@ func TestIdleConnections(t *testing.T) {
 			}
 		}
 	}
-	waits.say(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
-	waits.say(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
+	waits.sendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
+	waits.sendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
 	answered("98") // the answer shows that the wait request has started
 	for range 1000 {
 		c, err := dial(q.dir)
@@ -280,7 +280,7 @@ func TestNeverReads(t *testing.T) {
 	w := q.dial()
 	id := w.enqueue(fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})
 	deaf := q.dial()
-	deaf.say(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":"` + id + `","follow":true}}`)
+	deaf.sendLine(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":"` + id + `","follow":true}}`)
 	mute := q.dial()
 	go func() { // blocks until the service closes the connection
 		for i := 0; ; i++ {

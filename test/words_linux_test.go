@@ -23,14 +23,14 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	if _, err := in.Write([]byte(strings.Repeat("{\"command\":\"true\"}\n", 2500))); err != nil {
 		t.Fatal(err)
 	}
-	q.waitUntil("a part was sent", 20*time.Second, func() bool { return q.peek("SELECT count(*) FROM frames") > 0 })
+	q.waitUntil("a part was sent", 20*time.Second, func() bool { return q.queryInt("SELECT count(*) FROM frames") > 0 })
 	cmd.Process.Signal(os.Interrupt)
 	err = cmd.Wait()
 	in.Close()
 	if err == nil || cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("ended with %v, want 130", err)
 	}
-	if n := q.dial().counts()["pending"]; n != 0 || q.peek("SELECT count(*) FROM frames") != 0 {
+	if n := q.dial().counts()["pending"]; n != 0 || q.queryInt("SELECT count(*) FROM frames") != 0 {
 		t.Errorf("%d jobs and a part were stored", n)
 	}
 	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0, `{"command":"true","\u0063wd":"/"}`: 0} {
