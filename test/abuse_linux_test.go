@@ -216,7 +216,7 @@ func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawC
 // runTrue enqueues a "true" job, waits for it, reads its output, and then shows it. It records how
 // long each part took.
 func (m *measurement) runTrue(c *rawClient) error {
-	began := time.Now()
+	started := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
 	var j struct {
 		ID, State string
@@ -248,14 +248,14 @@ func (m *measurement) runTrue(c *rawClient) error {
 		err = fmt.Errorf("job %s: %s", j.ID, result)
 	}
 	if err != nil {
-		return fmt.Errorf("after %v: %w", time.Since(began), err)
+		return fmt.Errorf("after %v: %w", time.Since(started), err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.runs, m.shows = append(m.runs, ended.Sub(began)), append(m.shows, time.Since(ended))
+	m.runs, m.shows = append(m.runs, ended.Sub(started)), append(m.shows, time.Since(ended))
 	queued, run := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
-	for i, took := range [4]time.Duration{stored.Sub(began), queued, run, max(0, ended.Sub(stored)-queued-run)} {
-		m.parts[i] = append(m.parts[i], took)
+	for i, elapsed := range [4]time.Duration{stored.Sub(started), queued, run, max(0, ended.Sub(stored)-queued-run)} {
+		m.parts[i] = append(m.parts[i], elapsed)
 	}
 	return nil
 }
@@ -286,15 +286,15 @@ func (m *measured) askAll(c *rawClient) error {
 		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`}, {"worker.list", `{}`}, {"hold", id}, {"release", id},
 		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id}, {"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
 	} {
-		began := time.Now()
+		started := time.Now()
 		if _, err := c.call(request[0], request[1]); err != nil {
-			return fmt.Errorf("%s after %v: %w", request[0], time.Since(began), err)
+			return fmt.Errorf("%s after %v: %w", request[0], time.Since(started), err)
 		}
 		m.mu.Lock()
 		if m.otherRequests == nil {
 			m.otherRequests = map[string]time.Duration{}
 		}
-		m.otherRequests[request[0]] = max(m.otherRequests[request[0]], time.Since(began))
+		m.otherRequests[request[0]] = max(m.otherRequests[request[0]], time.Since(started))
 		m.mu.Unlock()
 	}
 	return nil

@@ -116,9 +116,9 @@ func runAttacks() (code int) {
 	first := os.Getuid() * 7 % len(list) // two users start at different attacks
 	for i := range list {
 		next := list[(first+i)%len(list)]
-		turn, over := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
-		next.run(a, turn, a.tallyOf(next.name))
-		over()
+		attackCtx, cancelAttack := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
+		next.run(a, attackCtx, a.tallyOf(next.name))
+		cancelAttack()
 	}
 	var together sync.WaitGroup
 	for _, next := range list {
@@ -163,11 +163,11 @@ func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var used syscall.Rusage
 		syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-		over := cpuTime(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
-		if over <= 0 {
+		excess := cpuTime(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
+		if excess <= 0 {
 			return true
 		}
-		a.pause(ctx, over)
+		a.pause(ctx, excess)
 	}
 	return false
 }
@@ -410,9 +410,9 @@ func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 		if !ok {
 			return
 		}
-		turn, over := context.WithTimeout(ctx, 20*time.Second)
-		defer over()
-		a.repeatRequest(turn, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
+		roundCtx, cancelRound := context.WithTimeout(ctx, 20*time.Second)
+		defer cancelRound()
+		a.repeatRequest(roundCtx, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
 	})
 }
 
@@ -496,10 +496,10 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, nicedSpec("sleep 0.1", ","+beyond)),
 				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, beyond),
 			} {
-				result, taken := a.request(c, n, method, params)
+				result, accepted := a.request(c, n, method, params)
 				var edited struct{ Done []string }
 				json.Unmarshal(result, &edited)
-				if taken && (method != "edit" || len(edited.Done) > 0) {
+				if accepted && (method != "edit" || len(edited.Done) > 0) {
 					a.accessGained.CompareAndSwap(nil, new(method+" took priority 1000000"))
 				}
 			}

@@ -80,18 +80,18 @@ func (q *queue) checkQuota(t *testing.T, p person, most int64) {
 	}
 	defer conn.Close()
 	c := newRawClient(conn)
-	var is struct {
+	var usage struct {
 		Bytes    int64
 		MaxBytes int64 `json:"max_bytes"`
 	}
 	result, err := c.call("whoami", `{}`)
 	if err == nil {
-		err = json.Unmarshal(result, &is)
+		err = json.Unmarshal(result, &usage)
 	}
-	if err != nil || is.MaxBytes != most || is.Bytes > most+quotaExcess {
+	if err != nil || usage.MaxBytes != most || usage.Bytes > most+quotaExcess {
 		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use", p.name, result, err, most)
 	}
-	t.Logf("the jobs of %s hold %d of %d MB", p.name, is.Bytes>>20, is.MaxBytes>>20)
+	t.Logf("the jobs of %s hold %d of %d MB", p.name, usage.Bytes>>20, usage.MaxBytes>>20)
 }
 
 // checkDatabaseSize checks that the database takes at most twice the attackers' quotas, plus 32 MiB

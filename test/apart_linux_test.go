@@ -111,12 +111,12 @@ func TestNodesApart(t *testing.T) {
 }
 
 // setConnected connects the node to the network or disconnects it.
-func (n *partitionNode) setConnected(on bool) {
-	way := "down"
-	if on {
-		way = "up"
+func (n *partitionNode) setConnected(connected bool) {
+	linkState := "down"
+	if connected {
+		linkState = "up"
 	}
-	exec.Command("ip", "link", "set", "v"+n.name, way).Run()
+	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
 	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // fails if the route does not exist
 	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
 }
@@ -164,10 +164,10 @@ func newPartitionTest(t *testing.T) *partitionTest {
 			n.namespaceHolder.Process.Kill()
 			n.namespaceHolder.Wait()
 		})
-		own, _ := os.Readlink("/proc/self/ns/net")
+		ownNamespace, _ := os.Readlink("/proc/self/ns/net")
 		n.waitUntil("its network is there", 5*time.Second, func() bool {
-			its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
-			return err == nil && its != own
+			nodeNamespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
+			return err == nil && nodeNamespace != ownNamespace
 		})
 		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(n.namespaceHolder.Process.Pid))
 		run("ip", "address", "add", n.outerIP+"/24", "dev", "v"+name)
@@ -179,8 +179,8 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		}
 		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
 		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
-		own = n.bin
-		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.namespaceHolder.Process.Pid, own))
+		ownNamespace = n.bin
+		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.namespaceHolder.Process.Pid, ownNamespace))
 		os.Chmod(n.bin, 0o755)
 		a.nodes = append(a.nodes, n)
 	}
@@ -389,9 +389,9 @@ func (a *partitionTest) checkOutcome() {
 		}
 		return lost < 10
 	})
-	ran, _ := os.ReadFile(a.ledger + "/ran")
+	runLog, _ := os.ReadFile(a.ledger + "/ran")
 	runs := map[string]int{}
-	for id := range strings.FieldsSeq(string(ran)) {
+	for id := range strings.FieldsSeq(string(runLog)) {
 		runs[id]++
 	}
 	for id := range states {
@@ -422,7 +422,7 @@ func (a *partitionTest) checkOutcome() {
 	for kind, name := range faultNames {
 		report = append(report, fmt.Sprintf("%s %d", name, a.faults[kind].Load()))
 	}
-	taken := pgserver.Query(a, url, `SELECT count(*) FROM queuectl.attempts WHERE reason = 'interrupted'`)
+	interrupted := pgserver.Query(a, url, `SELECT count(*) FROM queuectl.attempts WHERE reason = 'interrupted'`)
 	takeovers := 0
 	for _, n := range a.nodes {
 		logs, _ := filepath.Glob(n.dir + "/stderr-*")
@@ -436,7 +436,7 @@ func (a *partitionTest) checkOutcome() {
 			}
 		}
 	}
-	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s", jobs, total, takeovers, taken, a.starts.Load(), strings.Join(report, ", "))
+	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s", jobs, total, takeovers, interrupted, a.starts.Load(), strings.Join(report, ", "))
 	if jobs < 50 {
 		a.Errorf("only %d jobs were enqueued", jobs)
 	}

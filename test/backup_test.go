@@ -32,12 +32,12 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var acked []string
-	var over atomic.Bool
+	var stopped atomic.Bool
 	var clients sync.WaitGroup
 	for c := range 64 {
 		w := q.dial()
 		clients.Go(func() {
-			for n := 0; !over.Load() && n < 400; n++ {
+			for n := 0; !stopped.Load() && n < 400; n++ {
 				if id := fmt.Sprintf("c%d-%d", c, n); enqueueRaw(w, id) {
 					mu.Lock()
 					acked = append(acked, id)
@@ -57,7 +57,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	mu.Unlock()
 	file := filepath.Join(q.dir, "copy.db")
 	r := q.cli("backup", file, "--json")
-	over.Store(true)
+	stopped.Store(true)
 	clients.Wait()
 	var end struct{ Bytes int64 }
 	if err := json.Unmarshal([]byte(r.out), &end); err != nil || r.code != 0 {
@@ -68,8 +68,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	if err != nil || !isOwnerOnly(info) || info.Size() != end.Bytes {
 		t.Errorf("the file: %v, %v", info, err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(q.dir, "*copy-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if remaining, _ := filepath.Glob(filepath.Join(q.dir, "*copy-*")); len(remaining) > 0 {
+		t.Errorf("left behind: %v", remaining)
 	}
 	checkBackup(t, file, append(before, "large"))
 	if r := q.cli("restore", file); r.code != 5 || !strings.Contains(r.err, "service stop") {
@@ -140,8 +140,8 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.start("--workers", "1")
-	if left, _ := filepath.Glob(q.path("restore.*")); len(left) > 0 {
-		t.Errorf("left of a killed restore: %v", left)
+	if remaining, _ := filepath.Glob(q.path("restore.*")); len(remaining) > 0 {
+		t.Errorf("left of a killed restore: %v", remaining)
 	}
 	if out := q.must("logs", "2"); out != "later" {
 		t.Errorf("after refused restores job 2 says %q", out)
@@ -213,25 +213,25 @@ func TestBackupInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.waitUntil("the copy begins, or is done", 20*time.Second, func() bool {
-		left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*"))
+		remaining, _ := filepath.Glob(filepath.Join(q.dir, "copy-*"))
 		_, err := os.Stat(file)
-		return len(left) > 0 || err == nil
+		return len(remaining) > 0 || err == nil
 	})
 	q.kill()
 	cmd.Wait()
-	left, _ := os.ReadDir(filepath.Dir(file))
-	done := len(left) == 1 && left[0].Name() == filepath.Base(file)
+	remaining, _ := os.ReadDir(filepath.Dir(file))
+	done := len(remaining) == 1 && remaining[0].Name() == filepath.Base(file)
 	switch code := cmd.ProcessState.ExitCode(); {
 	// The backup was complete. The client may or may not have received the reply.
 	case done && (code == 0 || code == 3):
-	case code != 3 || len(left) != 0:
-		t.Errorf("exit code %d, left %v", code, left)
+	case code != 3 || len(remaining) != 0:
+		t.Errorf("exit code %d, left %v", code, remaining)
 	}
 	if r := q.cli("restore", filepath.Join(q.dir, "initialized")); r.code != 5 || !strings.Contains(r.err, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
 	q.start("--workers", "1")
-	if left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*")); len(left) > 0 {
-		t.Errorf("left after the next start: %v", left)
+	if remaining, _ := filepath.Glob(filepath.Join(q.dir, "copy-*")); len(remaining) > 0 {
+		t.Errorf("left after the next start: %v", remaining)
 	}
 }

@@ -36,7 +36,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 	for _, c := range []struct {
 		home, variable, words string
 		code                  int
-		says                  string
+		wantText              string
 	}{
 		{"closed", "", "enqueue true", 5, "queuectl: cannot start the service: cannot create the state directory HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
 		{"closed", "", "run true", 125, "queuectl: cannot start the service: cannot create the state directory "},
@@ -52,8 +52,8 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 			asPerson(cmd, outsider)
 		}
 		r := runCommand(t, cmd)
-		if says := strings.ReplaceAll(c.says, "HOME", q.path(c.home)); r.code != c.code || !strings.Contains(r.err, says) || strings.Count(r.err, "\n") != 1 {
-			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, says)
+		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.path(c.home)); r.code != c.code || !strings.Contains(r.err, wantText) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, wantText)
 		}
 	}
 }

@@ -77,16 +77,16 @@ func TestReserveThatCannotBeMade(t *testing.T) {
 func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	place := q.path("runner/jobs")
-	if err := os.MkdirAll(place, 0o700); err != nil {
+	jobsDir := q.path("runner/jobs")
+	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(place, 0o777); err != nil {
+	if err := os.Chmod(jobsDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	q.start("--workers", "1")
 	q.must("enqueue", "--id", "waits", "true")
-	want := place + ": other accounts can write to it (mode 777); run: chmod go-w " + place
+	want := jobsDir + ": other accounts can write to it (mode 777); run: chmod go-w " + jobsDir
 	for _, verb := range []string{"status", "why", "doctor"} {
 		words := []string{verb}
 		if verb == "why" {
@@ -94,7 +94,7 @@ func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 		}
 		q.waitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, want) })
 	}
-	if err := os.Chmod(place, 0o700); err != nil {
+	if err := os.Chmod(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	q.must("wait", "--timeout", "20s", "waits")
@@ -107,19 +107,19 @@ func TestPlaceOfJobsOnItsFileSystem(t *testing.T) {
 		t.Skip("needs root to mount a file system")
 	}
 	q := newQueue(t, "")
-	place := q.path("runner/jobs")
-	if err := os.MkdirAll(place, 0o700); err != nil {
+	jobsDir := q.path("runner/jobs")
+	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", place, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+	if err := syscall.Mount("tmpfs", jobsDir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		t.Skip("needs the right to mount a file system: ", err)
 	}
 	t.Cleanup(func() {
 		q.kill()
 		q.killRunners()
-		if err := unmount(place); err != nil {
+		if err := unmount(jobsDir); err != nil {
 			t.Error(err)
-			syscall.Unmount(place, syscall.MNT_DETACH)
+			syscall.Unmount(jobsDir, syscall.MNT_DETACH)
 		}
 	})
 	q.start("--workers", "1")

@@ -143,8 +143,8 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 		return
 	}
 	c.count("jobs " + j.State)
-	if told := c.events.countAttemptEnds(j.Seq); told != len(j.History) {
-		c.violation("events", "%s (%s) has %d attempts, %d were told to have ended", e.tag, j.ID, len(j.History), told)
+	if eventEnds := c.events.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
+		c.violation("events", "%s (%s) has %d attempts, %d were told to have ended", e.tag, j.ID, len(j.History), eventEnds)
 	}
 	if fault := c.historyFault(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
@@ -326,8 +326,8 @@ func (c *campaign) checkRemains() {
 	if logs, _ := filepath.Glob(c.path("runner/*/log-*")); len(logs) > 0 {
 		c.violation("spill left", "%v", logs)
 	}
-	if left := c.remainingProcesses(c.recordDir, false); len(left) > 0 {
-		c.violation("process left", "of jobs: %v", left)
+	if remaining := c.remainingProcesses(c.recordDir, false); len(remaining) > 0 {
+		c.violation("process left", "of jobs: %v", remaining)
 	}
 	c.mu.Lock()
 	tags := slices.Collect(maps.Keys(c.jobs))
@@ -338,11 +338,11 @@ func (c *campaign) checkRemains() {
 		}
 	}
 	c.stopService(false)
-	if left := c.remainingProcesses(c.dir, true); len(left) > 0 {
-		c.violation("process left", "of the queue: %v", left)
+	if remaining := c.remainingProcesses(c.dir, true); len(remaining) > 0 {
+		c.violation("process left", "of the queue: %v", remaining)
 	}
-	if folders := c.runnerDirs(); len(folders) > 0 {
-		c.violation("folder left", "%v", folders)
+	if dirs := c.runnerDirs(); len(dirs) > 0 {
+		c.violation("folder left", "%v", dirs)
 	}
 	a := &campaignClient{c: c, name: "check"}
 	var d struct {

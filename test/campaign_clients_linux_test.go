@@ -66,9 +66,9 @@ func (a *campaignClient) run(ctx context.Context) {
 		all += v.weight
 	}
 	for ctx.Err() == nil && !a.c.clientsStopped.Load() {
-		at := a.rng.IntN(all)
+		pick := a.rng.IntN(all)
 		for _, v := range campaignVerbs {
-			if at -= v.weight; at < 0 {
+			if pick -= v.weight; pick < 0 {
 				v.run(a)
 				break
 			}
@@ -94,15 +94,15 @@ func (a *campaignClient) call(method string, params any, wait time.Duration) (go
 }
 
 func (a *campaignClient) stream(method string, params any, wait time.Duration, onNotification func(json.RawMessage)) (got wireMessage, sent, answered bool) {
-	began := time.Now()
+	started := time.Now()
 	a.requester.timeout = wait + answerBound + 5*time.Second
 	got, err := a.requester.request(method, params, onNotification)
-	took := time.Since(began)
+	elapsed := time.Since(started)
 	if isDial(err) {
 		a.c.count("unreachable " + method)
 		return got, false, false
 	}
-	a.c.recordLatency(method, took, wait)
+	a.c.recordLatency(method, elapsed, wait)
 	switch {
 	case err != nil:
 		a.c.count("cut " + method)
@@ -457,10 +457,10 @@ func (a *campaignClient) cli(args ...string) result {
 	cmd.Dir = a.c.recordDir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	began := time.Now()
+	started := time.Now()
 	err := cmd.Run()
 	a.c.count("cli " + args[0])
-	a.c.recordLatency("cli "+args[0], time.Since(began), 0)
+	a.c.recordLatency("cli "+args[0], time.Since(started), 0)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		a.c.violation("test", "queuectl %s: %v", args[0], err)

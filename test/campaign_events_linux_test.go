@@ -172,8 +172,8 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 func (e *campaignEvents) finish(number int64) {
 	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
 	for n := e.first; n <= number; n++ {
-		_, told := slices.BinarySearch(plain, n)
-		if _, there := slices.BinarySearch(audited, n); !there && !told {
+		_, inPlain := slices.BinarySearch(plain, n)
+		if _, inAudit := slices.BinarySearch(audited, n); !inAudit && !inPlain {
 			e.c.violation("events", "there is no number %d, of %d to %d", n, e.first, number)
 		}
 	}

@@ -43,7 +43,7 @@ func (c *campaign) startService(flags ...string) {
 	s := &campaignService{cmd: c.serve(append([]string{"serve", "--dir", c.dir}, flags...)), log: log.Name(), ended: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(environment(c.recordDir), "GOTRACEBACK=all"), log
 	full, stalls := c.diskFull.Load(), stallTime()
-	began := time.Now()
+	started := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		c.Fatal(err)
 	}
@@ -66,24 +66,24 @@ func (c *campaign) startService(flags ...string) {
 			return
 		case <-time.After(2 * time.Millisecond):
 		}
-		if took := time.Since(began); !full && took > answerBound || took > 2*answerBound {
+		if elapsed := time.Since(started); !full && elapsed > answerBound || elapsed > 2*answerBound {
 			s.endRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
 			<-s.ended
-			c.violation("start", "not ready after %v\n%s", took, s.tail())
+			c.violation("start", "not ready after %v\n%s", elapsed, s.tail())
 			return
 		}
 	}
-	took, stalls := time.Since(began), stallTime()-stalls
+	elapsed, stalls := time.Since(started), stallTime()-stalls
 	if full || c.diskFull.Load() {
 		c.count("starts on-a-full-disk")
 		return
 	}
 	c.mu.Lock()
-	c.startTimes = append(c.startTimes, took)
+	c.startTimes = append(c.startTimes, elapsed)
 	c.mu.Unlock()
-	if took-stalls > readyBound {
-		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", took, stalls, s.tail())
+	if elapsed-stalls > readyBound {
+		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls, s.tail())
 	}
 }
 
@@ -130,7 +130,7 @@ func (c *campaign) stopService(keep bool) {
 	}
 	s.endRequested.Store(true)
 	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped it
-	began := time.Now()
+	started := time.Now()
 	bound := stopBound
 	if keep {
 		bound = 5 * time.Second
@@ -151,7 +151,7 @@ func (c *campaign) stopService(keep bool) {
 	case <-time.After(bound):
 		s.cmd.Process.Signal(syscall.SIGABRT)
 		<-s.ended
-		c.violation("stop", "not stopped after %v\n%s", time.Since(began), s.tail())
+		c.violation("stop", "not stopped after %v\n%s", time.Since(started), s.tail())
 		return
 	}
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
@@ -170,12 +170,12 @@ func (c *campaign) program(args ...string) *exec.Cmd {
 func (c *campaign) endAll() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		left := processesUsing(c.dir)
-		maps.Copy(left, processesUsing(c.recordDir))
-		if len(left) == 0 {
+		remaining := processesUsing(c.dir)
+		maps.Copy(remaining, processesUsing(c.recordDir))
+		if len(remaining) == 0 {
 			return
 		}
-		for pid := range left {
+		for pid := range remaining {
 			kill(pid)
 		}
 	}
@@ -236,9 +236,9 @@ func (c *campaign) faults(ctx context.Context) {
 			c.startService()
 		default:
 		}
-		at := f.rng.IntN(all)
+		pick := f.rng.IntN(all)
 		for _, fault := range faults {
-			if at -= fault.weight; at >= 0 {
+			if pick -= fault.weight; pick >= 0 {
 				continue
 			}
 			c.traceStep(fault.name)

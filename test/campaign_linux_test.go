@@ -299,13 +299,13 @@ func (c *campaign) violation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.violations[kind]++
 	n := c.violations[kind]
-	said := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
+	message := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
 	if n <= maxReported {
-		c.firstViolations = append(c.firstViolations, said[:min(300, len(said))])
+		c.firstViolations = append(c.firstViolations, message[:min(300, len(message))])
 	}
 	c.mu.Unlock()
 	if n <= maxReported {
-		c.Error(said)
+		c.Error(message)
 	}
 }
 
@@ -345,8 +345,8 @@ func (c *campaign) report() {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
 	}
 	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
-	for _, said := range c.firstViolations { // repeat them at the end of a long log
-		fmt.Fprintf(&text, "\n  %q", said)
+	for _, message := range c.firstViolations { // repeat them at the end of a long log
+		fmt.Fprintf(&text, "\n  %q", message)
 	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())
 }

@@ -348,8 +348,8 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	s.user = person{}
 	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve", "service install --user"} {
 		r := s.run(nil, strings.Fields(words)...)
-		if left := must(os.ReadDir(s.home)); r.code == 0 || !strings.Contains(r.err, "belongs to uid "+strconv.Itoa(alice.uid)) || len(left) > 0 {
-			t.Errorf("%s: %+v, and made %v", words, r, left)
+		if entries := must(os.ReadDir(s.home)); r.code == 0 || !strings.Contains(r.err, "belongs to uid "+strconv.Itoa(alice.uid)) || len(entries) > 0 {
+			t.Errorf("%s: %+v, and made %v", words, r, entries)
 		}
 	}
 }
@@ -369,7 +369,7 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.run(nil, "run", "echo done")
-		if good := r.code == 0 && r.out == "done\n"; good != (want == "") || !strings.Contains(r.err, want) || strings.Contains(r.err, "sudo") {
+		if succeeded := r.code == 0 && r.out == "done\n"; succeeded != (want == "") || !strings.Contains(r.err, want) || strings.Contains(r.err, "sudo") {
 			t.Errorf("mode %o: %+v, want the error %q", mode, r, want)
 		}
 	}

@@ -88,8 +88,8 @@ func TestBatchIsWhole(t *testing.T) {
 	want := count()
 	for i := range max(20/jobDivisor, 8) {
 		cmd := q.command("enqueue", "--file", file, "-q")
-		var said bytes.Buffer
-		cmd.Stderr = &said
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestBatchIsWhole(t *testing.T) {
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
 			if code != 0 && code != 3 && code != 5 { // no reply in time, or the service discarded the batch
-				t.Errorf("kill %d: the client ended with %d: %s", i, code, said.String())
+				t.Errorf("kill %d: the client ended with %d: %s", i, code, stderr.String())
 			}
 		}
 		got := count()
@@ -134,16 +134,16 @@ func TestJSONShapes(t *testing.T) {
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; exec sleep 60", "labels": fields{"a": "b"}})
 	w.waitRunning(id)
-	var shown map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &shown); err != nil {
+	var detail map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &detail); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority attempts max_retries timeout_ms created_at updated_at run_at next_retry_at started_at finished_at queue_time_ms run_time_ms exit_code signal error worker_id pid user labels output stderr history") {
-		if _, ok := shown[name]; !ok {
+		if _, ok := detail[name]; !ok {
 			t.Errorf("show lacks %s", name)
 		}
 	}
-	if s := string(shown["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
+	if s := string(detail["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
 		t.Errorf("started_at %s", s)
 	}
 	q.must("cancel", id)

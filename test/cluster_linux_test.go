@@ -79,11 +79,11 @@ func (q *queue) nodes() map[string]node {
 	if err := json.Unmarshal([]byte(q.must("node", "list", "--json")), &list); err != nil {
 		q.Fatal(err)
 	}
-	of := map[string]node{}
+	byName := map[string]node{}
 	for _, n := range list {
-		of[n.Name] = n
+		byName[n.Name] = n
 	}
-	return of
+	return byName
 }
 
 // Machines that were cloned from one image have copies of one state directory. They are separate
@@ -105,17 +105,17 @@ func TestMachinesOfOneImage(t *testing.T) {
 		name := strings.TrimPrefix(q.env[0], "QUEUECTL_NODE=")
 		id := nodes[0].must("enqueue", "--on", name, "true")
 		nodes[0].must("wait", "--timeout", "20s", id)
-		if at := nodes[0].nodeOf(id); at != name {
-			t.Errorf("a job for %s ran on %s", name, at)
+		if nodeName := nodes[0].nodeOf(id); nodeName != name {
+			t.Errorf("a job for %s ran on %s", name, nodeName)
 		}
 	}
-	if of := nodes[1].nodes(); len(of) != 3 || of["a"].State != "alive" || of["b"].State != "alive" || of["c"].State != "alive" {
-		t.Errorf("there are %+v", of)
+	if nodeRows := nodes[1].nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" || nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
+		t.Errorf("there are %+v", nodeRows)
 	}
 	nodes[1].kill()
 	nodes[1].start("--workers", "2")
-	if again := nodes[0].nodes(); len(again) != 3 {
-		t.Errorf("once one is started again there are %+v", again)
+	if nodeRows := nodes[0].nodes(); len(nodeRows) != 3 {
+		t.Errorf("once one is started again there are %+v", nodeRows)
 	}
 }
 
@@ -131,27 +131,27 @@ func TestMachinesShareAQueue(t *testing.T) {
 	for i := range 12 {
 		b.must("wait", "--timeout", "20s", fmt.Sprint("j", i))
 	}
-	ran := map[string]int{}
+	jobsPerNode := map[string]int{}
 	for i := range 12 {
-		ran[a.nodeOf(fmt.Sprint("j", i))]++
+		jobsPerNode[a.nodeOf(fmt.Sprint("j", i))]++
 	}
-	if ran["a"] < 3 || ran["b"] < 3 || ran["a"]+ran["b"] != 12 {
-		t.Errorf("of 12 jobs they ran %v", ran)
+	if jobsPerNode["a"] < 3 || jobsPerNode["b"] < 3 || jobsPerNode["a"]+jobsPerNode["b"] != 12 {
+		t.Errorf("of 12 jobs they ran %v", jobsPerNode)
 	}
 	b.must("wait", "--timeout", "20s", b.must("enqueue", "--on", "b", "true"))
 	type ended struct {
 		Queue      string `json:"queue"`
 		Throughput int    `json:"throughput_per_minute"`
 	}
-	endsKnown := func() bool {
+	endsReported := func() bool {
 		var all ended
-		var of []ended
-		if err := errors.Join(json.Unmarshal([]byte(a.must("status", "--json")), &all), json.Unmarshal([]byte(a.must("queue", "list", "--json")), &of)); err != nil {
+		var ends []ended
+		if err := errors.Join(json.Unmarshal([]byte(a.must("status", "--json")), &all), json.Unmarshal([]byte(a.must("queue", "list", "--json")), &ends)); err != nil {
 			t.Fatal(err)
 		}
-		return all.Throughput == 13 && slices.Contains(of, ended{"default", 13})
+		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
-	a.waitUntil("it has heard what has ended on the other one", 10*time.Second, endsKnown)
+	a.waitUntil("it has heard what has ended on the other one", 10*time.Second, endsReported)
 	for range 3 { // repeat, because each node may have learned something about the other's jobs by then
 		a.must("pause", "--all")
 		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "all jobs are paused") {
@@ -164,18 +164,18 @@ func TestMachinesShareAQueue(t *testing.T) {
 			}
 		}
 	}
-	for on, want := range map[string]string{"b": "b", "letter=a": "a"} {
+	for selector, want := range map[string]string{"b": "b", "letter=a": "a"} {
 		for range 3 {
-			id := a.must("enqueue", "--on", on, "true")
+			id := a.must("enqueue", "--on", selector, "true")
 			b.must("wait", "--timeout", "20s", id)
-			if at := a.nodeOf(id); at != want {
-				t.Errorf("--on %s ran on %s", on, at)
+			if nodeName := a.nodeOf(id); nodeName != want {
+				t.Errorf("--on %s ran on %s", selector, nodeName)
 			}
 		}
 	}
-	for on, words := range map[string]string{"bb": `this queue has no node "bb"`, "letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
-		if r := a.cli("enqueue", "--on", on, "true"); r.code != 2 || !strings.Contains(r.err, words) {
-			t.Errorf("--on %s: %+v", on, r)
+	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`, "letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
+		if r := a.cli("enqueue", "--on", selector, "true"); r.code != 2 || !strings.Contains(r.err, words) {
+			t.Errorf("--on %s: %+v", selector, r)
 		}
 	}
 	gate := b.path("go")
@@ -249,7 +249,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	for range 4 {
 		id := b.must("enqueue", "true")
 		b.must("wait", "--timeout", "20s", id)
-		if at := b.nodeOf(id); at != "a" {
+		if nodeName := b.nodeOf(id); nodeName != "a" {
 			t.Errorf("a drained node ran %s", id)
 		}
 	}
@@ -335,12 +335,12 @@ func TestMachineIsLost(t *testing.T) {
 			t.Errorf("%s has %d attempts, and was lost twice", id, j.Attempts)
 		}
 	}
-	if twice, err := os.ReadFile(ledger + "/twice"); err == nil {
-		t.Errorf("these ran twice at a time: %s", twice)
+	if doubleRuns, err := os.ReadFile(ledger + "/twice"); err == nil {
+		t.Errorf("these ran twice at a time: %s", doubleRuns)
 	}
-	ran, err := os.ReadFile(ledger + "/ran")
-	if n := strings.Count(string(ran), "\n"); err != nil || n < 6 {
-		t.Errorf("%d runs, %v; each job was lost twice:\n%s", n, err, ran)
+	runLog, err := os.ReadFile(ledger + "/ran")
+	if n := strings.Count(string(runLog), "\n"); err != nil || n < 6 {
+		t.Errorf("%d runs, %v; each job was lost twice:\n%s", n, err, runLog)
 	}
 }
 

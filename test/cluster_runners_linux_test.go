@@ -51,10 +51,10 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	a.waitUntil("a job has ended, which is to be stored", 10*time.Second, func() bool { return !isAlive(ends) })
 	time.Sleep(200 * time.Millisecond) // time for the service to block on the store
 	a.killRunners()
-	began := time.Now()
+	started := time.Now()
 	a.waitUntil("the job is ended", 10*time.Second, func() bool { return !isAlive(pid) })
-	if took := time.Since(began); took > timeoutFactor*2*time.Second {
-		t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
+	if elapsed := time.Since(started); elapsed > timeoutFactor*2*time.Second {
+		t.Errorf("it lived on for %v, and its node's lease has 5 s", elapsed)
 	}
 	p.Freeze(false)
 	a.writeFile("go", "")
@@ -91,10 +91,10 @@ func checkRunnerWithoutService(t *testing.T, within time.Duration, inject func(*
 		pid := w.waitRunning(id).PID
 		end()
 		inject(a)
-		began := time.Now()
+		started := time.Now()
 		a.waitUntil("the job is ended", 10*time.Second, func() bool { return !isAlive(pid) })
-		if took := time.Since(began); took > within {
-			t.Errorf("it lived on for %v, which is to be %v at most", took, within)
+		if elapsed := time.Since(started); elapsed > within {
+			t.Errorf("it lived on for %v, which is to be %v at most", elapsed, within)
 		}
 		if i == 0 {
 			a.cmd.Process.Signal(syscall.SIGCONT)
@@ -102,8 +102,8 @@ func checkRunnerWithoutService(t *testing.T, within time.Duration, inject func(*
 				if a.cli("show", id).code != 0 {
 					return false
 				}
-				again := a.show(id).PID
-				return again != pid && again != 0
+				secondPID := a.show(id).PID
+				return secondPID != pid && secondPID != 0
 			})
 		}
 	}

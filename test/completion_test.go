@@ -91,8 +91,8 @@ echo "${COMPREPLY[0]%% *}"`)
 	if r := runCommand(t, cmd); r.code != 0 || r.out != ":36\n" {
 		t.Errorf("without a service: %+v", r)
 	}
-	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
-		t.Errorf("completion left %v in the home folder (%v)", left, err)
+	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
+		t.Errorf("completion left %v in the home folder (%v)", entries, err)
 	}
 }
 

@@ -71,8 +71,8 @@ func TestCopyOfTheFolder(t *testing.T) {
 			// In the copy both jobs are suspected of killing their runner. Each has a dedicated runner in
 			// addition to the shared one.
 			c.waitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.runnerPids()) == 3 })
-			if own := q.runnerPids(); len(own) != 1 || slices.Contains(c.runnerPids(), own[0]) {
-				t.Errorf("runners %v and %v", own, c.runnerPids())
+			if copyPID := q.runnerPids(); len(copyPID) != 1 || slices.Contains(c.runnerPids(), copyPID[0]) {
+				t.Errorf("runners %v and %v", copyPID, c.runnerPids())
 			}
 			// A request to one queue does not affect the other.
 			cw.mustCall("cancel", fields{"ids": []string{"b"}}, nil)
@@ -90,9 +90,9 @@ func TestCopyOfTheFolder(t *testing.T) {
 				}
 			}
 			j := cw.waitEnded("a")
-			own := j.History[1].PID
-			want := fmt.Sprintf("up\npid %d\nend of %d\n", own, own)
-			if j.State != "completed" || j.Attempts != 2 || j.Output != want || own == pids["a"] {
+			copyPID := j.History[1].PID
+			want := fmt.Sprintf("up\npid %d\nend of %d\n", copyPID, copyPID)
+			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
 				t.Errorf("the copy's a: %+v, want output %q", j, want)
 			}
 			if r := c.cli("logs", "a", "--attempt", "1"); strings.Contains(r.out, "end of") {
@@ -116,19 +116,19 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := w.waitEnded(id)
-	var left int
-	if _, err := fmt.Sscanf(j.Output, "left %d", &left); err != nil {
+	var leftover int
+	if _, err := fmt.Sscanf(j.Output, "left %d", &leftover); err != nil {
 		t.Fatalf("output %q: %v", j.Output, err)
 	}
-	t.Cleanup(func() { killListed(fmt.Sprint(left)) })
+	t.Cleanup(func() { killListed(fmt.Sprint(leftover)) })
 	q.kill()
 	q.killRunners()
 	c.start("--workers", "0")
-	if !isAlive(left) {
+	if !isAlive(leftover) {
 		t.Error("the copy ended a process that the original's job had left on purpose")
 	}
 	q.start("--workers", "0")
-	if !isAlive(left) {
+	if !isAlive(leftover) {
 		t.Error("the original ended it")
 	}
 }

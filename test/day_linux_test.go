@@ -55,7 +55,7 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,13 +77,13 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 		return time.Since(since) > 300*time.Millisecond
 	})
 	cmd.Process.Signal(syscall.SIGINT)
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	for lines.Scan() && !strings.Contains(lines.Text(), "press Ctrl-C again") {
 	}
 	cmd.Process.Signal(syscall.SIGINT)
-	rest, _ := io.ReadAll(said)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(string(rest), "job loud cancelled") {
-		t.Errorf("it ended with %v and said %q", err, rest)
+	remaining, _ := io.ReadAll(stderr)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(string(remaining), "job loud cancelled") {
+		t.Errorf("it ended with %v and said %q", err, remaining)
 	}
 	if j := q.show("loud"); j.State != "cancelled" {
 		t.Errorf("the job is %s", j.State)

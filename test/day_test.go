@@ -280,14 +280,14 @@ func TestCleanupAndRetention(t *testing.T) {
 	w.waitUntil("all have ended", 20*time.Second, func() bool { c := w.counts(); return c["completed"] == 30 && c["dead"] == 1 })
 	for _, c := range []struct {
 		args, out string
-		left      int
+		remaining int
 	}{
 		{"cleanup", "0 jobs removed", 30}, {"cleanup --days 0 --dry-run", "30 jobs selected; nothing was changed", 30},
 		{"cleanup --days 0 --keep 28", "2 jobs removed", 28}, {"cleanup --days 0 --keep 28", "0 jobs removed", 28},
 		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
 	} {
-		if got := q.must(strings.Fields(c.args)...); got != c.out || w.counts()["completed"] != c.left {
-			t.Errorf("%s: %q, %d are left, want %q, %d", c.args, got, w.counts()["completed"], c.out, c.left)
+		if got := q.must(strings.Fields(c.args)...); got != c.out || w.counts()["completed"] != c.remaining {
+			t.Errorf("%s: %q, %d are left, want %q, %d", c.args, got, w.counts()["completed"], c.out, c.remaining)
 		}
 	}
 	for _, args := range []string{"cleanup --days -1", "cleanup -s pending", "cleanup -s complted", "cleanup --keep -1"} {

@@ -240,18 +240,18 @@ func (d *disk) serve() {
 	if d.log, err = os.OpenFile(d.path("log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		d.Fatal(err)
 	}
-	said, err := os.Create(d.path("said"))
+	stderr, err := os.Create(d.path("said"))
 	if err != nil {
 		d.Fatal(err)
 	}
-	defer said.Close()
+	defer stderr.Close()
 	self, err := os.Executable()
 	if err != nil {
 		d.Fatal(err)
 	}
 	d.server = exec.Command(self)
 	d.server.Env = append(os.Environ(), diskRole+"="+d.path("fuse"))
-	d.server.ExtraFiles, d.server.Stdout, d.server.Stderr = []*os.File{image, d.log}, said, said
+	d.server.ExtraFiles, d.server.Stdout, d.server.Stderr = []*os.File{image, d.log}, stderr, stderr
 	// The server ends when its standard input is closed, at the latest when this process ends.
 	if _, err = d.server.StdinPipe(); err == nil {
 		err = d.server.Start()

@@ -186,12 +186,12 @@ func (h *docsHome) run(line string) string {
 	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC", "USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// a file, because a service started by the line keeps the output open
-	seen, err := os.CreateTemp(h.dir, "seen-*")
+	outputFile, err := os.CreateTemp(h.dir, "seen-*")
 	if err != nil {
 		h.Fatal(err)
 	}
-	defer seen.Close()
-	cmd.Stdout, cmd.Stderr = seen, seen
+	defer outputFile.Close()
+	cmd.Stdout, cmd.Stderr = outputFile, outputFile
 	done := make(chan error, 1)
 	if err := cmd.Start(); err != nil {
 		h.Fatal(err)
@@ -203,7 +203,7 @@ func (h *docsHome) run(line string) string {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		h.Fatalf("it does not end: %s", line)
 	}
-	raw, err := os.ReadFile(seen.Name())
+	raw, err := os.ReadFile(outputFile.Name())
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -233,8 +233,8 @@ func (h *docsHome) checkSettings(block string) {
 	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
 		h.Fatal(err)
 	}
-	if seen := h.run("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(seen, "0\n") {
-		h.Errorf("%s\nis not valid: %s", block, seen)
+	if output := h.run("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(output, "0\n") {
+		h.Errorf("%s\nis not valid: %s", block, output)
 	}
 }
 
@@ -266,8 +266,8 @@ func netcat() int {
 		os.Stdin.WriteTo(c)
 		c.(*net.UnixConn).CloseWrite()
 	}()
-	var seen bytes.Buffer
-	seen.ReadFrom(c)
-	os.Stdout.Write(seen.Bytes())
+	var received bytes.Buffer
+	received.ReadFrom(c)
+	os.Stdout.Write(received.Bytes())
 	return 0
 }

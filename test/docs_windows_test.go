@@ -34,14 +34,14 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + line + `"`}
 		cmd.Env, cmd.Dir = env, home
 		// a file, because a service started by the line keeps the output open
-		seen, err := os.CreateTemp(home, "seen-*")
+		outputFile, err := os.CreateTemp(home, "seen-*")
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd.Stdout, cmd.Stderr = seen, seen
+		cmd.Stdout, cmd.Stderr = outputFile, outputFile
 		cmd.Run()
-		got, err := os.ReadFile(seen.Name())
-		if err := seen.Close(); err != nil {
+		got, err := os.ReadFile(outputFile.Name())
+		if err := outputFile.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if text := string(bytes.ReplaceAll(got, []byte("\r"), nil)); err != nil || !matchesOutput(text, want) {

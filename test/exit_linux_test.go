@@ -15,11 +15,11 @@ func TestInterrupted(t *testing.T) {
 	w := q.dial()
 	const again = "press Ctrl-C again to cancel it"
 	for i, c := range []struct {
-		verb  string
-		flags []string
-		times int
-		state string
-		says  string
+		verb     string
+		flags    []string
+		times    int
+		state    string
+		wantText string
 	}{
 		{"run", nil, 1, "processing", "queuectl attach job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
 		{"run", []string{"--cancel-on-exit"}, 1, "cancelled", "job job2 cancelled"}, {"wait", nil, 1, "processing", ""},
@@ -30,8 +30,8 @@ func TestInterrupted(t *testing.T) {
 			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.stderr.String(), again) })
 			f.Process.Signal(os.Interrupt)
 		}
-		if said := f.waitExit(t, 130); !strings.Contains(said, c.says) {
-			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, said, c.says)
+		if stderr := f.waitExit(t, 130); !strings.Contains(stderr, c.wantText) {
+			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, stderr, c.wantText)
 		}
 		if j := w.show(fmt.Sprint("job", i)); j.State != c.state {
 			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)

@@ -57,11 +57,11 @@ func (f *follower) waitExit(t *testing.T, code int) string {
 // The exit code of run and wait also reflects what other users do to the job.
 func TestExitCodeOfWhatOthersDo(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		flags []string
-		do    func(q *queue, id string)
-		code  int
-		says  string // on stderr of run
+		name     string
+		flags    []string
+		do       func(q *queue, id string)
+		code     int
+		wantText string // on stderr of run
 	}{
 		{"cancelled", nil, func(q *queue, id string) { q.must("cancel", id) }, 130, "is cancelled"},
 		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, killed, saysKilled},
@@ -75,8 +75,8 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 					q := startQueue(t, "--workers", "1")
 					f := q.dial().follow("job", verb, c.flags...)
 					c.do(q, "job")
-					if said := f.waitExit(t, c.code); verb == "run" && !strings.Contains(said, c.says) {
-						t.Errorf("it says %q, want %q", said, c.says)
+					if stderr := f.waitExit(t, c.code); verb == "run" && !strings.Contains(stderr, c.wantText) {
+						t.Errorf("it says %q, want %q", stderr, c.wantText)
 					}
 					if q.cmd != nil {
 						q.stop() // a regular stop, because the service may be about to start another runner
@@ -103,8 +103,8 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.waitUntil("the job is there", 20*time.Second, func() bool { return q.cli("rm", "job").code == 0 })
-		if said := f.waitExit(t, 125); !strings.Contains(said, `there is no job "job"`) {
-			t.Errorf("%v says %q", args, said)
+		if stderr := f.waitExit(t, 125); !strings.Contains(stderr, `there is no job "job"`) {
+			t.Errorf("%v says %q", args, stderr)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	missing := filepath.ToSlash(q.path("missing"))
 	retried := q.must("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
-	type missingFile struct{ args, says, fault string }
+	type missingFile struct{ args, wantText, fault string }
 	cases := []missingFile{
 		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
 		{"--stdin-file " + filepath.ToSlash(q.dir) + " true", "--stdin-file: " + filepath.ToSlash(q.dir) + " is not a regular file", "stdin_file: "},
@@ -230,9 +230,9 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	}
 	for _, c := range cases {
 		r := q.cli(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
-		said := filepath.ToSlash(r.err)
-		if r.code != 0 || !strings.Contains(said, c.says) || strings.Contains(said, "before the job starts") != (c.says != "") {
-			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.says)
+		stderr := filepath.ToSlash(r.err)
+		if r.code != 0 || !strings.Contains(stderr, c.wantText) || strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
+			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.wantText)
 		}
 		id := strings.TrimSpace(r.out)
 		q.cli("wait", id, "--timeout", "20s")

@@ -117,16 +117,16 @@ func TestKeyFindsTheJob(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	const clients = 20
-	var gone []*wire
+	var closed []*wire
 	for n := range clients {
 		w := q.dial()
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
-		gone = append(gone, w)
+		closed = append(closed, w)
 	}
 	q.waitUntil("the jobs are stored", 5*time.Second, func() bool {
 		return q.queryInt(`SELECT count(*) FROM jobs`) == clients
 	})
-	for _, w := range gone {
+	for _, w := range closed {
 		w.Close() // without reading the reply
 	}
 	w := q.dial()

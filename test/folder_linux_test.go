@@ -22,14 +22,14 @@ func TestRunnerWithoutFolderEnds(t *testing.T) {
 			id := w.enqueue(fields{"command": lockingCommand(q.path("tree")) + ` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` + q.waitForFileCommand("never") + "; fi", "max_retries": 1})
 			w.waitRunning(id)
 			runners := q.runnerPids()
-			folders, err := filepath.Glob(q.path("runner/[0-9]*"))
-			if err != nil || len(folders) != 1 || len(runners) != 1 {
-				t.Fatal(folders, runners, err)
+			dirs, err := filepath.Glob(q.path("runner/[0-9]*"))
+			if err != nil || len(dirs) != 1 || len(runners) != 1 {
+				t.Fatal(dirs, runners, err)
 			}
 			if !c.served {
 				q.kill()
 			}
-			if err := os.RemoveAll(folders[0]); err != nil {
+			if err := os.RemoveAll(dirs[0]); err != nil {
 				t.Fatal(err)
 			}
 			q.waitUntil("the runner has ended", 20*time.Second, func() bool { return !isAlive(runners[0]) })

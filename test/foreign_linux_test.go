@@ -141,15 +141,15 @@ func TestForeignServersAreToldNothing(t *testing.T) {
 			cmd = q.withServiceUID(attacker, cmd.Args)
 		}
 		r := runCommand(t, cmd)
-		told := p.received(t)
+		received := p.received(t)
 		if c.trusted {
-			if !strings.Contains(told, "secret") {
-				t.Errorf("%s: told %q, want the request; %+v", c.name, told, r)
+			if !strings.Contains(received, "secret") {
+				t.Errorf("%s: told %q, want the request; %+v", c.name, received, r)
 			}
 			continue
 		}
-		if told != "" {
-			t.Errorf("%s: told %q", c.name, told)
+		if received != "" {
+			t.Errorf("%s: told %q", c.name, received)
 		}
 		if r.code != 5 || r.out != "" || !strings.Contains(r.err, p.path) || !strings.Contains(r.err, fmt.Sprint("uid ", c.server)) {
 			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
@@ -179,11 +179,11 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 	}
 	for _, server := range servers {
 		home := q.path(fmt.Sprint("home", server))
-		folder := filepath.Join(home, "queuectl")
-		if err := errors.Join(os.MkdirAll(folder, 0o777), os.Chmod(folder, 0o777)); err != nil {
+		stateDir := filepath.Join(home, "queuectl")
+		if err := errors.Join(os.MkdirAll(stateDir, 0o777), os.Chmod(stateDir, 0o777)); err != nil {
 			t.Fatal(err)
 		}
-		p := listenAs(t, server, filepath.Join(folder, "queuectl.sock"))
+		p := listenAs(t, server, filepath.Join(stateDir, "queuectl.sock"))
 		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.path
 		for _, c := range []struct {
 			env  string
@@ -199,24 +199,24 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 			{state, []string{"cancel", "x"}, 5},
 			{state, []string{"config", "set", "workers", "1"}, 5},
 			{chosen, []string{"status"}, 5},
-			{"", []string{"--dir", folder, "show", "x"}, 5},
+			{"", []string{"--dir", stateDir, "show", "x"}, 5},
 			{"", []string{"--socket", p.path, "dlq", "list"}, 5},
 		} {
 			cmd := exec.Command(q.bin, c.args...)
 			cmd.Dir, cmd.Env = q.dir, []string{"HOME=" + q.dir, c.env}
 			r := runCommand(t, cmd)
-			told := p.received(t)
+			received := p.received(t)
 			if server == os.Geteuid() {
-				if !strings.Contains(told, `"jsonrpc"`) {
-					t.Errorf("%q: told one's own server %q", c.args, told)
+				if !strings.Contains(received, `"jsonrpc"`) {
+					t.Errorf("%q: told one's own server %q", c.args, received)
 				}
 				continue
 			}
-			if told != "" || r.code != c.code || r.out != "" || !strings.Contains(r.err, "nothing was sent") {
-				t.Errorf("%q: told %q, %+v; want nothing, code %d, and stderr to say so", c.args, told, r, c.code)
+			if received != "" || r.code != c.code || r.out != "" || !strings.Contains(r.err, "nothing was sent") {
+				t.Errorf("%q: told %q, %+v; want nothing, code %d, and stderr to say so", c.args, received, r, c.code)
 			}
 		}
-		if files, err := filepath.Glob(filepath.Join(folder, "*")); err != nil || len(files) != 1 {
+		if files, err := filepath.Glob(filepath.Join(stateDir, "*")); err != nil || len(files) != 1 {
 			t.Errorf("beside the socket: %q, %v", files, err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestServerOfAnUnmappedUserIsToldNothing(t *testing.T) {
 	cmd := q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := runCommand(t, cmd)
-	if told := p.received(t); told != "" || r.code != 5 || !strings.Contains(r.err, "user namespace") {
-		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", told, r)
+	if received := p.received(t); received != "" || r.code != 5 || !strings.Contains(r.err, "user namespace") {
+		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", received, r)
 	}
 }

@@ -84,10 +84,10 @@ func TestRetentionOfAQueue(t *testing.T) {
 		}
 	}
 	count := func(name string) int { return len(strings.Fields(q.must("list", "-Q", name, "-q"))) }
-	looks := 0
+	checks := 0
 	look := func() { // the change of a setting makes the service check immediately
-		looks++
-		q.must("config", "set", "retention_events", fmt.Sprint(1+looks%6, "d"))
+		checks++
+		q.must("config", "set", "retention_events", fmt.Sprint(1+checks%6, "d"))
 	}
 	q.waitUntil("what is too much is gone", 60*time.Second, func() bool {
 		look()

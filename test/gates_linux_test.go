@@ -39,8 +39,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.must("enqueue", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
 		// An interrupted job runs alone afterwards, and is dead as poison after three interruptions.
-		ran := q.countState("completed")
-		q.waitUntil("some more have run", 30*time.Second, func() bool { return q.countState("completed") >= min(jobs, ran+8) })
+		completed := q.countState("completed")
+		q.waitUntil("some more have run", 30*time.Second, func() bool { return q.countState("completed") >= min(jobs, completed+8) })
 		if i%2 == 1 {
 			q.killRunners()
 			continue
@@ -49,12 +49,12 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		q.start("--config", file)
 	}
 	q.waitUntil("all have run", timeoutFactor*2*time.Minute, func() bool { return q.countState("completed") >= jobs })
-	ran := map[string]bool{}
+	completed := map[string]bool{}
 	for id := range strings.FieldsSeq(q.readFile("done")) {
-		ran[id] = true
+		completed[id] = true
 	}
-	if len(ran) != jobs {
-		t.Errorf("%d of %d jobs have run to their end", len(ran), jobs)
+	if len(completed) != jobs {
+		t.Errorf("%d of %d jobs have run to their end", len(completed), jobs)
 	}
 	if text, err := os.ReadFile(q.path("twice")); err == nil {
 		t.Errorf("units were taken twice: %s", text)
@@ -194,12 +194,12 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	q.must("worker", "scale", "1")
 	q.waitUntil("half have run", 120*time.Second, func() bool { return q.countState("completed") >= starts })
 	q.must("worker", "scale", "0")
-	share := map[string]int{}
+	startCounts := map[string]int{}
 	for line := range strings.Lines(q.must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished", "--columns", "queue")) {
-		share[strings.TrimSpace(line)]++
+		startCounts[strings.TrimSpace(line)]++
 	}
-	if n := share["three"]; n < starts*3/4*95/100 || n > starts*3/4*105/100 {
-		t.Errorf("of %d starts the queue of weight 3 had %d: %v", starts, n, share)
+	if n := startCounts["three"]; n < starts*3/4*95/100 || n > starts*3/4*105/100 {
+		t.Errorf("of %d starts the queue of weight 3 had %d: %v", starts, n, startCounts)
 	}
 }
 
@@ -246,19 +246,19 @@ func TestRateOverKills(t *testing.T) {
 	if err := json.Unmarshal([]byte(q.must("list", "--state", "completed", "--limit", "1000", "--json")), &jobs); err != nil {
 		t.Fatal(err)
 	}
-	at := make([]time.Time, len(jobs))
+	startTimes := make([]time.Time, len(jobs))
 	for i := range jobs {
-		at[i] = jobs[i].StartedAt
+		startTimes[i] = jobs[i].StartedAt
 	}
-	slices.SortFunc(at, time.Time.Compare)
-	for i := 10; i < len(at); i++ {
-		if within := at[i].Sub(at[i-10]); within < time.Second {
-			t.Errorf("11 have started within %v, from %v on", within, at[i-10])
+	slices.SortFunc(startTimes, time.Time.Compare)
+	for i := 10; i < len(startTimes); i++ {
+		if within := startTimes[i].Sub(startTimes[i-10]); within < time.Second {
+			t.Errorf("11 have started within %v, from %v on", within, startTimes[i-10])
 		}
 	}
 	minute := 0
-	for _, a := range at {
-		if a.Sub(at[0]) < time.Duration(long)*time.Second {
+	for _, a := range startTimes {
+		if a.Sub(startTimes[0]) < time.Duration(long)*time.Second {
 			minute++
 		}
 	}

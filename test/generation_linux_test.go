@@ -68,11 +68,11 @@ func TestGenerations(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
 	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"), "number": buildVersion(t, nil, "9.9.9")} {
-		for way, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
-			t.Run(way+" "+name, func(t *testing.T) {
+		for direction, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
+			t.Run(direction+" "+name, func(t *testing.T) {
 				t.Parallel()
 				q := newQueue(t, "")
-				if name == "schema" && way == "downgrade" {
+				if name == "schema" && direction == "downgrade" {
 					q.bin = bins[1] // an older program cannot open a database that a newer one has changed
 					q.start("--workers", "1")
 					q.stop()
@@ -127,8 +127,8 @@ func TestGenerations(t *testing.T) {
 				if code := q.stop(); code != 0 {
 					t.Errorf("the second service ended with %d", code)
 				}
-				if left := q.runnerPids(); len(left) != 1 {
-					t.Errorf("%d runners are left, want the one that is kept", len(left))
+				if remaining := q.runnerPids(); len(remaining) != 1 {
+					t.Errorf("%d runners are left, want the one that is kept", len(remaining))
 				}
 			})
 		}

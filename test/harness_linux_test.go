@@ -186,8 +186,8 @@ func isUnlocked(t testing.TB, path string) bool {
 // isAlive reports whether a process is alive. A zombie is not.
 func isAlive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(raw), ") ")
-	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+	_, stat, _ := strings.Cut(string(raw), ") ")
+	return err == nil && !strings.HasPrefix(stat, "Z") && !strings.HasPrefix(stat, "X")
 }
 
 // processesWithArg lists the processes whose command line contains a word.

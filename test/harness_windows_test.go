@@ -523,8 +523,8 @@ func (s *shell) unixOutput(text string) string {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
 	// The command lists only settings without their default, and Windows has one more line.
-	if shown := defaults.FindAllString(text, -1); len(shown) == 1 {
-		text = strings.Replace(text, shown[0], "", 1)
+	if found := defaults.FindAllString(text, -1); len(found) == 1 {
+		text = strings.Replace(text, found[0], "", 1)
 	}
 	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)
 }

@@ -90,7 +90,7 @@ func TestHooksOfAJob(t *testing.T) {
 	q.must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.dir,
 		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat", "--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
 	got := q.waitHooks("a", 3)
-	here, told, _ := strings.Cut(got["on_dead"], "\n")
+	dir, payload, _ := strings.Cut(got["on_dead"], "\n")
 	var job struct {
 		ID       string `json:"id"`
 		Command  string `json:"command"`
@@ -98,10 +98,10 @@ func TestHooksOfAJob(t *testing.T) {
 		ExitCode int    `json:"exit_code"`
 		OnDead   string `json:"on_dead"`
 	}
-	if err := json.Unmarshal([]byte(told), &job); err != nil || job.ID != "a" || job.Command != "exit 3" || job.State != "dead" || job.ExitCode != 3 || job.OnDead != "cat here; cat" {
-		t.Errorf("on_dead was told %q, %v", told, err)
+	if err := json.Unmarshal([]byte(payload), &job); err != nil || job.ID != "a" || job.Command != "exit 3" || job.State != "dead" || job.ExitCode != 3 || job.OnDead != "cat here; cat" {
+		t.Errorf("on_dead was told %q, %v", payload, err)
 	}
-	if got["on_failed"] != "hi failed" || here != "in its folder" || got["on_ended"] != "a 3" {
+	if got["on_failed"] != "hi failed" || dir != "in its folder" || got["on_ended"] != "a 3" {
 		t.Errorf("got %q", got)
 	}
 	q.must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE", "true")
@@ -116,17 +116,17 @@ func TestHooksOfAJob(t *testing.T) {
 // dead letter. "hook test" sends the same request as a job's event.
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newWebhookServer(t, http.StatusNoContent)
-	gone := newWebhookServer(t, http.StatusGone)
+	goneServer := newWebhookServer(t, http.StatusGone)
 	q := startQueue(t, "--workers", "2")
 	q.must("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
 	secret := q.writeFile("secret", webhookSecret+"\n")
-	q.must("config", "set", "webhooks", fmt.Sprintf(`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, gone.URL, secret))
+	q.must("config", "set", "webhooks", fmt.Sprintf(`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
 	q.must("run", "--id", "a", "--on-completed", "echo own", "true")
 	q.waitUntil("two hooks of a", 20*time.Second, func() bool { return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2 })
 	q.must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
 	q.waitHooks("b", 1)
 	ids, bodies, bad := to.received()
-	var told struct {
+	var payload struct {
 		Type string `json:"type"`
 		Data struct {
 			ID    string `json:"id"`
@@ -136,7 +136,7 @@ func TestHooksOfTheSettings(t *testing.T) {
 	if len(ids) != 1 || len(bad) != 0 || !strings.HasSuffix(ids[0], ".dead") {
 		t.Fatalf("posted %q, %v", ids, bad)
 	}
-	if err := json.Unmarshal([]byte(bodies[0]), &told); err != nil || told.Type != "job.dead" || told.Data.ID != "b" || told.Data.State != "dead" {
+	if err := json.Unmarshal([]byte(bodies[0]), &payload); err != nil || payload.Type != "job.dead" || payload.Data.ID != "b" || payload.Data.State != "dead" {
 		t.Errorf("posted %s, %v", bodies[0], err)
 	}
 	q.must("run", "--id", "c", "--queue", "bulk", "true")

@@ -17,10 +17,10 @@ import (
 // cliWithin runs a command that must return within the given time, even if other processes hang.
 func (q *queue) cliWithin(within time.Duration, args ...string) result {
 	q.Helper()
-	began := time.Now()
+	started := time.Now()
 	got := q.cli(args...)
-	if took := time.Since(began); took > within {
-		q.Errorf("%v took %v, want at most %v", args, took, within)
+	if elapsed := time.Since(started); elapsed > within {
+		q.Errorf("%v took %v, want at most %v", args, elapsed, within)
 	}
 	return got
 }
@@ -82,10 +82,10 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 	}
 
 	q.kill()
-	began := time.Now()
+	started := time.Now()
 	q.start("--workers", "2")
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("the next service was ready after %v", took)
+	if elapsed := time.Since(started); elapsed > 3*time.Second {
+		t.Errorf("the next service was ready after %v", elapsed)
 	}
 	w = q.dial()
 	if j := w.waitEnded(w.enqueue(fields{"command": "echo again"})); j.Output != "again\n" {
@@ -107,19 +107,19 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	q := startQueue(t, "--workers", "5")
 	w := q.dial()
-	begun := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
-	w.waitRunning(begun)
+	jobID := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
+	w.waitRunning(jobID)
 	_, thaw := q.stopRunner()
 	moved := w.enqueue(fields{"command": "echo moved", "max_retries": 0})
 	follow := func(args ...string) <-chan result {
-		told := make(chan result, 1)
-		go func() { told <- q.cli(args...) }() // ends with the job or with the service
-		return told
+		results := make(chan result, 1)
+		go func() { results <- q.cli(args...) }() // ends with the job or with the service
+		return results
 	}
-	want := func(told <-chan result, what, out string) {
+	want := func(results <-chan result, what, out string) {
 		t.Helper()
 		select {
-		case got := <-told:
+		case got := <-results:
 			if got.code != 0 || got.out != out {
 				t.Errorf("%s: %+v, want code 0 and %q", what, got, out)
 			}
@@ -127,7 +127,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 			t.Errorf("%s: nothing was told in 20 s", what)
 		}
 	}
-	stays := follow("logs", "-f", begun)
+	stays := follow("logs", "-f", jobID)
 	logs, lines := follow("logs", "-f", moved), follow("logs", "-f", "-n", "5", moved)
 	run := follow("run", "echo other; echo words >&2")
 	want(run, "run", "other\n")
@@ -136,7 +136,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	thaw()
 	q.writeFile("go", "")
 	want(stays, "logs -f of a job that had begun", "up\nend\n")
-	for _, id := range []string{begun, moved} {
+	for _, id := range []string{jobID, moved} {
 		if j := w.waitEnded(id); j.State != "completed" || len(j.History) != 1 {
 			t.Errorf("got %+v, want one attempt", j)
 		}
@@ -167,21 +167,21 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; sleep 600 & sleep 600", "max_retries": 1})
 	pid := w.waitRunning(id).PID
-	gone := w.enqueue(fields{"command": "echo up; exec sleep 600"})
-	w.waitRunning(gone)
+	jobID := w.enqueue(fields{"command": "echo up; exec sleep 600"})
+	w.waitRunning(jobID)
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.stopRunner()
 	for _, verb := range []string{"requeue", "cancel"} { // the last request takes effect
-		if got := q.cli(verb, gone); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
+		if got := q.cli(verb, jobID); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
-	began := time.Now()
+	started := time.Now()
 	if code := q.stop(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("the stop took %v", took)
+	if elapsed := time.Since(started); elapsed > 15*time.Second {
+		t.Errorf("the stop took %v", elapsed)
 	}
 	for _, p := range []int{pid, runner} {
 		q.waitUntil(fmt.Sprintf("process %d is gone", p), 5*time.Second, func() bool { return syscall.Kill(p, 0) == syscall.ESRCH })
@@ -191,7 +191,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	if j := w.show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 1 || j.History[0].Reason != "stopped" {
 		t.Errorf("got %+v, want one attempt that does not count", j)
 	}
-	if j := w.show(gone); j.State != "cancelled" {
+	if j := w.show(jobID); j.State != "cancelled" {
 		t.Errorf("what was cancelled: %+v", j)
 	}
 }
@@ -204,10 +204,10 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 	q.stopRunner()
 	q.kill()
 	q.start("--workers", "2")
-	began := time.Now()
+	started := time.Now()
 	q.dial().waitEnded(q.dial().enqueue(fields{"command": "true"}))
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("a job was done after %v", took)
+	if elapsed := time.Since(started); elapsed > 5*time.Second {
+		t.Errorf("a job was done after %v", elapsed)
 	}
 }
 
@@ -216,8 +216,8 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	begun := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go"), "max_retries": 0})
-	w.waitRunning(begun)
+	jobID := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go"), "max_retries": 0})
+	w.waitRunning(jobID)
 	_, thaw := q.stopRunner()
 	sent := w.enqueue(fields{"command": "echo other"})
 	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.countReserved() == 1 })
@@ -229,7 +229,7 @@ func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 	}
 	q.writeFile("go", "")
 	thaw()
-	if j := w.waitEnded(begun); j.State != "completed" || len(j.History) != 1 {
+	if j := w.waitEnded(jobID); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("what had begun: %+v", j)
 	}
 }
@@ -482,9 +482,9 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	if err := q.tryStart("--workers", "1"); err == nil {
 		t.Fatal("a service started on a database that is older than its runner")
 	}
-	said := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "restore") || !strings.Contains(said, "service stop --runners") {
-		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
+	log := q.log.String()
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "restore") || !strings.Contains(log, "service stop --runners") {
+		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
 	}
 	if got := q.cli("service", "stop", "--runners"); got.code != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
@@ -504,13 +504,13 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	w := q.dial()
 	w.waitEnded(w.enqueue(fields{"command": "true"})) // starts a runner
 	wal := q.path("queuectl.db-wal")
-	kept, err := os.Stat(wal)
+	walInfo, err := os.Stat(wal)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pid := w.waitRunning(w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})).PID
 	q.kill()
-	if err := os.Truncate(wal, kept.Size()); err != nil {
+	if err := os.Truncate(wal, walInfo.Size()); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.tryStart("--workers", "1"); err == nil || q.cmd.ProcessState.ExitCode() != 74 || !strings.Contains(q.log.String(), "acknowledged changes") {
@@ -522,9 +522,9 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	if err := q.tryStart("--workers", "1"); err == nil {
 		t.Error("a service started on a database that has lost its end")
 	}
-	said := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "its newest job is job 2, but the newest job of this queue is job 1") || !strings.Contains(said, "service stop --runners") {
-		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
+	log := q.log.String()
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "its newest job is job 2, but the newest job of this queue is job 1") || !strings.Contains(log, "service stop --runners") {
+		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
 	}
 	if !isAlive(pid) {
 		t.Error("the job was ended")

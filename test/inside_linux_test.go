@@ -13,16 +13,16 @@ import (
 // waitNoWorkspaces waits until no private directory of any job exists.
 func (q *queue) waitNoWorkspaces(what string, within time.Duration) {
 	q.Helper()
-	left := ""
+	remaining := ""
 	q.waitUntil(what, within, func() bool {
-		left = ""
+		remaining = ""
 		dirs, _ := filepath.Glob(q.runnerDir() + "/jobs/*/*")
 		for _, dir := range dirs {
 			if info, err := os.Lstat(dir); err == nil && (info.IsDir() || info.Mode()&os.ModeSymlink != 0) {
-				left = dir
+				remaining = dir
 			}
 		}
-		return left == ""
+		return remaining == ""
 	})
 }
 
@@ -48,8 +48,8 @@ func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id stri
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	kept := filepath.Join(victim, "kept")
-	for _, path := range []string{kept, filepath.Join(victim, "sub", "too")} {
+	victimFile := filepath.Join(victim, "kept")
+	for _, path := range []string{victimFile, filepath.Join(victim, "sub", "too")} {
 		if err := os.WriteFile(path, []byte(`"theirs"`), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id stri
 		}
 	}
 	q.waitNoWorkspaces("nothing is left of hostile folders", 60*time.Second)
-	for _, path := range []string{kept, filepath.Join(victim, "sub", "too")} {
+	for _, path := range []string{victimFile, filepath.Join(victim, "sub", "too")} {
 		if raw, err := os.ReadFile(path); string(raw) != `"theirs"` {
 			t.Errorf("%s has %q now: %v", path, raw, err)
 		}
@@ -176,49 +176,49 @@ func TestSecretsByTheSubmittersRights(t *testing.T) {
 	dir := t.TempDir()
 	openTestDirs(t)
 	const value = "0wner-only-42"
-	own, roots, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
-	for _, path := range []string{own, roots} {
+	ownFile, rootFile, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
+	for _, path := range []string{ownFile, rootFile} {
 		if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(own, daemonUser.uid, daemonUser.gid); err != nil {
+	if err := os.Chown(ownFile, daemonUser.uid, daemonUser.gid); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(roots, link); err != nil {
+	if err := os.Symlink(rootFile, link); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+own, `test "$S" = `+value[:6]+"''"+value[6:]+` && echo same`); got != "same" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+value[6:]+` && echo same`); got != "same" {
 		t.Errorf("one's own secret: %q", got)
 	}
-	for _, path := range []string{roots, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
+	for _, path := range []string{rootFile, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
 		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
 		got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+path, "env")
 		if !strings.HasPrefix(got, "env_secret S: ") || strings.Contains(got, value) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if got := q.outputOf(newsUser, "--cwd", "/", "--env-secret", "S="+own, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
+	if got := q.outputOf(newsUser, "--cwd", "/", "--env-secret", "S="+ownFile, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
 		t.Errorf("another user's secret: %q", got)
 	}
 	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
 		t.Errorf("a credential: %q", got)
 	}
-	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+own, "--delay", "1h", "true")
-	if r := q.runAs(newsUser, "edit", id, "--env-secret", "S="+roots); r.code != 5 {
+	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
+	if r := q.runAs(newsUser, "edit", id, "--env-secret", "S="+rootFile); r.code != 5 {
 		t.Errorf("another user changes what is read: %+v", r)
 	}
-	said := q.must("events", "--json") + fmt.Sprint(q.log)
+	records := q.must("events", "--json") + fmt.Sprint(q.log)
 	for _, dir := range []string{q.dir, q.rootRunnerDir} {
 		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 			if err == nil && info.Mode().IsRegular() {
 				raw, _ := os.ReadFile(path)
-				said += string(raw)
+				records += string(raw)
 			}
 			return nil
 		})
 	}
-	if strings.Contains(said, value) {
+	if strings.Contains(records, value) {
 		t.Error("the secret is stored or told somewhere")
 	}
 }

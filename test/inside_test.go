@@ -74,30 +74,30 @@ func TestAJobsFolder(t *testing.T) {
 	q.start("--workers", "1")
 	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
 	seen := map[string]bool{}
-	for _, rest := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`, `touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
-		j := q.runToEnd(line + rest)
+	for _, command := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`, `touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
+		j := q.runToEnd(line + command)
 		words := strings.Fields(j.Output)
 		if len(words) != 2 || words[1] != "0" {
-			t.Fatalf("%s: got %q, want a folder and nothing in it", rest, j.Output)
+			t.Fatalf("%s: got %q, want a folder and nothing in it", command, j.Output)
 		}
 		if _, err := os.Stat(words[0]); !os.IsNotExist(err) {
-			t.Errorf("%s: the folder %s is there after its job: %v", rest, words[0], err)
+			t.Errorf("%s: the folder %s is there after its job: %v", command, words[0], err)
 		}
 		seen[words[0]] = true
 	}
 	if len(seen) == 0 {
 		t.Error("no job had a folder")
 	}
-	folders := func() (left []string) {
+	remainingDirs := func() (remaining []string) {
 		filepath.WalkDir(filepath.Join(q.runnerDir(), "jobs"), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && !strings.Contains(d.Name(), ".") && d.Name() != "jobs" || strings.Contains(path, ".gone.") {
-				left = append(left, path)
+				remaining = append(remaining, path)
 			}
 			return nil
 		})
-		return left
+		return remaining
 	}
-	q.waitUntil("nothing of it is left", 10*time.Second, func() bool { return len(folders()) == 0 })
+	q.waitUntil("nothing of it is left", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	var jobs []string
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
@@ -106,7 +106,7 @@ func TestAJobsFolder(t *testing.T) {
 		t.Fatal(r)
 	}
 	q.must("wait", "--batch", "rush")
-	q.waitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(folders()) == 0 })
+	q.waitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	if n := strings.Count(q.must("logs", "--batch", "rush"), "\n"); n > 0 {
 		t.Errorf("jobs of a rush found %d names in their folders", n)
 	}
@@ -169,13 +169,13 @@ func TestAJobsProgress(t *testing.T) {
 		`'` + filepath.ToSlash(q.bin) + `' progress 60% 'six
  tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) + `echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
 	id := q.must("enqueue", "--max-retries", "0", line)
-	is := func(percent int, text string) func() bool {
+	hasProgress := func(percent int, text string) func() bool {
 		return func() bool {
 			p := q.showWorkspaceJob(id).Progress
 			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
 		}
 	}
-	q.waitUntil("it says 40", 10*time.Second, is(40, "epoch 4/10"))
+	q.waitUntil("it says 40", 10*time.Second, hasProgress(40, "epoch 4/10"))
 	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
 		if text := q.must(verb...); !strings.Contains(text, "40 %") {
 			t.Errorf("%v prints no progress:\n%s", verb, text)
@@ -185,17 +185,17 @@ func TestAJobsProgress(t *testing.T) {
 		t.Errorf("its column has %s", text)
 	}
 	open(0)
-	q.waitUntil("the verb says 60", 10*time.Second, is(60, "six tenths"))
+	q.waitUntil("the verb says 60", 10*time.Second, hasProgress(60, "six tenths"))
 	q.kill()
 	q.start("--workers", "1")
-	if !is(60, "six tenths")() {
+	if !hasProgress(60, "six tenths")() {
 		t.Errorf("after the service was killed: %+v", q.showWorkspaceJob(id).Progress)
 	}
 	open(1)
-	q.waitUntil("it says 72 to another service", 10*time.Second, is(72, ""))
+	q.waitUntil("it says 72 to another service", 10*time.Second, hasProgress(72, ""))
 	open(2)
 	q.cli("wait", id)
-	if j := q.showWorkspaceJob(id); j.State != "dead" || !is(99, "nearly")() {
+	if j := q.showWorkspaceJob(id); j.State != "dead" || !hasProgress(99, "nearly")() {
 		t.Errorf("at its end: %+v, %+v", j, j.Progress)
 	}
 	events := q.must("events", "--event", "progress", "--jsonl")
@@ -223,24 +223,24 @@ func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
-	began := time.Now()
+	started := time.Now()
 	j := q.runToEnd(`n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
 	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
 		t.Errorf("got %+v", j.Progress)
 	}
 	events := strings.Count(q.must("events", "--jsonl"), `"event":"progress"`)
-	if most := int(time.Since(began)/(400*time.Millisecond)) + 1; events > most {
+	if most := int(time.Since(started)/(400*time.Millisecond)) + 1; events > most {
 		t.Errorf("%d events, want %d at most", events, most)
 	}
 	for _, c := range []struct {
-		args []string
-		code int
-		says string
+		args     []string
+		code     int
+		wantText string
 	}{
 		{[]string{"progress", "40"}, 5, "works only inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"}, {[]string{"progress", "x"}, 2, "from 0 to 100"},
 		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
 	} {
-		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.says) {
+		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.wantText) {
 			t.Errorf("%v: %+v", c.args, r)
 		}
 	}
@@ -276,9 +276,9 @@ func TestSecretsStaySecret(t *testing.T) {
 		t.Errorf("masked result %s, progress %+v", j.Result, j.Progress)
 	}
 	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
-	for path, says := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
+	for path, wantText := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
 		j := q.runToEnd("--env-secret", "BAD="+filepath.ToSlash(path), "true")
-		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") || !strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(says)) {
+		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") || !strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(wantText)) {
 			t.Errorf("%s: %s, %q", path, j.State, j.Error)
 		}
 	}
@@ -294,23 +294,23 @@ func TestSecretsStaySecret(t *testing.T) {
 	if text := q.must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) || strings.Contains(text, token) {
 		t.Errorf("shown: %s", text)
 	}
-	said := q.must("events", "--json") + q.must("list", "--json") + q.must("show", "1", "2", "--json", "--full") + q.must("logs", "2")
+	records := q.must("events", "--json") + q.must("list", "--json") + q.must("show", "1", "2", "--json", "--full") + q.must("logs", "2")
 	q.stop()
 	filepath.WalkDir(q.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		raw, err := os.ReadFile(path)
-		said += string(raw)
+		records += string(raw)
 		return err
 	})
 	for _, secret := range []string{token, "line-one-41d", "line-two-77a"} {
-		if at := bytes.Index([]byte(said), []byte(secret)); at >= 0 {
-			t.Errorf("%q is told: %q", secret, said[max(0, at-80):min(len(said), at+80)])
+		if index := bytes.Index([]byte(records), []byte(secret)); index >= 0 {
+			t.Errorf("%q is told: %q", secret, records[max(0, index-80):min(len(records), index+80)])
 		}
 	}
-	if len(said) < 10_000 {
-		t.Error(fmt.Sprint("only ", len(said), " bytes were looked at"))
+	if len(records) < 10_000 {
+		t.Error(fmt.Sprint("only ", len(records), " bytes were looked at"))
 	}
 }
 

@@ -31,9 +31,9 @@ func TestBackoffOfTwo(t *testing.T) {
 	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || deref(j.ExitCode) != 3 {
 		t.Fatalf("got %+v", j)
 	}
-	for i, at := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
-		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !near(got, at, time.Second) {
-			t.Errorf("attempt %d began after %v, want %v", i+1, got, at)
+	for i, delay := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
+		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !near(got, delay, time.Second) {
+			t.Errorf("attempt %d began after %v, want %v", i+1, got, delay)
 		}
 		if got, want := q.must("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"), fmt.Sprintf("try %d", i+1); got != want {
 			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
@@ -165,22 +165,22 @@ func TestExitCodesDecide(t *testing.T) {
 func TestDelayRunAtExpiry(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
-	begin := time.Now()
+	timeIn := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	started := time.Now()
 	delayed := w.enqueue(fields{"command": "true", "delay": "700ms"})
-	due := w.enqueue(fields{"command": "true", "run_at": at(900 * time.Millisecond)})
-	alias := w.enqueue(fields{"command": "true", "next_run_at": at(800 * time.Millisecond)})
-	expired := w.enqueue(fields{"command": "true", "delay": "5s", "expires_at": at(400 * time.Millisecond)})
+	due := w.enqueue(fields{"command": "true", "run_at": timeIn(900 * time.Millisecond)})
+	alias := w.enqueue(fields{"command": "true", "next_run_at": timeIn(800 * time.Millisecond)})
+	expired := w.enqueue(fields{"command": "true", "delay": "5s", "expires_at": timeIn(400 * time.Millisecond)})
 	for id, least := range map[string]time.Duration{delayed: 700, due: 900, alias: 800} {
 		j := w.waitEnded(id)
-		if got := j.History[0].StartedAt.Sub(begin); j.State != "completed" || !near(got, least*time.Millisecond, 700*time.Millisecond) {
+		if got := j.History[0].StartedAt.Sub(started); j.State != "completed" || !near(got, least*time.Millisecond, 700*time.Millisecond) {
 			t.Errorf("job %s is %s and began after %v, want %v ms", id, j.State, got, int(least))
 		}
 	}
 	if j := w.waitEnded(expired); j.State != "cancelled" || j.Reason != "expired" || len(j.History) != 0 {
 		t.Errorf("expired job: %+v", j)
 	}
-	if got := time.Since(begin); got > 4*timeoutFactor*time.Second {
+	if got := time.Since(started); got > 4*timeoutFactor*time.Second {
 		t.Errorf("expiry took %v", got)
 	}
 }
@@ -299,12 +299,12 @@ func TestEachJobOnce(t *testing.T) {
 func TestWorkersWorkAtOnce(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
 	w := q.dial()
-	begin := time.Now()
+	started := time.Now()
 	ids := w.batch(slices.Repeat([]fields{{"argv": []string{toolPath("sleep"), "2"}}}, 5))
 	for _, id := range ids {
 		w.waitEnded(id)
 	}
-	if got := time.Since(begin); !near(got, 4*time.Second, 1500*time.Millisecond) {
+	if got := time.Since(started); !near(got, 4*time.Second, 1500*time.Millisecond) {
 		t.Errorf("took %v, want about 4 s", got)
 	}
 }
@@ -358,9 +358,9 @@ func TestWorkerStop(t *testing.T) {
 	for i, args := range [][]string{{"worker", "stop", "--all", "--force"}, {"worker", "stop", "--timeout", "300ms", "--all"}} {
 		q.must("worker", "scale", "1")
 		pid := w.waitRunning(next).PID
-		begin := time.Now()
+		started := time.Now()
 		q.must(args...)
-		if got := time.Since(begin); got > 5*timeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
+		if got := time.Since(started); got > 5*timeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
 			t.Errorf("%v took %v", args, got)
 		}
 		if j := w.show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 || isAlive(pid) {
@@ -469,10 +469,10 @@ func TestStdinFile(t *testing.T) {
 	if r := q.cli("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.dir)+"/", "cat"); r.code != 0 || r.out != "from a file\n" {
 		t.Errorf("a relative path: %+v", r)
 	}
-	for file, says := range map[string]string{q.path("none"): "none", q.dir: "not a regular file"} {
+	for file, wantText := range map[string]string{q.path("none"): "none", q.dir: "not a regular file"} {
 		j := w.waitEnded(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
-		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, says) {
-			t.Errorf("%s: %+v, want 126 and %q", file, j, says)
+		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, wantText) {
+			t.Errorf("%s: %+v, want 126 and %q", file, j, wantText)
 		}
 	}
 	for _, spec := range []fields{{"command": "cat", "stdin_file": "in"}, {"command": "cat", "stdin_file": q.path("in"), "stdin": "x"}} {

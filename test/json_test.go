@@ -62,33 +62,33 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
 		q.cli("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
-			ways, known := jsonCommands[verb[1]]
-			if !known {
+			lines, listed := jsonCommands[verb[1]]
+			if !listed {
 				t.Errorf("%s: nobody has asked it for JSON; add it to the table", verb[1])
 			}
-			for _, way := range ways {
+			for _, line := range lines {
 				os.Remove(q.path("copy.db"))
 				flag := "--json"
 				if jsonl {
 					flag = "--jsonl"
 				}
-				got := q.cli(append([]string{flag}, fieldsOf(way)...)...)
+				got := q.cli(append([]string{flag}, fieldsOf(line)...)...)
 				values, ok := jsonValues(got.out)
 				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.out, "\n") != len(values) {
-					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", way, flag, got.code, len(values), got.out, got.err)
+					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.code, len(values), got.out, got.err)
 				}
 				for _, v := range values {
-					recordJobMembers(t, way, v, jobKeys)
+					recordJobMembers(t, line, v, jobKeys)
 				}
-				if strings.Contains(way, "--dry-run") && !strings.Contains(got.out, `"matched":`) {
-					t.Errorf("%s %s has no number of those that match: %s", way, flag, got.out)
+				if strings.Contains(line, "--dry-run") && !strings.Contains(got.out, `"matched":`) {
+					t.Errorf("%s %s has no number of those that match: %s", line, flag, got.out)
 				}
 			}
 		}
 	}
-	for _, way := range []string{"list", "run true", "run --detach true", "attach done", "wait done", "wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
-		if jobKeys[way] == "" || jobKeys[way] != jobKeys["list"] {
-			t.Errorf("%s has jobs of %q\nlist of %q", way, jobKeys[way], jobKeys["list"])
+	for _, line := range []string{"list", "run true", "run --detach true", "attach done", "wait done", "wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
+		if jobKeys[line] == "" || jobKeys[line] != jobKeys["list"] {
+			t.Errorf("%s has jobs of %q\nlist of %q", line, jobKeys[line], jobKeys["list"])
 		}
 	}
 	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr", "stdout_bytes")
@@ -125,11 +125,11 @@ func jsonValues(text string) (list []any, ok bool) {
 
 // recordJobMembers records the member names of the jobs in a value, without the members that only some
 // jobs have.
-func recordJobMembers(t *testing.T, way string, v any, keys map[string]string) {
+func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
 		for _, one := range list {
-			recordJobMembers(t, way, one, keys)
+			recordJobMembers(t, command, one, keys)
 		}
 		return
 	}
@@ -140,7 +140,7 @@ func recordJobMembers(t *testing.T, way string, v any, keys map[string]string) {
 	var names []string
 	for name := range job {
 		if name == "env" {
-			t.Errorf("%s prints an environment", way)
+			t.Errorf("%s prints an environment", command)
 		}
 		if name != "argv" && name != "command" && name != "schedule" { // only some jobs have these
 			names = append(names, name)
@@ -148,10 +148,10 @@ func recordJobMembers(t *testing.T, way string, v any, keys map[string]string) {
 	}
 	slices.Sort(names)
 	all := strings.Join(names, " ")
-	if was := keys[way]; was != "" && was != all {
-		t.Errorf("%s: jobs of %q, and of %q", way, was, all)
+	if previous := keys[command]; previous != "" && previous != all {
+		t.Errorf("%s: jobs of %q, and of %q", command, previous, all)
 	}
-	keys[way] = all
+	keys[command] = all
 }
 
 // wait on a selection prints each job as a JSON line when it ends, not at the end of the wait.
@@ -180,8 +180,8 @@ func TestWaitedJobsStream(t *testing.T) {
 			q.must("cancel", "second")
 		}
 	}
-	if rest, _ := io.ReadAll(lines); len(rest) > 0 {
-		t.Errorf("more came: %q", rest)
+	if remaining, _ := io.ReadAll(lines); len(remaining) > 0 {
+		t.Errorf("more came: %q", remaining)
 	}
 	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("exit code %d, want that of a cancelled job", cmd.ProcessState.ExitCode())

@@ -264,7 +264,7 @@ func (r *rig) submit(a *requester, tag string, j rigJob) error {
 
 // logs returns the standard output of a job's last attempt.
 func (a *requester) logs(id string) (out []byte, err error) {
-	var told error
+	var decodeErr error
 	got, err := a.request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
@@ -274,14 +274,14 @@ func (a *requester) logs(id string) (out []byte, err error) {
 			} `json:"value"`
 		}
 		if e := json.Unmarshal(raw, &p); e != nil || p.Value.Dropped > 0 {
-			told = errors.Join(told, e, fmt.Errorf("%d bytes dropped", p.Value.Dropped))
+			decodeErr = errors.Join(decodeErr, e, fmt.Errorf("%d bytes dropped", p.Value.Dropped))
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
 	})
 	if got.Error != nil {
-		told = errors.New(got.Error.Message)
+		decodeErr = errors.New(got.Error.Message)
 	}
-	return out, errors.Join(err, told)
+	return out, errors.Join(err, decodeErr)
 }
 
 // listAll returns all jobs of a state, or all jobs if state is "".

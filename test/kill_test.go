@@ -143,32 +143,32 @@ func (l *killLoad) backlog() int {
 
 // killOnce starts a service and has it killed by a failpoint, or after a certain time if where is
 // "". It checks that the service has found the jobs of its predecessor.
-func (l *killLoad) killOnce(where string, n int) {
+func (l *killLoad) killOnce(failpoint string, n int) {
 	l.Helper()
 	l.kill()
 	before := l.longRunning()
 	l.env = nil
-	if where != "" {
-		l.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", where, 1+7*n%12)}
+	if failpoint != "" {
+		l.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", failpoint, 1+7*n%12)}
 	}
-	began := time.Now()
+	started := time.Now()
 	if err := l.tryStart("--workers", "6"); err != nil {
-		if where == "" || !l.waitKilled(time.Second) {
+		if failpoint == "" || !l.waitKilled(time.Second) {
 			l.Fatalf("start: %v\n%s", err, l.log)
 		}
-		l.kills[where]++
+		l.kills[failpoint]++
 		return
 	}
-	l.starts = append(l.starts, time.Since(began))
+	l.starts = append(l.starts, time.Since(started))
 	l.checkAdopted(before)
-	if where == "" {
+	if failpoint == "" {
 		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the moment of the kill
 		l.kill()
 	} else if !l.waitKilled(3 * time.Second) {
 		l.kill()
-		where = "" // the failpoint was not reached in time
+		failpoint = "" // the failpoint was not reached in time
 	}
-	l.kills[where]++
+	l.kills[failpoint]++
 }
 
 // longRunning returns the pids of the running long jobs, by tag.
@@ -284,9 +284,9 @@ func (l *killLoad) checkNothingLeft() {
 		l.Errorf("stopped with exit code %d", code)
 	}
 	l.waitUntil("the runner ended", 5*time.Second, func() bool { return len(l.runnerPids()) == 0 })
-	left, _ := filepath.Glob(filepath.Join(l.dir, "runner", "[0-9]*"))
-	if len(left) > 0 {
-		l.Errorf("runner folders with results that were not acknowledged: %v", left)
+	remaining, _ := filepath.Glob(filepath.Join(l.dir, "runner", "[0-9]*"))
+	if len(remaining) > 0 {
+		l.Errorf("runner folders with results that were not acknowledged: %v", remaining)
 	}
 }
 
@@ -406,15 +406,15 @@ func (b *reservedBlock) cancelReserved() int {
 	}
 	starts, neverStarted := b.countNotes("S"), 0
 	for n, id := range b.ids {
-		j, ran := b.show(id), starts[b.tags[id]]
+		j, startCount := b.show(id), starts[b.tags[id]]
 		done := strings.Contains(verdicts[n], `"done":["`)
 		switch {
-		case done && j.State == "cancelled" && ran == 0 && j.Attempts == 0 && len(j.History) == 0:
+		case done && j.State == "cancelled" && startCount == 0 && j.Attempts == 0 && len(j.History) == 0:
 			neverStarted++
-		case done && j.State == "cancelled" && ran <= 1 && len(j.History) == 1: // the job had already started
-		case !done && strings.Contains(verdicts[n], "wrong_state") && j.State == "completed" && ran == 1:
+		case done && j.State == "cancelled" && startCount <= 1 && len(j.History) == 1: // the job had already started
+		case !done && strings.Contains(verdicts[n], "wrong_state") && j.State == "completed" && startCount == 1:
 		default:
-			b.Errorf("cancel %s: %s, started %d times: %+v", id, verdicts[n], ran, j)
+			b.Errorf("cancel %s: %s, started %d times: %+v", id, verdicts[n], startCount, j)
 		}
 	}
 	return min(neverStarted, b.reservedCount)
@@ -457,12 +457,12 @@ func (b *reservedBlock) stopWorkers() int {
 
 func (b *reservedBlock) expireReserved() int {
 	b.Helper()
-	var at time.Time
+	var expiry time.Time
 	b.reserve(true, func(p map[string]any) {
-		at = time.Now().Add(time.Second)
-		p["expires_at"] = at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		expiry = time.Now().Add(time.Second)
+		p["expires_at"] = expiry.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	})
-	b.waitUntil("expired", 5*time.Second, func() bool { return time.Now().After(at.Add(20 * time.Millisecond)) })
+	b.waitUntil("expired", 5*time.Second, func() bool { return time.Now().After(expiry.Add(20 * time.Millisecond)) })
 	if n := b.countReserved(); n < b.reservedCount {
 		b.Errorf("%d of %d reserved jobs were taken from the runner", b.reservedCount-n, b.reservedCount)
 	}

@@ -30,11 +30,11 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
 	q.commandPrefix = []string{"unshare", "--mount", "sh", "-c", script, base}
 	for name, more := range accounts {
-		known, err := os.ReadFile(filepath.Join("/etc", name))
+		systemFile, err := os.ReadFile(filepath.Join("/etc", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(base, name), append(known, more...), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(base, name), append(systemFile, more...), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,13 +118,13 @@ func (q *queue) checkReasonEverywhere(id, words string) {
 		q.Errorf("kind of the reason: %q, want runner", got)
 	}
 	reason := why.Reasons[0].Text + "; " + why.Reasons[0].Next
-	var shown struct {
+	var detail struct {
 		WaitsFor struct{ Text, Next string } `json:"waits_for"`
 	}
-	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &shown); err != nil {
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &detail); err != nil {
 		q.Fatal(err)
 	}
-	if got := shown.WaitsFor.Text + "; " + shown.WaitsFor.Next; got != reason {
+	if got := detail.WaitsFor.Text + "; " + detail.WaitsFor.Next; got != reason {
 		q.Errorf("waits_for: %q\nwant %q", got, reason)
 	}
 	if got := q.must("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
@@ -161,8 +161,8 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	if got := q.cmd.ProcessState.ExitCode(); got != 1 {
 		t.Errorf("exit code %d, want 1", got)
 	}
-	said, _ := filepath.Glob(q.path("stderr-*"))
-	text, _ := os.ReadFile(said[0])
+	logs, _ := filepath.Glob(q.path("stderr-*"))
+	text, _ := os.ReadFile(logs[0])
 	want := fmt.Sprintf("launcher: process %d ended (signal: killed)", launcher)
 	if !strings.Contains(string(text), want) {
 		t.Errorf("the service said %s\nwant %s", text, want)

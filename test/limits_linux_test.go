@@ -64,15 +64,15 @@ func (q *queue) startWithLimits(limits string) error {
 // limit. With fewer descriptors than the settings need, the service allows fewer connections, in
 // total and per user, and status says so.
 func TestLimitsAreRefusedOrTold(t *testing.T) {
-	for limits, says := range map[string]string{
+	for limits, wantText := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
 		"ulimit -v 1000000": "the address space limit",
 		"ulimit -f 1024":    "the file size limit is 1MiB",
 	} {
 		q := newQueue(t, "")
 		err := q.startWithLimits(limits)
-		if err == nil || q.cmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want exit 78 and %q", limits, err, says)
+		if err == nil || q.cmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), wantText) {
+			t.Errorf("%s: %v, want exit 78 and %q", limits, err, wantText)
 		}
 		q.cmd = nil
 	}
@@ -84,7 +84,7 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 		t.Errorf("status says nothing of the connections:\n%s", got)
 	}
 	id := q.must("enqueue", "-q", "--delay", "1h", "true")
-	told := ""
+	messages := ""
 	for range 60 {
 		c, err := net.Dial("unix", q.path("queuectl.sock"))
 		if err != nil {
@@ -95,12 +95,12 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 		// The connection is busy, so the service does not close it to admit another one.
 		fmt.Fprintf(c, `{"id":2,"method":"wait","params":{"ids":[%q]}}`+"\n", strings.TrimSpace(id))
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if told, err = bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(told, "result") {
+		if messages, err = bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(messages, "result") {
 			break
 		}
 	}
-	if !strings.Contains(told, "you have 34 connections, all in use") {
-		t.Errorf("the last one was told %q", told)
+	if !strings.Contains(messages, "you have 34 connections, all in use") {
+		t.Errorf("the last one was told %q", messages)
 	}
 }
 
@@ -203,11 +203,11 @@ func TestSlowDisk(t *testing.T) {
 	stop := q.injectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
 	go q.cli("enqueue", "true") // keeps the writer in an fsync
-	begun := time.Now()
+	started := time.Now()
 	cancelled := make(chan result, 1)
 	go func() { cancelled <- q.cli("cancel", running) }()
 	q.waitUntil("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
-	t.Logf("tree ended after %v", time.Since(begun))
+	t.Logf("tree ended after %v", time.Since(started))
 	if r := <-cancelled; r.code != 0 {
 		t.Errorf("cancel: exit code %d, %s", r.code, r.err)
 	}
@@ -226,8 +226,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	q := newQueue(t, "")
 	disk := q.mount("64M")
 	q.start("--workers", "1")
-	kept := q.must("enqueue", "true")
-	q.must("wait", kept)
+	jobID := q.must("enqueue", "true")
+	q.must("wait", jobID)
 	// The same happens when ext4 meets an error: the file system turns read-only.
 	if out, err := exec.Command("mount", "-o", "remount,abort", disk).CombinedOutput(); err != nil {
 		t.Fatalf("make the disk read-only: %v\n%s", err, out)
@@ -251,7 +251,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		t.Fatalf("mount again: %v\n%s", err, out)
 	}
 	q.start("--workers", "1")
-	if j := q.show(kept); j.State != "completed" {
+	if j := q.show(jobID); j.State != "completed" {
 		t.Errorf("after the disk came back the job is %s", j.State)
 	}
 }
@@ -334,9 +334,9 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	if n := strings.Count(q.logText(), "limits that this system does not enforce"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
-	for flag, wrong := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20", "--nofile": "0"} {
-		if r := q.cli("enqueue", flag, wrong, "true"); r.code != 2 || !strings.Contains(r.err, strings.TrimPrefix(flag, "--")) {
-			t.Errorf("%s %s: exit code %d, %s", flag, wrong, r.code, r.err)
+	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20", "--nofile": "0"} {
+		if r := q.cli("enqueue", flag, invalid, "true"); r.code != 2 || !strings.Contains(r.err, strings.TrimPrefix(flag, "--")) {
+			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.code, r.err)
 		}
 	}
 }
@@ -423,10 +423,10 @@ func TestNiceAndNofileAreKept(t *testing.T) {
 	if got := strings.TrimSpace(q.must("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
 		t.Errorf("got %q", got)
 	}
-	said := q.must("show", id)
+	detail := q.must("show", id)
 	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`, `Open files: +at most 77 \(usage is not measured\)`, `Privileges: +cannot be gained`} {
-		if !regexp.MustCompile(want).MatchString(said) {
-			t.Errorf("show does not say %q:\n%s", want, said)
+		if !regexp.MustCompile(want).MatchString(detail) {
+			t.Errorf("show does not say %q:\n%s", want, detail)
 		}
 	}
 }

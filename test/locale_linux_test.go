@@ -41,12 +41,12 @@ func TestSignsAreASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 				} else {
 					text, _ = runOnTerminal(t, cmd, columns)
 				}
-				at := strings.IndexFunc(text, func(r rune) bool { return r > '~' })
-				if at >= 0 {
+				index := strings.IndexFunc(text, func(r rune) bool { return r > '~' })
+				if index >= 0 {
 					signs++
 				}
-				if at >= 0 && locale == "C" {
-					t.Errorf("%.60s, %d columns: prints %.60q", line, columns, text[max(0, at-20):])
+				if index >= 0 && locale == "C" {
+					t.Errorf("%.60s, %d columns: prints %.60q", line, columns, text[max(0, index-20):])
 				}
 			}
 		}

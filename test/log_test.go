@@ -40,17 +40,17 @@ func TestServiceLog(t *testing.T) {
 	q.must("cancel", "late")
 	q.must("config", "set", "shell", "/bin/sh -c")
 	q.cli("cancel", "none")
-	var who struct{ UID float64 }
-	q.dial().mustCall("whoami", nil, &who)
-	failed, dead, asked := q.logLines("attempt failed"), q.logLines("job is dead"), q.logLines("request")
+	var request struct{ UID float64 }
+	q.dial().mustCall("whoami", nil, &request)
+	failed, dead, requestLines := q.logLines("attempt failed"), q.logLines("job is dead"), q.logLines("request")
 	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("a failure: %v", failed)
 	}
 	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 || dead[0]["worker"] != "w1" {
 		t.Errorf("a dead job: %v", dead)
 	}
-	if len(asked) != 2 || asked[0]["method"] != "cancel" || asked[0]["uid"] != who.UID || asked[0]["pid"] == nil || asked[1]["key"] != "shell" {
-		t.Errorf("requests: %v", asked)
+	if len(requestLines) != 2 || requestLines[0]["method"] != "cancel" || requestLines[0]["uid"] != request.UID || requestLines[0]["pid"] == nil || requestLines[1]["key"] != "shell" {
+		t.Errorf("requests: %v", requestLines)
 	}
 	q.must("config", "set", "log_level", "debug")
 	q.must("run", "--id", "good", "echo "+secret)

@@ -45,9 +45,9 @@ func TestEndOfARunningOutputIsReadAlone(t *testing.T) {
 		if read := readBytes(t, q.cmd.Process.Pid) - before; read > most {
 			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, most)
 		}
-		told := got.out + got.err
-		if got.code != 0 || c.want != "" && told != c.want {
-			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.code, len(told), told, len(c.want), c.want)
+		output := got.out + got.err
+		if got.code != 0 || c.want != "" && output != c.want {
+			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.code, len(output), output, len(c.want), c.want)
 		}
 	}
 	q.must("cancel", long, loud)

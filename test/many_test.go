@@ -26,9 +26,9 @@ func (w *wire) enqueueMany(n int, spec fields) {
 func (w *wire) enqueueWhile(limit time.Duration, ok func() bool) (times int, worst time.Duration) {
 	w.Helper()
 	for deadline := time.Now().Add(limit); !ok(); times++ {
-		begun := time.Now()
+		started := time.Now()
 		w.enqueue(fields{"command": "true", "priority": 10})
-		worst = max(worst, time.Since(begun))
+		worst = max(worst, time.Since(started))
 		if time.Now().After(deadline) {
 			w.Fatalf("not done within %v", limit)
 		}
@@ -42,9 +42,9 @@ func TestManyDueAtOnce(t *testing.T) {
 	const n = 100_000 / jobDivisor
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
-	begun := time.Now()
+	started := time.Now()
 	w.enqueueMany(n/20, fields{"command": "true"}) // measures the speed of the machine
-	due := time.Now().Add(2*time.Second + 30*time.Since(begun)).UTC().Truncate(time.Millisecond)
+	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
 	w.enqueueMany(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if late := time.Since(due); late > 0 {
 		t.Logf("the last ones were due before they came, by %v", late)

@@ -121,10 +121,10 @@ type params = map[string]any
 
 // startMCP starts "queuectl mcp" and initializes a session with a version of the protocol. It
 // returns the server's input and output. ends waits for the server's end.
-func (q *queue) startMCP(version string) (in io.WriteCloser, said *bufio.Scanner, ends func()) {
+func (q *queue) startMCP(version string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
 	q.Helper()
 	cmd := q.command("mcp")
-	in, err := cmd.StdinPipe()
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -135,10 +135,10 @@ func (q *queue) startMCP(version string) (in io.WriteCloser, said *bufio.Scanner
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
 	}
-	io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+	io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 `)
-	return in, bufio.NewScanner(out), func() {
+	return stdin, bufio.NewScanner(out), func() {
 		if err := cmd.Wait(); err != nil {
 			q.Error(err)
 		}
@@ -211,9 +211,9 @@ func TestMCP(t *testing.T) {
 	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
 		t.Errorf("tools are %v", got)
 	}
-	ran := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
-	if ran.State != "dead" || ran.ExitCode == nil || *ran.ExitCode != 3 || ran.Stdout != "hi\n" || ran.Stderr != "oops\n" || ran.Error == "" {
-		t.Errorf("it ran so: %+v", ran)
+	outcome := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
+	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" || outcome.Stderr != "oops\n" || outcome.Error == "" {
+		t.Errorf("it ran so: %+v", outcome)
 	}
 	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
 	if !slow.TimedOut || slow.State == "completed" {
@@ -244,12 +244,12 @@ func TestMCP(t *testing.T) {
 	if got := a.call("show", params{"id": first.ID, "full": true}, false); got.Spec == nil {
 		t.Errorf("shown in full: %+v", got)
 	}
-	if got := a.call("retry", params{"id": ran.ID}, false); !slices.Equal(got.Done, []string{ran.ID}) {
+	if got := a.call("retry", params{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
 		t.Errorf("retried: %+v", got)
 	}
-	for _, wrong := range []struct {
-		tool, code, says string
-		args             params
+	for _, bad := range []struct {
+		tool, code, wantText string
+		args                 params
 	}{
 		{"show", "not_found", "nosuch", params{"id": "nosuch"}},
 		{"list", "invalid", "user: unknown parameter", params{"user": "root"}},
@@ -262,8 +262,8 @@ func TestMCP(t *testing.T) {
 		{"cancel", "invalid", "ids: too few entries (0)", params{"ids": []string{}}},
 		{"retry", "invalid", "ids: no jobs given", params{"dry_run": true}},
 	} {
-		if got := a.call(wrong.tool, wrong.args, true); got.Code != wrong.code || !strings.Contains(got.Error, wrong.says) {
-			t.Errorf("%s %v: %+v", wrong.tool, wrong.args, got)
+		if got := a.call(bad.tool, bad.args, true); got.Code != bad.code || !strings.Contains(got.Error, bad.wantText) {
+			t.Errorf("%s %v: %+v", bad.tool, bad.args, got)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -286,17 +286,17 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	a := newAgent(t, q.command("mcp", "--write"))
 	const script = `printf '\033]0;title\007\033[31m 10%%\r\033[K100%%\033[0m\n\033[?1049hscreen\033[?1049lend\n'`
-	ran := a.call("run_and_wait", params{"command": script, "tty": true}, false)
-	if ran.Stdout != "100%\nend\n" {
-		t.Errorf("run_and_wait: %q", ran.Stdout)
+	outcome := a.call("run_and_wait", params{"command": script, "tty": true}, false)
+	if outcome.Stdout != "100%\nend\n" {
+		t.Errorf("run_and_wait: %q", outcome.Stdout)
 	}
-	if got := a.call("logs", params{"id": ran.ID}, false); got.Stdout != "100%\nend\n" {
+	if got := a.call("logs", params{"id": outcome.ID}, false); got.Stdout != "100%\nend\n" {
 		t.Errorf("logs: %q", got.Stdout)
 	}
-	if got := a.call("show", params{"id": ran.ID}, false); got.Output != "100%\nend\n" {
+	if got := a.call("show", params{"id": outcome.ID}, false); got.Output != "100%\nend\n" {
 		t.Errorf("show: %q", got.Output)
 	}
-	if got := a.call("show", params{"id": ran.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
+	if got := a.call("show", params{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
 		t.Errorf("show in full, which is JSON as queuectl prints it: %q", got.Output)
 	}
 }
@@ -319,9 +319,9 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 	destroys := []string{"enqueue", "run_and_wait", "cancel", "retry"}
 	open := []string{"enqueue", "run_and_wait", "retry"}
 	for _, tool := range list.Tools {
-		is := tool.Annotations
-		if *is.DestructiveHint != slices.Contains(destroys, tool.Name) || *is.OpenWorldHint != slices.Contains(open, tool.Name) {
-			t.Errorf("%s: destructive %t, open world %t", tool.Name, *is.DestructiveHint, *is.OpenWorldHint)
+		annotations := tool.Annotations
+		if *annotations.DestructiveHint != slices.Contains(destroys, tool.Name) || *annotations.OpenWorldHint != slices.Contains(open, tool.Name) {
+			t.Errorf("%s: destructive %t, open world %t", tool.Name, *annotations.DestructiveHint, *annotations.OpenWorldHint)
 		}
 		input := tool.InputSchema.(map[string]any)
 		for name, p := range input["properties"].(map[string]any) {
@@ -338,13 +338,13 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 		if needs := compiled.Validate(params{}) != nil; needs != (tool.Name != "list") {
 			t.Errorf("%s: its schema refuses {}: %t", tool.Name, needs)
 		}
-		for _, wrong := range forbidden[tool.Name] {
+		for _, invalid := range forbidden[tool.Name] {
 			var args params
-			if err := json.Unmarshal([]byte(wrong), &args); err != nil {
+			if err := json.Unmarshal([]byte(invalid), &args); err != nil {
 				t.Fatal(err)
 			}
 			if compiled.Validate(map[string]any(args)) == nil {
-				t.Errorf("%s: its schema permits %s", tool.Name, wrong)
+				t.Errorf("%s: its schema permits %s", tool.Name, invalid)
 			}
 			a.call(tool.Name, args, true)
 		}
@@ -399,10 +399,10 @@ func TestMCPEndsThoughACallWaits(t *testing.T) {
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
 `)
-	begin := time.Now()
+	started := time.Now()
 	r := runCommand(t, cmd)
-	if r.code != 0 || time.Since(begin) > time.Minute {
-		t.Errorf("it ends after %v with %+v", time.Since(begin), r)
+	if r.code != 0 || time.Since(started) > time.Minute {
+		t.Errorf("it ends after %v with %+v", time.Since(started), r)
 	}
 	if !strings.Contains(r.out, `"id":1,`) || !strings.Contains(r.out, `"timed_out":true`) {
 		t.Errorf("the call that waits is not answered with timed_out: %s", r.out)
@@ -462,11 +462,11 @@ func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
 // A client that waits for a job receives the percent that the job reports.
 func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 	a := newAgent(t, startQueue(t, "--workers", "1").command("mcp", "--write"))
-	seen := filepath.Join(t.TempDir(), "seen")
+	gate := filepath.Join(t.TempDir(), "seen")
 	done := make(chan error, 1)
 	go func() {
 		p := &mcp.CallToolParams{Name: "run_and_wait", Arguments: params{
-			"command": `echo 40 >"$QUEUECTL_PROGRESS"; until test -e ` + seen + `; do sleep 0.05; done`,
+			"command": `echo 40 >"$QUEUECTL_PROGRESS"; until test -e ` + gate + `; do sleep 0.05; done`,
 		}}
 		p.SetProgressToken(1)
 		_, err := a.session.CallTool(t.Context(), p)
@@ -481,7 +481,7 @@ func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 			t.Fatalf("progress stops at %v", got)
 		}
 		if got[len(got)-1] == 40 {
-			if err := os.WriteFile(seen, nil, 0o600); err != nil {
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -499,8 +499,8 @@ func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 func TestMCPKeepsToItsCaller(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "2")
 	hers := strings.TrimSpace(q.mustAs(alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
-	his := strings.TrimSpace(q.mustAs(bob, "enqueue", "-q", "--delay", "1h", "echo his"))
-	of := func(p person, args ...string) *agent {
+	bobsJob := strings.TrimSpace(q.mustAs(bob, "enqueue", "-q", "--delay", "1h", "echo his"))
+	agentOf := func(p person, args ...string) *agent {
 		return newAgent(t, asPerson(q.command(append([]string{"mcp"}, args...)...), p))
 	}
 	ids := func(list toolResult) (ids []string) {
@@ -511,7 +511,7 @@ func TestMCPKeepsToItsCaller(t *testing.T) {
 		return ids
 	}
 	for _, p := range []person{bob, operator, admin} {
-		a := of(p, "--write")
+		a := agentOf(p, "--write")
 		for _, tool := range []string{"show", "why", "logs", "wait", "cancel", "retry"} {
 			if got := a.call(tool, params{"id": hers}, true); got.Code != "denied" {
 				t.Errorf("%s: %s of another's job: %+v", p.name, tool, got)
@@ -520,18 +520,18 @@ func TestMCPKeepsToItsCaller(t *testing.T) {
 		if got := a.call("cancel", params{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
 			t.Errorf("%s: all are %+v", p.name, got)
 		}
-		want := map[string][]string{"bob": {his}}[p.name]
+		want := map[string][]string{"bob": {bobsJob}}[p.name]
 		if got := ids(a.call("list", nil, false)); !slices.Equal(got, want) {
 			t.Errorf("%s: listed %v, want %v", p.name, got, want)
 		}
 	}
-	if got := ids(of(operator, "--all-users").call("list", nil, false)); len(got) != 2 {
+	if got := ids(agentOf(operator, "--all-users").call("list", nil, false)); len(got) != 2 {
 		t.Errorf("of all users: %v", got)
 	}
-	if got := of(bob, "--write", "--all-users").call("cancel", params{"id": hers}, false); len(got.Refused) != 1 || got.Refused[0].Code != "denied" {
+	if got := agentOf(bob, "--write", "--all-users").call("cancel", params{"id": hers}, false); len(got.Refused) != 1 || got.Refused[0].Code != "denied" {
 		t.Errorf("beyond his rights: %+v", got)
 	}
-	of(operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
+	agentOf(operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
 	if got := q.show(hers).State; got != "cancelled" {
 		t.Errorf("it is %s", got)
 	}

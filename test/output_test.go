@@ -85,23 +85,23 @@ func TestFlood(t *testing.T) {
 		if j := w.waitEnded(c.id); j.State != "completed" {
 			t.Fatalf("got %+v", j)
 		}
-		var kept bytes.Buffer
+		var stored bytes.Buffer
 		var dropped int64
 		gaps := 0
 		for _, p := range q.pieces(c.id) {
-			kept.WriteString(p.Text)
-			kept.Write(p.Base64)
+			stored.WriteString(p.Text)
+			stored.Write(p.Base64)
 			if p.Dropped > 0 {
 				gaps++
 				dropped += p.Dropped
-				if kept.Len() != 512<<10 {
-					t.Errorf("the gap is after %d bytes", kept.Len())
+				if stored.Len() != 512<<10 {
+					t.Errorf("the gap is after %d bytes", stored.Len())
 				}
 			}
 		}
-		if kept.Len() != 1<<20 || gaps != 1 || c.total > 0 && dropped != c.total-1<<20 ||
-			!strings.HasPrefix(kept.String(), c.head) || !strings.HasSuffix(kept.String(), c.tail) {
-			t.Errorf("kept %d bytes, %d gaps of %d bytes", kept.Len(), gaps, dropped)
+		if stored.Len() != 1<<20 || gaps != 1 || c.total > 0 && dropped != c.total-1<<20 ||
+			!strings.HasPrefix(stored.String(), c.head) || !strings.HasSuffix(stored.String(), c.tail) {
+			t.Errorf("kept %d bytes, %d gaps of %d bytes", stored.Len(), gaps, dropped)
 		}
 		if out := q.cli("logs", c.id).out; !strings.Contains(out, fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
 			t.Errorf("logs do not name the gap of %d bytes", dropped)
@@ -273,7 +273,7 @@ func TestNoAttemptIsMissed(t *testing.T) {
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo said $QUEUECTL_ATTEMPT; exit 3", "max_retries": 2, "backoff_base": 0.001})
 	w.waitEnded(id)
-	told := func(params fields) (list []string) {
+	follow := func(params fields) (list []string) {
 		for a := w.call("logs", params); ; {
 			if a.Method == "" {
 				return list
@@ -296,10 +296,10 @@ func TestNoAttemptIsMissed(t *testing.T) {
 		}
 	}
 	want := []string{"1 said 1false", "1 true", "2 said 2false", "2 true", "3 said 3false"}
-	if got := told(fields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
+	if got := follow(fields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
 		t.Errorf("from the first on: %q, want %q", got, want)
 	}
-	if got := told(fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
+	if got := follow(fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
 		t.Errorf("the last: %q", got)
 	}
 	for _, params := range []fields{{"all": true}, {"all": true, "follow": true, "n": 1}, {"all": true, "follow": true, "attempt": 1}} {
@@ -344,13 +344,13 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
 		r := q.cli(args...)
-		said := regexp.MustCompile(`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.err)
-		if r.code != 1 || said == nil {
+		report := regexp.MustCompile(`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		if r.code != 1 || report == nil {
 			t.Fatalf("%v: exit code %d, %q", args, r.code, r.err)
 		}
-		marker := "[" + said[1] + " bytes of stdout are damaged]"
+		marker := "[" + report[1] + " bytes of stdout are damaged]"
 		if args[1] == "--jsonl" {
-			marker = `"damage":{"offset":` + said[2] + `,"bytes":` + said[1] + `}`
+			marker = `"damage":{"offset":` + report[2] + `,"bytes":` + report[1] + `}`
 		}
 		if !strings.Contains(r.out, marker) || !strings.Contains(r.out, "last") || len(r.out) < 150_000 {
 			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.out))
@@ -364,8 +364,8 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 	for _, stream := range []string{"--stdout", "--stderr"} {
 		r := q.cli("logs", stream, j.ID)
-		said := regexp.MustCompile(`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.err)
-		if r.code != 1 || said == nil || !strings.HasSuffix(r.out, "["+said[1]+" bytes of output are damaged]\n") {
+		report := regexp.MustCompile(`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		if r.code != 1 || report == nil || !strings.HasSuffix(r.out, "["+report[1]+" bytes of output are damaged]\n") {
 			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.code, r.err, len(r.out))
 		}
 	}
@@ -394,9 +394,9 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 		t.Helper()
 		r := q.cli("logs", id)
 		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines
-		for _, said := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.out, -1) {
-			n, _ := strconv.Atoi(said[1])
-			damaged, marks = damaged+n, marks+len(said[0])
+		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.out, -1) {
+			n, _ := strconv.Atoi(match[1])
+			damaged, marks = damaged+n, marks+len(match[0])
 		}
 		if damaged == 0 || r.code != 1 || strings.Contains(r.out, "X") || !strings.Contains(r.out, "last") {
 			t.Fatalf("%s: exit code %d, %d damaged of %d bytes, %q", when, r.code, damaged, len(r.out), r.err)

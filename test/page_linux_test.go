@@ -20,8 +20,8 @@ import (
 // window is a window of Chromium that shows the page.
 type window struct {
 	*queue
-	ctx context.Context
-	at  string
+	ctx     context.Context
+	address string
 }
 
 // chromium opens a window and creates a session with a link. The test fails if a script of the page reports
@@ -58,7 +58,7 @@ func chromium(q *queue) *window {
 	})
 	q.must("web", "start", "--listen", "127.0.0.1:0")
 	link := q.must("web", "open")
-	w.at, _, _ = strings.Cut(link, "/open")
+	w.address, _, _ = strings.Cut(link, "/open")
 	w.do(chromedp.Navigate(link), chromedp.Click("main button"), chromedp.WaitVisible("#verdict"))
 	return w
 }
@@ -78,7 +78,7 @@ func (w *window) do(actions ...chromedp.Action) {
 // goTo opens a path of the page.
 func (w *window) goTo(path string) {
 	w.Helper()
-	w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+	w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 }
 
 // waitText waits until an element contains text, without reloading the page.
@@ -173,7 +173,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.waitText("table.list", "d4")
 
 	// A user can retry one job of a group of dead jobs, then all of them.
-	w.do(chromedp.Navigate(w.at+"/dead"), chromedp.WaitVisible("table.groups"))
+	w.do(chromedp.Navigate(w.address+"/dead"), chromedp.WaitVisible("table.groups"))
 	w.waitText("table.groups", "exit code 7")
 	q.writeFile("mended", "")
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
@@ -183,7 +183,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
 	w.waitText("#head", "completed")
-	w.do(chromedp.Navigate(w.at+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
+	w.do(chromedp.Navigate(w.address+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
 	q.waitUntil("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
 
 	// Cancelling many jobs shows a preview first.
@@ -202,7 +202,7 @@ func TestPageInABrowser(t *testing.T) {
 	q.kill()
 	w.do(chromedp.WaitVisible("#gone"))
 	q.start("--workers", "2")
-	q.must("web", "start", "--listen", "127.0.0.1"+w.at[strings.LastIndex(w.at, ":"):])
+	q.must("web", "start", "--listen", "127.0.0.1"+w.address[strings.LastIndex(w.address, ":"):])
 	w.waitText("#gone", "The session has ended")
 }
 
@@ -272,7 +272,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 		}
 	}
 	for _, path := range append(paths, "/jobs/follow") {
-		w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+		w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 		harmless(path)
 	}
 	// Wait for lines that arrive after the page was loaded.
@@ -319,7 +319,7 @@ func TestPagesFit(t *testing.T) {
 		for _, scheme := range []string{"light", "dark"} {
 			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
 			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none"} {
-				w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 				var wide int64
 				w.do(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
 				if wide > width {
@@ -353,7 +353,7 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 		{"/", "navigation that does not scroll vertically", `(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.top nav'))`},
 	} {
 		holds := false
-		w.do(chromedp.Navigate(w.at+c.path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(c.test, &holds))
+		w.do(chromedp.Navigate(w.address+c.path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(c.test, &holds))
 		if !holds {
 			t.Errorf("%s at 390 px lacks: %s", c.path, c.name)
 		}
@@ -408,7 +408,7 @@ func TestPagesAreAccessible(t *testing.T) {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
 		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
 			var found []string
-			w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
+			w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
 				chromedp.Evaluate(`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 			for _, f := range found {
 				t.Errorf("%s, %s: %s", path, scheme, f)

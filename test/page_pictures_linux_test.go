@@ -45,12 +45,12 @@ func TestPicturesOfThePages(t *testing.T) {
 			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
 			for name, path := range map[string]string{"overview": "/", "jobs": "/jobs?state=done", "job": "/jobs/api-image", "waiting": "/jobs/report", "dead": "/dead", "schedules": "/schedules", "workers": "/workers", "figures": "/stats?since=1h"} {
 				var picture []byte
-				w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 				if name == "job" {
 					w.waitText("#log", "DONE")
 				}
 				w.do(chromedp.CaptureScreenshot(&picture))
-				if is, err := png.Decode(bytes.NewReader(picture)); err != nil || is.Bounds().Dx() != int(width) {
+				if image, err := png.Decode(bytes.NewReader(picture)); err != nil || image.Bounds().Dx() != int(width) {
 					t.Fatalf("%s at %d: %v", name, width, err)
 				}
 				if *update && name == "overview" && width == 1280 && scheme == "light" {

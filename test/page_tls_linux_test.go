@@ -44,8 +44,8 @@ func (q *queue) certify(address string) (cert, key string, client *http.Client) 
 	if err != nil {
 		q.Fatal(err)
 	}
-	is := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName}, DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, is, is, &private.PublicKey, private)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName}, DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -170,12 +170,12 @@ func TestPageAtASocket(t *testing.T) {
 	if !answers() {
 		t.Error("after a kill nobody answers")
 	}
-	asks, err := net.Dial("unix", q.path("page")) // this unfinished request must not delay web stop
+	conn, err := net.Dial("unix", q.path("page")) // this unfinished request must not delay web stop
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer asks.Close()
-	fmt.Fprint(asks, "GET / HTTP/1.1\r\nHost: ")
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: ")
 	q.must("web", "stop")
 	if _, err := os.Lstat(q.path("page")); err == nil {
 		t.Error("the socket is there after web stop")
@@ -214,20 +214,20 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	q.start("--workers", "1")
 	answers := func(what string) {
 		t.Helper()
-		for _, at := range addresses {
-			got, err := http.Get("http://" + at + "/")
+		for _, address := range addresses {
+			got, err := http.Get("http://" + address + "/")
 			if err != nil {
 				t.Fatal(what, err)
 			}
 			got.Body.Close()
 			if got.StatusCode != http.StatusUnauthorized {
-				t.Errorf("%s: %s answers %s", what, at, got.Status)
+				t.Errorf("%s: %s answers %s", what, address, got.Status)
 			}
 		}
 	}
 	answers("from the start")
-	if at := q.must("web", "start"); at != addresses[0] {
-		t.Errorf("the page is said to be at %q, and is at %v", at, addresses)
+	if address := q.must("web", "start"); address != addresses[0] {
+		t.Errorf("the page is said to be at %q, and is at %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
 		if got := q.cli(args...); got.code != 5 || !strings.Contains(got.err, "systemctl disable --now queuectl-web.socket") {

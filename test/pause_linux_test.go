@@ -54,18 +54,18 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		id := fmt.Sprintf("p%d", n)
 		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
 		q.waitUntil("the tree has several processes", 20*time.Second, func() bool { return len(q.treeOf(id)) > 1 })
-		began := time.Now()
+		started := time.Now()
 		if got := q.cli("pause", id); got.code != 0 || strings.Contains(got.err, "still") {
 			t.Fatalf("round %d, %s: pause: %+v", n, forks[n%len(forks)], got)
 		}
-		most = max(most, time.Since(began))
-		seen := q.treeOf(id)
+		most = max(most, time.Since(started))
+		processes := q.treeOf(id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if now := q.treeOf(id); !slices.Equal(now, seen) {
-				t.Fatalf("round %d, %s: it runs though it is paused: %+v, then %+v", n, forks[n%len(forks)], seen, now)
+			if now := q.treeOf(id); !slices.Equal(now, processes) {
+				t.Fatalf("round %d, %s: it runs though it is paused: %+v, then %+v", n, forks[n%len(forks)], processes, now)
 			}
 		}
-		for _, p := range seen {
+		for _, p := range processes {
 			// The parent waits for a child of vfork.
 			if p.state == "T" != stopped && !(stopped && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
@@ -77,7 +77,7 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 			q.waitUntil("nothing is left stopped", 5*time.Second, func() bool {
 				return !slices.ContainsFunc(q.treeOf(id), func(p treeProcess) bool { return p.state == "T" })
 			})
-			q.waitUntil("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(q.treeOf(id), seen) })
+			q.waitUntil("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(q.treeOf(id), processes) })
 			q.must("cancel", id)
 		case 2:
 			q.must("cancel", id)
@@ -118,8 +118,8 @@ func (q *queue) treeOf(id string) (list []treeProcess) {
 			continue
 		}
 		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		f := strings.Fields(rest)
+		_, statFields, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(statFields)
 		if len(f) < 15 || f[0] == "Z" || f[0] == "X" {
 			continue
 		}
@@ -150,14 +150,14 @@ func delegatedQueue(t *testing.T) *queue {
 			q.endProcesses()
 			removeGroups(t, group)
 		})
-		folder := q.path("bin")
-		if err := os.Mkdir(folder, 0o755); err != nil {
+		dir := q.path("bin")
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		service := filepath.Join(folder, programs[1])
+		service := filepath.Join(dir, programs[1])
 		copyProgram(t, filepath.Join(filepath.Dir(q.bin), programs[1]), service)
 		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec %[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.bin, service)
-		q.bin = filepath.Join(folder, programs[0])
+		q.bin = filepath.Join(dir, programs[0])
 		if err := os.WriteFile(q.bin, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -170,21 +170,21 @@ func delegatedQueue(t *testing.T) *queue {
 // removeGroups removes a control group and all groups below it once they are empty.
 func removeGroups(t *testing.T, group string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		var folders []string
+		var dirs []string
 		filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
-				folders = append(folders, path)
+				dirs = append(dirs, path)
 			}
 			return nil
 		})
-		for _, path := range slices.Backward(folders) {
+		for _, path := range slices.Backward(dirs) {
 			os.Remove(path)
 		}
 		if _, err := os.Stat(group); errors.Is(err, os.ErrNotExist) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("control groups are left: %v", folders)
+			t.Errorf("control groups are left: %v", dirs)
 			return
 		}
 	}

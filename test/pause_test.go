@@ -45,20 +45,20 @@ func (q *queue) ticks(id string) (n [2]int64) {
 // waitTicking waits until both processes write.
 func (q *queue) waitTicking(id string) {
 	q.Helper()
-	was := q.ticks(id)
+	before := q.ticks(id)
 	q.waitUntil(id+" and its child go on", 20*time.Second, func() bool {
 		now := q.ticks(id)
-		return now[0] > was[0] && now[1] > was[1]
+		return now[0] > before[0] && now[1] > before[1]
 	})
 }
 
 // checkNotTicking checks for 200 ms that neither process writes.
 func (q *queue) checkNotTicking(id string) {
 	q.Helper()
-	was := q.ticks(id)
+	before := q.ticks(id)
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if now := q.ticks(id); now != was {
-			q.Fatalf("%s goes on though it is paused: %v, then %v", id, was, now)
+		if now := q.ticks(id); now != before {
+			q.Fatalf("%s goes on though it is paused: %v, then %v", id, before, now)
 		}
 	}
 }
@@ -138,8 +138,8 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	}
 	q.waitUntil("both are started", 20*time.Second, func() bool { return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n") })
 	q.must("pause", "timeout_ms", "idle_timeout")
-	began := time.Now()
-	q.waitElapsed(began, 2*limit)
+	started := time.Now()
+	q.waitElapsed(started, 2*limit)
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
 		if got := q.pauseOf(id); got.State != "processing" {
 			t.Errorf("%s: %s while it was paused", id, got.State)
@@ -148,8 +148,8 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	q.must("resume", "timeout_ms", "idle_timeout")
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
 		j := w.waitEnded(id)
-		if ran := j.History[0].FinishedAt.Sub(j.History[0].StartedAt); j.Reason != "timed_out" || ran < 2*limit {
-			t.Errorf("%s: %s, %s after %v", id, j.State, j.Reason, ran)
+		if elapsed := j.History[0].FinishedAt.Sub(j.History[0].StartedAt); j.Reason != "timed_out" || elapsed < 2*limit {
+			t.Errorf("%s: %s, %s after %v", id, j.State, j.Reason, elapsed)
 		}
 	}
 }
@@ -250,11 +250,11 @@ func TestPauseAll(t *testing.T) {
 	if r := q.cli("status", "--check"); r.code != 0 {
 		t.Errorf("status --check: %+v", r)
 	}
-	var told []string
+	var events []string
 	for _, e := range q.events("--event", "paused,resumed") {
-		told = append(told, e.Event+" "+e.ID)
+		events = append(events, e.Event+" "+e.ID)
 	}
-	if got := strings.Join(told, ", "); got != "paused a, paused , resumed " {
+	if got := strings.Join(events, ", "); got != "paused a, paused , resumed " {
 		t.Errorf("events: %s", got)
 	}
 	q.must("resume", "--all") // repeating a resume is not an error
@@ -273,9 +273,9 @@ func TestStopOfPausedJobs(t *testing.T) {
 	}
 	q.must("pause", "a")
 	q.must("pause", "--all")
-	began := time.Now()
-	if code := q.stop(); code != 0 || time.Since(began) > 20*time.Second {
-		t.Errorf("exit code %d after %v; stop_timeout is 30s", code, time.Since(began))
+	started := time.Now()
+	if code := q.stop(); code != 0 || time.Since(started) > 20*time.Second {
+		t.Errorf("exit code %d after %v; stop_timeout is 30s", code, time.Since(started))
 	}
 	q.start("--workers", "2")
 	a, b := q.show("a"), q.show("b")

@@ -66,11 +66,11 @@ func TestPrivateBesidePeers(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(p.work, "commands"), []byte(lines.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
+		started := time.Now()
 		if out, err := w.command(p).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", w.name, err, out)
 		}
-		took := time.Since(began)
+		elapsed := time.Since(started)
 		if counts, lines := p.countRuns(); len(counts) != count || lines != count {
 			t.Fatalf("%s: %d commands had %d effects", w.name, count, lines)
 		}
@@ -91,7 +91,7 @@ func TestPrivateBesidePeers(t *testing.T) {
 			t.Fatalf("%s again: %v\n%s", w.name, err, out)
 		}
 		counts, effects := p.countRuns()
-		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count, took.Round(time.Millisecond), float64(count)/took.Seconds(), count-len(counts), effects-len(counts))
+		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count, elapsed.Round(time.Millisecond), float64(count)/elapsed.Seconds(), count-len(counts), effects-len(counts))
 		if strings.Contains(w.name, "queuectl") && (len(counts) != count || effects-count > 64) {
 			t.Errorf("%s lost %d and did %d again", w.name, count-len(counts), effects-count)
 		}

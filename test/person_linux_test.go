@@ -108,9 +108,9 @@ func TestEditInAnEditor(t *testing.T) {
 	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
 		t.Fatalf("an edit: %+v", r)
 	}
-	seen, err := os.ReadFile(q.dir + "/seen")
-	if err != nil || !strings.Contains(string(seen), `"command": "echo edited && echo '<b>'"`) || !strings.Contains(string(seen), `"run_at": "2040-01-02T03:04:05.000Z"`) {
-		t.Errorf("the editor had %s, %v", seen, err)
+	edited, err := os.ReadFile(q.dir + "/seen")
+	if err != nil || !strings.Contains(string(edited), `"command": "echo edited && echo '<b>'"`) || !strings.Contains(string(edited), `"run_at": "2040-01-02T03:04:05.000Z"`) {
+		t.Errorf("the editor had %s, %v", edited, err)
 	}
 	var a struct {
 		Command  string
@@ -125,11 +125,11 @@ func TestEditInAnEditor(t *testing.T) {
 	if r := edit(`s/no-such//`); r.code != 0 || !strings.Contains(r.out, "job a was not changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
-	for script, said := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
+	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
 		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
 		_, file, kept := strings.Cut(r.out, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
-		if r.code != 2 || !kept || !strings.Contains(r.out, said) {
+		if r.code != 2 || !kept || !strings.Contains(r.out, wantText) {
 			t.Fatalf("a mistake in the editor: %+v", r)
 		}
 		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {
@@ -142,8 +142,8 @@ func TestEditInAnEditor(t *testing.T) {
 	if r := through(q.path("twice"), "edit the text again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
 		t.Errorf("a mistake that is mended: %+v", r)
 	}
-	if left, err := os.ReadDir(q.path("tmp")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %q, %v", left, err)
+	if entries, err := os.ReadDir(q.path("tmp")); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %q, %v", entries, err)
 	}
 	q.must("cancel", "a")
 	if r := through("touch "+q.path("opened"), "", ""); r.code != 5 || !strings.Contains(r.out, "job a is cancelled; only waiting jobs can be changed") {

@@ -45,11 +45,11 @@ type workload struct {
 
 // recordSent records that jobs are about to be enqueued.
 func (w *workload) recordSent(ids ...string) {
-	at := w.logPosition()
+	position := w.logPosition()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		w.sent[id] = at
+		w.sent[id] = position
 	}
 }
 
@@ -103,7 +103,7 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 // sendJob sends the requests for one job of a client, usually an enqueue and a wait.
 func (w *workload) sendJob(a *requester, id string, kind int) error {
 	spec := fields{"id": id, "max_retries": 0}
-	// begun stores the position in the disk's log when the job starts.
+	// recordStart stores the position in the disk's log when the job starts.
 	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id))
 	output := ""
 	switch {
@@ -268,7 +268,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
 	stored := map[string]job{}
 	for _, j := range jobs {
-		if _, twice := stored[j.ID]; twice {
+		if _, duplicate := stored[j.ID]; duplicate {
 			v.wrong = append(v.wrong, "job "+j.ID+" is there twice")
 		}
 		stored[j.ID] = j
@@ -302,8 +302,8 @@ func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
 // hadStarted reports whether the job had recorded its start before the power failure.
 func (w *workload) hadStarted(id string, c cut) bool {
 	raw, err := os.ReadFile(w.path("begun-" + id))
-	at, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
-	return err == nil && bad == nil && at <= c.position
+	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	return err == nil && bad == nil && position <= c.position
 }
 
 // integrity returns the result of SQLite's integrity_check.

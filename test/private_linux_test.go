@@ -18,7 +18,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	p := newPrivate(t)
 	const jobs = "touch started; while ! test -e go; do sleep 0.01; done; echo 1 | tee -a effects\necho 2 >>effects\n"
 	var out lockedBuffer
-	begin := func() (cmd *exec.Cmd, errs *lockedBuffer) {
+	start := func() (cmd *exec.Cmd, errs *lockedBuffer) {
 		os.Remove(filepath.Join(p.work, "started"))
 		cmd, errs = p.command(jobs, "--lines", "-", "--workers", "1"), &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr = &out, errs
@@ -31,7 +31,7 @@ func TestPrivateInterrupted(t *testing.T) {
 		})
 		return cmd, errs
 	}
-	cmd, errs := begin()
+	cmd, errs := start()
 	interrupt := func() {
 		cmd.Process.Signal(syscall.SIGINT)
 		p.waitUntil("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "running jobs may finish") })
@@ -47,7 +47,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.work, "started")); err != nil {
 		t.Fatal(err)
 	}
-	cmd, errs = begin()
+	cmd, errs = start()
 	interrupt()
 	if err := os.WriteFile(filepath.Join(p.work, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -55,8 +55,8 @@ func TestPrivateInterrupted(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
 	}
-	if said := errs.String(); !strings.Contains(said, "1 of 2 jobs finished, 1 left") || strings.Contains(said, "degraded") {
-		t.Errorf("after one Ctrl-C it says %q", said)
+	if stderr := errs.String(); !strings.Contains(stderr, "1 of 2 jobs finished, 1 left") || strings.Contains(stderr, "degraded") {
+		t.Errorf("after one Ctrl-C it says %q", stderr)
 	}
 	if counts, lines := p.countRuns(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
 		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
@@ -163,9 +163,9 @@ func TestPrivateRunInAFolderThatIsGone(t *testing.T) {
 	p := newPrivate(t)
 	cmd := exec.Command("/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.bin)
 	cmd.Env, cmd.Dir, cmd.Stdin = environment(p.work), p.work, strings.NewReader("true\n")
-	said, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(said), "the current directory no longer exists") || !strings.Contains(string(said), "--dir") {
-		t.Errorf("%v: %s", err, said)
+	output, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(output), "the current directory no longer exists") || !strings.Contains(string(output), "--dir") {
+		t.Errorf("%v: %s", err, output)
 	}
 }
 

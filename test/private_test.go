@@ -57,12 +57,12 @@ func (p *private) run(stdin string, args ...string) result {
 func (p *private) killAll(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
-	for left := 1; left > 0; {
-		left = 0
+	for remaining := 1; remaining > 0; {
+		remaining = 0
 		for pid, words := range processesUsing(p.dir) {
 			if !strings.Contains(words, " events ") {
 				kill(pid)
-				left++
+				remaining++
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
-	told := map[string]int{} // jobs that events reported as completed, and how often each had run by then
+	runsWhenReported := map[string]int{} // jobs that events reported as completed, and how often each had run by then
 	for n := range kills {
 		cmd := p.command("", args...)
 		if err := startCommand(cmd); err != nil {
@@ -126,13 +126,13 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		counts, _ := p.countRuns()
 		for _, id := range completed() {
 			number, _, _ := strings.Cut(id, "-")
-			if _, known := told[number]; !known {
-				told[number] = counts[number]
+			if _, known := runsWhenReported[number]; !known {
+				runsWhenReported[number] = counts[number]
 			}
 		}
 	}
-	if len(told) < count/4 {
-		t.Errorf("events told of %d completed jobs only", len(told))
+	if len(runsWhenReported) < count/4 {
+		t.Errorf("events told of %d completed jobs only", len(runsWhenReported))
 	}
 	changed := strings.Replace(file.String(), "echo 17 ", "echo 17x ", 1)
 	if err := os.WriteFile(filepath.Join(p.work, "changed"), []byte(changed), 0o600); err != nil {
@@ -154,12 +154,12 @@ func TestPrivateRunIsResumed(t *testing.T) {
 			t.Errorf("job %d was lost", i+1)
 		}
 	}
-	for number, was := range told {
-		if counts[number] != was {
+	for number, runs := range runsWhenReported {
+		if counts[number] != runs {
 			t.Errorf("job %s ran again after events had told that it was completed", number)
 		}
 	}
-	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count, len(told))
+	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count, len(runsWhenReported))
 }
 
 // followCompleted follows the events of a run that has just started. The returned function waits for the end
@@ -275,7 +275,7 @@ func (p *private) checkReadOnly(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
 	const nothing = "; reading the files there\n"
-	asks := func(words ...string) string {
+	run := func(words ...string) string {
 		r := p.cli(append([]string{"--dir", p.dir}, words...)...)
 		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", when, words, r)
@@ -283,20 +283,20 @@ func (p *private) checkReadOnly(when string, states ...string) {
 		return r.out
 	}
 	var jobs []job
-	if err := json.Unmarshal([]byte(asks("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
+	if err := json.Unmarshal([]byte(run("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
 		p.Fatalf("%s: %d jobs, %v", when, len(jobs), err)
 	}
 	for i, state := range states {
 		j := jobs[len(jobs)-1-i]
-		if j.State != state || !strings.Contains(asks("show", j.ID), "State:      "+state) {
+		if j.State != state || !strings.Contains(run("show", j.ID), "State:      "+state) {
 			p.Errorf("%s: job %s is %s, want %s", when, j.ID, j.State, state)
 		}
 	}
-	if out := asks("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
+	if out := run("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
 		p.Errorf("%s: it printed %q", when, out)
 	}
 	for words, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3", "events": "ended", "list --failed": "exit 3"} {
-		if out := asks(strings.Fields(words)...); !strings.Contains(out, want) {
+		if out := run(strings.Fields(words)...); !strings.Contains(out, want) {
 			p.Errorf("%s: %s says %q, want %q", when, words, out, want)
 		}
 	}
@@ -310,7 +310,7 @@ func (p *private) checkReadOnly(when string, states ...string) {
 	if r := p.cli("--dir", p.dir, "status", "--check"); r.code != code || !strings.HasPrefix(r.out, health) {
 		p.Errorf("%s: status --check: %+v, want %q", when, r, health)
 	}
-	if out := asks("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
+	if out := run("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
 		p.Errorf("%s: status: %s", when, out)
 	}
 	if after := p.contents(); !maps.Equal(after, before) {

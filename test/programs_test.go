@@ -23,14 +23,14 @@ func runProgram(t *testing.T, env []string, program string, words ...string) (ou
 // two programs names the other if it is missing.
 func TestProgramsFindEachOther(t *testing.T) {
 	t.Parallel()
-	folder := func(parts ...string) string {
+	copyInto := func(parts ...string) string {
 		dir := filepath.Join(append([]string{t.TempDir()}, parts...)...)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		return dir
 	}
-	both := install(t, binary(t, ""), folder("both"))
+	both := install(t, binary(t, ""), copyInto("both"))
 	path := []string{"PATH=" + filepath.Dir(both) + string(filepath.ListSeparator) + os.Getenv("PATH")}
 
 	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"}, {"__complete", "serve", "--"}} {
@@ -39,7 +39,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 		}
 	}
 
-	alone := folder("alone")
+	alone := copyInto("alone")
 	copyProgram(t, both, filepath.Join(alone, programs[0]))
 	client := filepath.Join(alone, programs[0])
 	if out, code := runProgram(t, path, client, "version"); code != 0 {
@@ -54,23 +54,23 @@ func TestProgramsFindEachOther(t *testing.T) {
 		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
 	}
 
-	twice := folder("twice")
+	bothDir := copyInto("twice")
 	for _, name := range programs {
-		copyProgram(t, both, filepath.Join(twice, name))
+		copyProgram(t, both, filepath.Join(bothDir, name))
 	}
 	for _, name := range programs {
-		if out, code := runProgram(t, nil, filepath.Join(twice, name), "--dir", "q", "serve"); code != 1 || !strings.Contains(out, "is queuectl, not queuectld") {
+		if out, code := runProgram(t, nil, filepath.Join(bothDir, name), "--dir", "q", "serve"); code != 1 || !strings.Contains(out, "is queuectl, not queuectld") {
 			t.Errorf("%s where both are queuectl: exit code %d\n%s", name, code, out)
 		}
 	}
 
-	lone := filepath.Join(folder("lone"), programs[1])
+	lone := filepath.Join(copyInto("lone"), programs[1])
 	copyProgram(t, filepath.Join(filepath.Dir(both), programs[1]), lone)
 	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 || !strings.Contains(out, "program "+programs[0]+" not found in ") {
 		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
 	}
 
-	prefix := folder("usr")
+	prefix := copyInto("usr")
 	for name, dir := range map[string]string{programs[0]: "bin", programs[1]: "libexec/queuectl"} {
 		to := filepath.Join(prefix, dir)
 		if err := os.MkdirAll(to, 0o755); err != nil {
@@ -91,9 +91,9 @@ func TestProgramsSayTheSame(t *testing.T) {
 	t.Parallel()
 	client := binary(t, "")
 	daemon := filepath.Join(filepath.Dir(client), programs[1])
-	said, _ := runProgram(t, nil, client, "--help")
-	if got, _ := runProgram(t, nil, daemon, "--help"); got != said {
-		t.Errorf("queuectld: %s\nqueuectl: %s", got, said)
+	help, _ := runProgram(t, nil, client, "--help")
+	if got, _ := runProgram(t, nil, daemon, "--help"); got != help {
+		t.Errorf("queuectld: %s\nqueuectl: %s", got, help)
 	}
 }
 

@@ -64,12 +64,12 @@ func TestRightsOnJobs(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "8")
 	for _, p := range everyone {
 		for _, v := range verbsOnJobs {
-			for _, own := range []bool{true, false} {
+			for _, isOwner := range []bool{true, false} {
 				owner := alice
 				switch {
-				case own && !p.hasRight("submit"):
+				case isOwner && !p.hasRight("submit"):
 					continue // users without this right have no jobs
-				case own:
+				case isOwner:
 					owner = p
 				case p.name == alice.name:
 					owner = bob
@@ -82,7 +82,7 @@ func TestRightsOnJobs(t *testing.T) {
 				if others == "own" {
 					others = "operate"
 				}
-				may := own || p.hasRight(others)
+				may := isOwner || p.hasRight(others)
 				onMany := v.others == "own" && p.hasRight("submit")
 				switch {
 				case may && r.code != 0:
@@ -180,7 +180,7 @@ func TestRightsOnTheWhole(t *testing.T) {
 // sees them in responses, events, logs or ps.
 func TestOthersJobsAreMasked(t *testing.T) {
 	q := sharedQueue(t, "log_level = \"debug\"\n"+accessOfAll, "--workers", "2")
-	const value, word, said = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
+	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
 	q.mustAs(alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word, ": "+word+"; printf c4n4ry; echo -said; exit 3")
 	q.cli("wait", "secret")
 	q.mustAs(alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
@@ -206,7 +206,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 		if got := strings.Contains(all, word); got != c.command {
 			t.Errorf("%s sees the command: %t\n%s", c.name, got, all)
 		}
-		if got := strings.Contains(all, said); got != c.command {
+		if got := strings.Contains(all, log); got != c.command {
 			t.Errorf("%s sees the output: %t\n%s", c.name, got, all)
 		}
 	}
@@ -219,8 +219,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if r := q.runAs(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {
 		t.Errorf("a mask was written in place of a value: %+v", r)
 	}
-	if said := q.logText(); strings.Contains(said, "c4n4ry") {
-		t.Errorf("the log of the service tells it:\n%s", said)
+	if log := q.logText(); strings.Contains(log, "c4n4ry") {
+		t.Errorf("the log of the service tells it:\n%s", log)
 	}
 	q.mustAs(alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("runs").State == "processing" })
@@ -434,8 +434,8 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.writeFile("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.start("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
-	if said := q.logText(); strings.Count(said, words) != 1 {
-		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(said, words), said)
+	if log := q.logText(); strings.Count(log, words) != 1 {
+		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(log, words), log)
 	}
 	if d := q.doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
 		t.Errorf("doctor: %+v", d)

@@ -37,9 +37,9 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 		if strings.HasPrefix(path, q.rootRunnerDir+"/jobs") { // jobs pass through these directories to their own ones
 			return nil
 		}
-		own := filepath.Base(path) == "spawn.sock" // only the service may use this socket
+		isSpawnSocket := filepath.Base(path) == "spawn.sock" // only the service may use this socket
 		others := info.Mode().Perm() & 0o007
-		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != serviceAccount.gid && !own {
+		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !isSpawnSocket || int(st.Gid) != serviceAccount.gid && !isSpawnSocket {
 			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
 		}
 		return nil
@@ -75,8 +75,8 @@ func TestRootsRunnerIsBuried(t *testing.T) {
 		t.Errorf("process %s of the dead runner's job lives on", stray)
 	}
 	q.waitUntil("its folder is gone", 20*time.Second, func() bool {
-		left, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.rootRunnerDir, old[0]))
-		return len(left) == 0
+		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.rootRunnerDir, old[0]))
+		return len(remaining) == 0
 	})
 	q.must("cancel", id)
 }
@@ -133,8 +133,8 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
-	if left := q.runnerPids(); len(left) != 0 {
-		t.Errorf("after a stop runners %v are left", left)
+	if remaining := q.runnerPids(); len(remaining) != 0 {
+		t.Errorf("after a stop runners %v are left", remaining)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if pid == nil {
 		t.Fatalf("a second launcher: %v\n%s", err, out)
 	}
-	if is, read := os.ReadFile(filepath.Join("/proc", string(pid[1]), "cmdline")); err == nil || read != nil || !strings.Contains(string(is), "--launcher") {
+	if cmdline, read := os.ReadFile(filepath.Join("/proc", string(pid[1]), "cmdline")); err == nil || read != nil || !strings.Contains(string(cmdline), "--launcher") {
 		t.Errorf("a second launcher: %v\n%s", err, out)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
@@ -190,8 +190,8 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	big := func() string {
 		return q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	}
-	kept, first := big(), big()
-	q.mustAs(daemonUser, "wait", kept, first)
+	running, first := big(), big()
+	q.mustAs(daemonUser, "wait", running, first)
 	q.mustAs(daemonUser, "logs", first)
 	outputs, err := filepath.Glob(mails + "/output/*")
 	if err != nil || len(outputs) != 2 {
@@ -200,7 +200,7 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	if got := q.outputOf(daemonUser, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
-	for _, id := range []string{kept, first} {
+	for _, id := range []string{running, first} {
 		if r := q.runAs(daemonUser, "logs", id); r.code != 4 || r.out != "" {
 			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
 		}
@@ -244,10 +244,10 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
-	begun := time.Now()
+	started := time.Now()
 	q.start(args...)
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("the next service was ready after %v", took)
+	if elapsed := time.Since(started); elapsed > 3*time.Second {
+		t.Errorf("the next service was ready after %v", elapsed)
 	}
 	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
@@ -287,8 +287,8 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
-	if left := q.runnerPids(); len(left) != 0 {
-		t.Errorf("runners %v are left", left)
+	if remaining := q.runnerPids(); len(remaining) != 0 {
+		t.Errorf("runners %v are left", remaining)
 	}
 }
 
@@ -326,19 +326,19 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 		return q.must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
 	}
 	bad := []string{program()}
-	var took []time.Duration
+	var elapsed []time.Duration
 	for len(bad) < 5 {
-		begun := time.Now()
+		started := time.Now()
 		if got := q.outputOf(daemonUser, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
 			t.Errorf("another user's job: %q", got)
 		}
-		took = append(took, time.Since(begun))
+		elapsed = append(elapsed, time.Since(started))
 		if q.show(bad[len(bad)-1]).State == "dead" { // one of the six workers is always blocked
 			bad = append(bad, program())
 		}
 	}
-	if longest := slices.Max(took); longest > time.Second {
-		t.Errorf("another user's job took %v, of %v", longest, took)
+	if longest := slices.Max(elapsed); longest > time.Second {
+		t.Errorf("another user's job took %v, of %v", longest, elapsed)
 	}
 	if n := len(q.runnerPids()); n != 2 {
 		t.Errorf("%d runners; want one for all, and one of the user whose starts hang", n)

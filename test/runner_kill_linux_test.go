@@ -96,13 +96,13 @@ func checkStrangersSurvive(t *testing.T, take func(r *rig, job, runner int) []*e
 func startStranger(r *rig, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {
-		told := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
+		pidRequested := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
 		cmd := exec.Command("sleep", "600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := cmd.Start(); err != nil {
 			r.Fatal(err)
 		}
-		if !told || cmd.Process.Pid == pid {
+		if !pidRequested || cmd.Process.Pid == pid {
 			r.Logf("stranger %d, wanted %d", cmd.Process.Pid, pid)
 			return cmd
 		}

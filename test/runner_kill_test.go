@@ -145,11 +145,11 @@ func (r *trees) runFresh(began time.Time) time.Duration {
 	r.waitUntil("a new job is done", 10*time.Second, func() bool {
 		return r.queryInt(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
 	})
-	took := time.Since(began)
-	if took > 2*timeoutFactor*time.Second {
-		r.Errorf("a new job was done after %v, want 2s at most", took)
+	elapsed := time.Since(began)
+	if elapsed > 2*timeoutFactor*time.Second {
+		r.Errorf("a new job was done after %v, want 2s at most", elapsed)
 	}
-	return took
+	return elapsed
 }
 
 // When the runner is killed, the process trees of its jobs are ended before another job runs. on_lost decides
@@ -161,15 +161,15 @@ func TestRunnerKilled(t *testing.T) {
 	if held := r.heldLocks(); len(held) != len(treeShapes)+2 {
 		t.Fatalf("trees with a lock: %v", held)
 	}
-	began := time.Now()
+	started := time.Now()
 	kill(old)
-	took := r.runFresh(began)
+	elapsed := r.runFresh(started)
 	r.checkRan()
 	r.waitUntil("one other runner is left", 20*time.Second, func() bool {
 		now := r.runnerPids()
 		return len(now) == 1 && now[0] != old
 	})
-	t.Logf("runner killed: a new job done after %v", took.Round(time.Millisecond))
+	t.Logf("runner killed: a new job done after %v", elapsed.Round(time.Millisecond))
 }
 
 // When the service and the runner are killed together, in either order, the next service ends the process
@@ -190,7 +190,7 @@ func TestAllKilledAtOnce(t *testing.T) {
 			if held := r.heldLocks(); treesOutliveRunners && order == "service first" && len(held) != len(treeShapes)+2 {
 				t.Errorf("trees that live on: %v", held)
 			}
-			began := time.Now()
+			started := time.Now()
 			r.start("--workers", "0")
 			if held := r.heldLocks(); len(held) > 0 {
 				t.Errorf("trees that live when the service is ready: %v", held)
@@ -198,9 +198,9 @@ func TestAllKilledAtOnce(t *testing.T) {
 			r.requester = &requester{q: r.queue}
 			r.checkLostAndReturned()
 			r.requester.mustRequest("worker.scale", map[string]any{"count": 8})
-			took := r.runFresh(began)
+			elapsed := r.runFresh(started)
 			r.checkRan()
-			t.Logf("all killed, %s: a new job done after %v", order, took.Round(time.Millisecond))
+			t.Logf("all killed, %s: a new job done after %v", order, elapsed.Round(time.Millisecond))
 		})
 	}
 }

@@ -89,8 +89,8 @@ func (d *drawer) between(s fields, step float64) float64 {
 
 func (d *drawer) text(s fields) string {
 	if s["format"] == "date-time" {
-		at := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
-		return at.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
+		instant := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
+		return instant.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
 	}
 	low, high := int(number(s, "minLength", 0)), int(number(s, "maxLength", 200))
 	pattern, ok := s["pattern"].(string)
@@ -116,11 +116,11 @@ func (d *drawer) list(s fields) any {
 	first, _ := s["prefixItems"].([]any)
 	list := []any{}
 	for i := range n {
-		is := items
+		itemSchema := items
 		if i < len(first) {
-			is = first[i].(map[string]any)
+			itemSchema = first[i].(map[string]any)
 		}
-		list = append(list, d.value(is))
+		list = append(list, d.value(itemSchema))
 	}
 	return list
 }

@@ -63,7 +63,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	all := q.schemas()
 	w := q.dial()
-	asked := map[string]bool{}
+	called := map[string]bool{}
 	type request struct {
 		method string
 		params fields
@@ -105,11 +105,11 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			{"attach", fields{"id": "t", "wait": true, "rows": 24, "cols": 80, "text": "x\r"}},
 		}, requests...)
 	} else {
-		asked["attach"] = true // this system has no terminals for jobs
+		called["attach"] = true // this system has no terminals for jobs
 	}
-	asked["node.drain"], asked["node.rm"] = true, true // work only on a queue that several nodes share
+	called["node.drain"], called["node.rm"] = true, true // work only on a queue that several nodes share
 	for _, c := range requests {
-		asked[c.method] = true
+		called[c.method] = true
 		s := all[c.method]
 		raw, err := json.Marshal(c.params)
 		if err != nil {
@@ -120,12 +120,12 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		}
 		a := w.call(c.method, c.params)
 		for a.Method != "" { // the notifications of a stream
-			var told struct{ Value json.RawMessage }
-			if err := json.Unmarshal(a.Params, &told); err != nil {
+			var notification struct{ Value json.RawMessage }
+			if err := json.Unmarshal(a.Params, &notification); err != nil {
 				t.Fatal(err)
 			}
-			if err := valid(s.notification, told.Value); err != nil {
-				t.Errorf("%s tells %.300s: %v", c.method, told.Value, err)
+			if err := valid(s.notification, notification.Value); err != nil {
+				t.Errorf("%s tells %.300s: %v", c.method, notification.Value, err)
 			}
 			if a, err = w.read(); err != nil {
 				t.Fatal(err)
@@ -140,7 +140,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		}
 	}
 	for method, s := range all {
-		if !asked[method] {
+		if !called[method] {
 			t.Errorf("%s was not asked", method)
 		}
 		if valid(s.params, []byte(`{"comand":"x"}`)) == nil {

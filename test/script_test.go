@@ -146,10 +146,10 @@ var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]
 // checkWidth checks that no line of text is wider than the terminal.
 func (s *shell) checkWidth(line, text string, columns int) {
 	s.Helper()
-	for shown := range strings.Lines(text) {
-		shown = strings.TrimSuffix(colours.ReplaceAllString(shown, ""), "\n")
-		if got := runewidth.StringWidth(shown); got > columns {
-			s.Errorf("%s: a line takes %d columns of %d: %q", line, got, columns, shown)
+	for row := range strings.Lines(text) {
+		row = strings.TrimSuffix(colours.ReplaceAllString(row, ""), "\n")
+		if got := runewidth.StringWidth(row); got > columns {
+			s.Errorf("%s: a line takes %d columns of %d: %q", line, got, columns, row)
 		}
 	}
 }

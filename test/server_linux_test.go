@@ -80,10 +80,10 @@ func TestDatabaseServerAway(t *testing.T) {
 		t.Errorf("a second service of the same name: %v", err)
 	}
 	p.Kill()
-	began := time.Now()
+	started := time.Now()
 	r := q.cli("enqueue", "--id", "late", "true")
-	if r.code == 0 || !strings.Contains(r.err, "cannot be reached") || time.Since(began) > 10*time.Second {
-		t.Errorf("without its server: %+v after %v", r, time.Since(began))
+	if r.code == 0 || !strings.Contains(r.err, "cannot be reached") || time.Since(started) > 10*time.Second {
+		t.Errorf("without its server: %+v after %v", r, time.Since(started))
 	}
 	q.writeFile("go", "")
 	p.Start(t)
@@ -119,10 +119,10 @@ func TestDatabaseServerStandsStill(t *testing.T) {
 	q.must("run", "--", "true")
 	p.Freeze(true)
 	t.Cleanup(func() { p.Freeze(false) })
-	began := time.Now()
+	started := time.Now()
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
-		if r := q.cli(verb...); r.code == 0 || !strings.Contains(r.err, "try again later") || time.Since(began) > 60*time.Second {
-			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(began))
+		if r := q.cli(verb...); r.code == 0 || !strings.Contains(r.err, "try again later") || time.Since(started) > 60*time.Second {
+			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(started))
 		}
 	}
 	p.Freeze(false)
@@ -168,16 +168,16 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 	filler.Close()
 	big := strings.Repeat("x", 100<<10)
-	told, stored := result{}, 0
-	for n := 0; n < 400 && told.code == 0; n++ {
-		if told = q.cli("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command", ": "+big[n:]); told.code == 0 {
+	outcome, stored := result{}, 0
+	for n := 0; n < 400 && outcome.code == 0; n++ {
+		if outcome = q.cli("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command", ": "+big[n:]); outcome.code == 0 {
 			stored++
 		}
 	}
-	if told.code == 0 || !strings.Contains(told.err, "try again") {
-		t.Fatalf("on a full disk, after %d jobs: %+v", stored, told)
+	if outcome.code == 0 || !strings.Contains(outcome.err, "try again") {
+		t.Fatalf("on a full disk, after %d jobs: %+v", stored, outcome)
 	}
-	t.Logf("after %d jobs of 100 KiB: %s", stored, told.err)
+	t.Logf("after %d jobs of 100 KiB: %s", stored, outcome.err)
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
@@ -283,9 +283,9 @@ func TestQueueMoves(t *testing.T) {
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
-	was := q.store
+	oldStore := q.store
 	q.store = ""
-	q.must("migrate", "--from", was, "--to", "sqlite")
+	q.must("migrate", "--from", oldStore, "--to", "sqlite")
 	q.start("--workers", "2")
 	if out := q.must("logs", "long"); !strings.HasSuffix(out, "last") {
 		t.Errorf("back it printed %q", out)

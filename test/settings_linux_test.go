@@ -115,11 +115,11 @@ func TestPlantedFolderIsLeftAlone(t *testing.T) {
 	if err := errors.Join(os.Mkdir(planted, 0o755), os.Chown(planted, alice.uid, alice.uid)); err != nil {
 		t.Fatal(err)
 	}
-	for _, who := range []person{{name: "root"}, bob} {
+	for _, owner := range []person{{name: "root"}, bob} {
 		for _, verb := range []string{"serve", "doctor"} {
-			r := runCommand(q, asPerson(q.command("--dir", planted, verb), who))
+			r := runCommand(q, asPerson(q.command("--dir", planted, verb), owner))
 			if r.code == 0 || !strings.Contains(r.err, fmt.Sprint(alice.uid)) || !strings.Contains(r.err, "--dir") || strings.Contains(r.err, "chown") || strings.Contains(r.err, "runuser") {
-				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", who.name, verb, r)
+				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", owner.name, verb, r)
 			}
 		}
 	}

@@ -184,9 +184,9 @@ func TestKeepJobs(t *testing.T) {
 	long := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
 	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") + " ]; do sleep 0.05; done; echo done"})
 	before, ended := w.waitRunning(long), w.waitRunning(short)
-	begin := time.Now()
-	if code := q.stop(); code != 0 || time.Since(begin) > 2*timeoutFactor*time.Second {
-		t.Errorf("exit code %d after %v", code, time.Since(begin))
+	started := time.Now()
+	if code := q.stop(); code != 0 || time.Since(started) > 2*timeoutFactor*time.Second {
+		t.Errorf("exit code %d after %v", code, time.Since(started))
 	}
 	q.writeFile("early", "") // the short job ends while no service is running
 	q.waitUntil("the short job has ended", 5*time.Second, func() bool { return !isAlive(ended.PID) })
@@ -262,15 +262,15 @@ func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 		text, _, _ := strings.Cut(q.must("service", "status"), "\n")
 		return text
 	}
-	was := pid()
+	oldPID := pid()
 	bad := []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"}
 	if runtime.GOOS != "windows" { // Windows has neither of these settings
 		bad = append(bad, "socket_group = \"nosuchgroup\"\n", "run_as = \"fixed:nosuchuser\"\n")
 	}
-	for _, wrong := range bad {
-		q.writeFile("queuectl.toml", wrong)
+	for _, settings := range bad {
+		q.writeFile("queuectl.toml", settings)
 		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "the service was not restarted") || !strings.Contains(got.err, "config validate") {
-			t.Errorf("with %q: %+v", wrong, got)
+			t.Errorf("with %q: %+v", settings, got)
 		}
 	}
 	q.writeFile("queuectl.toml", "")
@@ -279,7 +279,7 @@ func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 	if got := runCommand(t, cmd); got.code != 2 || !strings.Contains(got.err, "QUEUECTL_MAX_PENDING") {
 		t.Errorf("with an environment that does not hold: %+v", got)
 	}
-	if now := pid(); now != was || !strings.Contains(now, "pid") {
-		t.Errorf("it was %q and is %q", was, now)
+	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {
+		t.Errorf("it was %q and is %q", oldPID, now)
 	}
 }

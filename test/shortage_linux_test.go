@@ -19,8 +19,8 @@ import (
 // one line with a timestamp per failure to file.
 func (q *queue) injectShortage(calls, fault, file string) (stop func()) {
 	q.Helper()
-	said := q.path(file + ".said")
-	stderr, err := os.Create(said)
+	stderrFile := q.path(file + ".said")
+	stderr, err := os.Create(stderrFile)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -45,16 +45,16 @@ func (q *queue) injectShortage(calls, fault, file string) (stop func()) {
 var injectedPattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
 // injectedFailures returns the times of the failures that injectShortage has caused.
-func (q *queue) injectedFailures(file string) (at []time.Time) {
+func (q *queue) injectedFailures(file string) (times []time.Time) {
 	q.Helper()
 	for _, m := range injectedPattern.FindAllStringSubmatch(q.readFile(file), -1) {
 		seconds, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			q.Fatal(err)
 		}
-		at = append(at, time.UnixMicro(int64(seconds*1e6)))
+		times = append(times, time.UnixMicro(int64(seconds*1e6)))
 	}
-	return at
+	return times
 }
 
 // waitForFileCommand returns a shell command that waits until a file exists in the queue's directory, or until that
@@ -82,7 +82,7 @@ func TestShortageIsRefunded(t *testing.T) {
 			}
 			q.must("worker", "scale", "1")
 			stop := q.injectShortage(c.calls, c.fault, "trace")
-			begun := time.Now()
+			started := time.Now()
 			id := w.enqueue(fields{"command": "echo try $QUEUECTL_ATTEMPT; cat", "max_retries": 0, "stdin": c.stdin})
 			var j job
 			q.waitUntil("the job has met the shortage", 10*time.Second, func() bool {
@@ -97,7 +97,7 @@ func TestShortageIsRefunded(t *testing.T) {
 			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "try 1\n"+c.stdin {
 				t.Fatalf("after the shortage: %+v", j)
 			}
-			if waited := j.History[0].StartedAt.Sub(begun); waited < 990*time.Millisecond {
+			if waited := j.History[0].StartedAt.Sub(started); waited < 990*time.Millisecond {
 				t.Errorf("it was tried again after %v, want a pause of 1s", waited)
 			}
 		})
@@ -147,18 +147,18 @@ func TestShortageSlowsThePool(t *testing.T) {
 	q.waitUntil("three starts have failed", 10*time.Second, func() bool { return len(q.injectedFailures("trace")) >= 3 })
 	stop()
 	failed := q.injectedFailures("trace")
-	begun := time.Now().Add(time.Hour)
+	firstStart := time.Now().Add(time.Hour)
 	for _, id := range ids {
 		j := w.waitEnded(id)
 		if j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 			t.Fatalf("got %+v", j)
 		}
-		if at := j.History[0].StartedAt; at.Before(begun) {
-			begun = at
+		if started := j.History[0].StartedAt; started.Before(firstStart) {
+			firstStart = started
 		}
 	}
-	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second || !near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) || !near(begun.Sub(failed[2]), 2*time.Second, 5*time.Second) {
-		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed, begun)
+	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second || !near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) || !near(firstStart.Sub(failed[2]), 2*time.Second, 5*time.Second) {
+		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed, firstStart)
 	}
 }
 
@@ -225,10 +225,10 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	q.writeFile("bin/tool", "#!/bin/sh\n") // not executable
 	const beingWritten = "being written"
 	type row struct {
-		name string
-		spec fields
-		code int
-		says string
+		name     string
+		spec     fields
+		code     int
+		wantText string
 	}
 	cases := []row{
 		{"garbage", fields{"argv": []string{program("garbage", "\x00\x01\x02 no program\n")}}, 126, "exec format error"},
@@ -260,7 +260,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		if c.name == beingWritten {
 			attempts = 2
 		}
-		checkCounted(t, w.waitEnded(ids[i]), c.name, ownFault{c.code, attempts, c.says})
+		checkCounted(t, w.waitEnded(ids[i]), c.name, ownFault{c.code, attempts, c.wantText})
 	}
 }
 
@@ -270,7 +270,7 @@ func TestErrorsOfTheChildCount(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	for _, c := range []struct{ calls, fault, says string }{
+	for _, c := range []struct{ calls, fault, wantText string }{
 		{"execve", "EAGAIN", "resource temporarily unavailable"},
 		{"execve", "ENOMEM", "cannot allocate memory"},
 		{"chdir", "EMFILE", "too many open files"},
@@ -278,7 +278,7 @@ func TestErrorsOfTheChildCount(t *testing.T) {
 		stop := q.injectShortage(c.calls, c.fault, c.fault)
 		j := w.waitEnded(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
 		stop()
-		checkCounted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.says})
+		checkCounted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.wantText})
 	}
 }
 
@@ -408,11 +408,11 @@ func TestOneShortageOnePause(t *testing.T) {
 	ids := w.batch(specs)
 	q.waitUntil("a block has failed", 10*time.Second, func() bool { return len(q.injectedFailures("trace")) >= 8 })
 	stop()
-	begun := time.Now()
+	started := time.Now()
 	for _, id := range ids {
 		w.waitEnded(id)
 	}
-	if took := time.Since(begun); took > 8*time.Second {
-		t.Errorf("the pool stood still for %v after one shortage", took)
+	if elapsed := time.Since(started); elapsed > 8*time.Second {
+		t.Errorf("the pool stood still for %v after one shortage", elapsed)
 	}
 }

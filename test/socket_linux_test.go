@@ -57,8 +57,8 @@ func TestSocketIsBoundAgain(t *testing.T) {
 		if n := w.counts()["pending"]; n != 0 {
 			t.Errorf("%s: %d pending on the connection from before", c.what, n)
 		}
-		if left, _ := filepath.Glob(q.path(".s*")); len(left) != 0 {
-			t.Errorf("%s: left behind: %v", c.what, left)
+		if remaining, _ := filepath.Glob(q.path(".s*")); len(remaining) != 0 {
+			t.Errorf("%s: left behind: %v", c.what, remaining)
 		}
 	}
 	q.must("enqueue", "true")
@@ -71,8 +71,8 @@ func TestSocketIsBoundAgain(t *testing.T) {
 func TestSocketIsBoundAgainInSteps(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	before := cpuTicks(t, q.cmd.Process.Pid)
-	begun, bound := time.Now(), 0
-	for ; time.Since(begun) < 3*time.Second; time.Sleep(time.Millisecond) {
+	started, bound := time.Now(), 0
+	for ; time.Since(started) < 3*time.Second; time.Sleep(time.Millisecond) {
 		if os.Remove(q.path(socketName)) == nil {
 			bound++
 		}

@@ -68,7 +68,7 @@ func outlives(q *queue, d *disk, spec fields) {
 		q.Fatalf("got %+v, want dead as unkillable after one attempt", j)
 	}
 	pid := d.reader()
-	taken := func(when string) {
+	checkWorkerTaken := func(when string) {
 		q.Helper()
 		if busy, idle, health := w.health(); busy != 1 || idle != 0 || !strings.Contains(health, fmt.Sprint("process ", pid)) {
 			q.Errorf("%s: %d busy, %d idle, %s; want the worker taken by %d, and said so", when, busy, idle, health, pid)
@@ -79,20 +79,20 @@ func outlives(q *queue, d *disk, spec fields) {
 		if j := w.show(next); j.State != "pending" {
 			q.Errorf("%s: the next job is %s, want pending", when, j.State)
 		}
-		for began := time.Now(); time.Since(began) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		for started := time.Now(); time.Since(started) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if q.countReserved() > 0 {
 				q.Fatalf("%s: a job is claimed for a worker that is taken", when)
 			}
 		}
 	}
-	taken("at first")
+	checkWorkerTaken("at first")
 	if text := q.logText(); !strings.Contains(text, "ERROR") || !strings.Contains(text, "SIGKILL") {
 		q.Errorf("no alarm in the log:\n%s", text)
 	}
 	q.kill()
 	q.start("--workers", "1")
 	w = q.dial()
-	taken("with another service")
+	checkWorkerTaken("with another service")
 	d.abort()
 	q.waitUntil("the process is gone, and reaped", 20*time.Second, func() bool {
 		_, err := os.Stat(fmt.Sprint("/proc/", pid))

@@ -217,16 +217,16 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 func TestElsewhereNothingIsChanged(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	loud, _ := steeringJobs(t, q, q.dial())
-	said := terminalControls + "\x9b2J\x00\n"
+	text := terminalControls + "\x9b2J\x00\n"
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
 	for _, c := range []struct {
 		args     []string
 		out, err string // expected on this stream while the other stream is a terminal
 	}{
-		{[]string{"logs", loud, "--stdout"}, said, ""},
-		{[]string{"logs", loud, "--stderr"}, said, ""},
-		{[]string{"logs", "-f", loud, "--stdout"}, said, ""},
-		{[]string{"run", printing}, said, said},
+		{[]string{"logs", loud, "--stdout"}, text, ""},
+		{[]string{"logs", loud, "--stderr"}, text, ""},
+		{[]string{"logs", "-f", loud, "--stdout"}, text, ""},
+		{[]string{"run", printing}, text, text},
 	} {
 		var out, errs bytes.Buffer
 		s := newScreen(t, 80)
@@ -290,8 +290,8 @@ func TestSentencesAreForPeople(t *testing.T) {
 				want = words.Replace(c.sentence)
 			}
 			code := exitCodeOf(t, cmd)
-			if said := s.text(t) + errs.String(); code != 0 || out.String() != words.Replace(c.answer) || said != want {
-				t.Errorf("%s %q: code %d, stdout %q, stderr %q; want %q", id, args, code, out.String(), said, want)
+			if shown := s.text(t) + errs.String(); code != 0 || out.String() != words.Replace(c.answer) || shown != want {
+				t.Errorf("%s %q: code %d, stdout %q, stderr %q; want %q", id, args, code, out.String(), shown, want)
 			}
 		}
 	}
@@ -379,7 +379,7 @@ func TestNoColours(t *testing.T) {
 func TestKeysOfATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	at := func(args ...string) (*screen, *exec.Cmd) {
+	startOnTerminal := func(args ...string) (*screen, *exec.Cmd) {
 		s := newScreen(t, 80)
 		cmd := q.command(args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
@@ -390,7 +390,7 @@ func TestKeysOfATerminal(t *testing.T) {
 		t.Cleanup(func() { cmd.Process.Kill() })
 		return s, cmd
 	}
-	s, cmd := at("run", "--id", "followed", "echo up; exec sleep 60")
+	s, cmd := startOnTerminal("run", "--id", "followed", "echo up; exec sleep 60")
 	q.waitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.output.String(), "up\n") })
 	io.WriteString(s.master, "\x03")
 	cmd.Wait()
@@ -401,7 +401,7 @@ func TestKeysOfATerminal(t *testing.T) {
 		t.Errorf("after Ctrl-C the job is %s", j.State)
 	}
 	q.must("cancel", "followed")
-	s, cmd = at("enqueue", "--id", "typed", "--stdin", "-", "cat")
+	s, cmd = startOnTerminal("enqueue", "--id", "typed", "--stdin", "-", "cat")
 	io.WriteString(s.master, "one\ntwo\n\x04")
 	cmd.Wait()
 	if text := s.text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued; up to 4 attempts\n" {
@@ -433,9 +433,9 @@ func TestTablesFitTheTerminal(t *testing.T) {
 			if code != 0 || strings.Count(text, "\n") < 2 {
 				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
 			}
-			for shown := range strings.Lines(text) {
-				if got := runewidth.StringWidth(strings.TrimSuffix(shown, "\n")); columns >= 20 && got > columns {
-					t.Errorf("%s in %d columns: a line of %d: %q", line, columns, got, shown)
+			for row := range strings.Lines(text) {
+				if got := runewidth.StringWidth(strings.TrimSuffix(row, "\n")); columns >= 20 && got > columns {
+					t.Errorf("%s in %d columns: a line of %d: %q", line, columns, got, row)
 				}
 			}
 		}

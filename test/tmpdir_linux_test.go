@@ -254,12 +254,12 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 			q.killRunners()
 			q.cli("wait", lost)
 			q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
-				left := false
+				remaining := false
 				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
-					left = left || filepath.Base(path) == "x"
+					remaining = remaining || filepath.Base(path) == "x"
 					return nil
 				})
-				return !left
+				return !remaining
 			})
 		})
 	}

@@ -243,9 +243,9 @@ func TestBarSurvivesResizing(t *testing.T) {
 			q.writeFile("go", "")
 			p.waitText(c.counts)
 			p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
-			whole := strings.Join(p.lines(), "\n")
-			if len(bars(p.lines())) != 0 || strings.Count(whole, "is dead: exit code 1: false") != 1 || strings.Count(whole, "is dead: exit code 3: exit 3") != 1 {
-				t.Errorf("the end:\n%s", whole)
+			text := strings.Join(p.lines(), "\n")
+			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1: false") != 1 || strings.Count(text, "is dead: exit code 3: exit 3") != 1 {
+				t.Errorf("the end:\n%s", text)
 			}
 		})
 	}
@@ -326,16 +326,16 @@ func TestScreensInATerminal(t *testing.T) {
 				before := strings.Join(p.lines(), "\n")
 				p.waitScreen(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
-			shown := p.lines()
+			lines := p.lines()
 			// In 40 columns, the widths of the times decide which columns fit.
 			if size[0] == 40 && words == "list --watch" {
-				for i, l := range shown {
-					if shown[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {
+				for i, l := range lines {
+					if lines[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {
 						t.Errorf("a line of %d columns: %q", len([]rune(l)), l)
 					}
 				}
 			}
-			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(shown, "\n")+"\n"))
+			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(lines, "\n")+"\n"))
 			p.pressCtrlC()
 		}
 	}

@@ -40,12 +40,12 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	if err := startCommand(run); err != nil {
 		t.Fatal(err)
 	}
-	said := bufio.NewReader(stderr)
-	if line, err := said.ReadString('\n'); !strings.Contains(line, "lock k: 1 of 1 jobs running") {
+	stderrReader := bufio.NewReader(stderr)
+	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "lock k: 1 of 1 jobs running") {
 		t.Errorf("of what it waits for it is said %q, %v", line, err)
 	}
 	q.must("cancel", "waits")
-	if line, err := said.ReadString('\n'); !strings.Contains(line, "job waits is cancelled") {
+	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "job waits is cancelled") {
 		t.Errorf("of its end it is said %q, %v", line, err)
 	}
 	run.Wait()
@@ -91,9 +91,9 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
-	for _, wrong := range []string{"resources=none=1", "depends_on=1"} {
-		if r := q.cli("queue", "set", "a", "--default", wrong); r.code != 2 {
-			t.Errorf("%s: %+v", wrong, r)
+	for _, invalid := range []string{"resources=none=1", "depends_on=1"} {
+		if r := q.cli("queue", "set", "a", "--default", invalid); r.code != 2 {
+			t.Errorf("%s: %+v", invalid, r)
 		}
 	}
 	if text := q.must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default", "labels=a=x y:z"); !strings.Contains(text, "labels=a=x y:z ok_codes=0,3 priority=8") {

@@ -325,8 +325,8 @@ func TestTopIsNotSteered(t *testing.T) {
 	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
 		t.Errorf("title and other screen are %s, were %s 1", got, title)
 	}
-	if shown := p.tmux("capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(shown) {
-		t.Errorf("colours in spite of NO_COLOR: %q", shown)
+	if captured := p.tmux("capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(captured) {
+		t.Errorf("colours in spite of NO_COLOR: %q", captured)
 	}
 	for _, l := range p.lines() {
 		if n := len([]rune(l)); n > 80 {

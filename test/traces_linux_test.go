@@ -30,14 +30,14 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 	r := &traceReceiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, err := io.ReadAll(q.Body)
-		var is traces.TracesData // has the same wire format as an ExportTraceServiceRequest
+		var data traces.TracesData // has the same wire format as an ExportTraceServiceRequest
 		if err == nil {
-			err = proto.Unmarshal(raw, &is)
+			err = proto.Unmarshal(raw, &data)
 		}
 		if err != nil || q.URL.Path != "/v1/traces" || q.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
 		}
-		r.record(&is)
+		r.record(&data)
 		// The empty body is an ExportTraceServiceResponse.
 		w.Header().Set("Content-Type", "application/x-protobuf")
 	})}
@@ -148,8 +148,8 @@ func TestTraces(t *testing.T) {
 	q.must("wait", "adopted")
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("a service that took it over tells of %v", span)
-	} else if told := q.must("logs", "adopted"); told != parentOf(span) {
-		t.Errorf("the job was told %s, its span is %s", told, parentOf(span))
+	} else if parent := q.must("logs", "adopted"); parent != parentOf(span) {
+		t.Errorf("the job was told %s, its span is %s", parent, parentOf(span))
 	}
 	r.mu.Lock()
 	if got := r.spans["unsampled"]; got != nil {

@@ -171,8 +171,8 @@ func TestRunnerReapsAllThatAJobLeft(t *testing.T) {
 		stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 		for _, name := range stats {
 			raw, _ := os.ReadFile(name)
-			_, rest, _ := strings.Cut(string(raw), ") ")
-			if f := strings.Fields(rest); len(f) > 1 && f[0] == "Z" && f[1] == strconv.Itoa(runner) {
+			_, stat, _ := strings.Cut(string(raw), ") ")
+			if f := strings.Fields(stat); len(f) > 1 && f[0] == "Z" && f[1] == strconv.Itoa(runner) {
 				n++
 			}
 		}

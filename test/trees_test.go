@@ -36,8 +36,8 @@ func checkTreeGone(t *testing.T, name, lock, word string) {
 	if !isUnlocked(t, lock) {
 		t.Errorf("%s: the lock is still held", name)
 	}
-	if left := processesWithArg(word); len(left) > 0 {
-		t.Errorf("%s: left over: %q", name, left)
+	if remaining := processesWithArg(word); len(remaining) > 0 {
+		t.Errorf("%s: left over: %q", name, remaining)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestLeftovers(t *testing.T) {
 	for i, c := range []struct {
 		name, command string
 		background    bool
-		left          int
+		leftovers     int
 		slow          bool
 	}{
 		{"nothing left", "true", false, 0, false},
@@ -143,22 +143,22 @@ func TestLeftovers(t *testing.T) {
 		{"spared", "sleep WORD >/dev/null 2>&1 & exit 0", true, 0, false},
 	} {
 		word := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
-		begin := time.Now()
+		started := time.Now()
 		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", word), "allow_background": c.background, "kill_after": "100ms"})
 		j := w.waitEnded(id)
 		h := j.History[0]
-		took := time.Since(begin)
-		if j.State != "completed" || h.Leftovers != c.left || took > 3*timeoutFactor*time.Second || c.slow && took < 400*time.Millisecond {
-			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, took, c.left)
+		elapsed := time.Since(started)
+		if j.State != "completed" || h.Leftovers != c.leftovers || elapsed > 3*timeoutFactor*time.Second || c.slow && elapsed < 400*time.Millisecond {
+			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, elapsed, c.leftovers)
 		}
 		if c.name == "ends within the grace" && j.Output != "late\n" {
 			t.Errorf("%s: output %q", c.name, j.Output)
 		}
-		left := processesWithArg(word)
-		if c.background != (len(left) == 1) {
-			t.Errorf("%s: processes %q", c.name, left)
+		leftovers := processesWithArg(word)
+		if c.background != (len(leftovers) == 1) {
+			t.Errorf("%s: processes %q", c.name, leftovers)
 		}
-		for _, line := range left {
+		for _, line := range leftovers {
 			killListed(line)
 		}
 	}
@@ -217,7 +217,7 @@ func TestStopTakesNoLongerThanItMay(t *testing.T) {
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
-	if left := q.runnerPids(); len(left) != 0 {
-		t.Errorf("after the stop runners %v are left", left)
+	if remaining := q.runnerPids(); len(remaining) != 0 {
+		t.Errorf("after the stop runners %v are left", remaining)
 	}
 }

@@ -179,8 +179,8 @@ func TestTTYRefusals(t *testing.T) {
 	plain := w.enqueue(fields{"command": "echo up; sleep 600"})
 	w.waitRunning(plain)
 	waits := w.enqueue(fields{"command": "sh", "tty": true, "delay": "1h"})
-	over := w.enqueue(fields{"command": "true", "tty": true})
-	w.waitEnded(over)
+	endedJob := w.enqueue(fields{"command": "true", "tty": true})
+	w.waitEnded(endedJob)
 	runs := w.enqueue(fields{"command": "echo up; sleep 600", "tty": true})
 	w.waitOutput(runs, "up")
 	for _, c := range []struct {
@@ -189,7 +189,7 @@ func TestTTYRefusals(t *testing.T) {
 	}{
 		{fields{"id": "none"}, "not_found "}, {fields{}, "invalid id"},
 		{fields{"id": plain}, "wrong_state "}, {fields{"id": plain, "text": "x"}, "wrong_state "},
-		{fields{"id": waits}, "wrong_state "}, {fields{"id": over}, "wrong_state "}, {fields{"id": over, "wait": true}, "wrong_state "},
+		{fields{"id": waits}, "wrong_state "}, {fields{"id": endedJob}, "wrong_state "}, {fields{"id": endedJob, "wait": true}, "wrong_state "},
 		{fields{"id": runs, "attempt": 2}, "wrong_state "}, {fields{"id": runs, "attempt": -1}, "invalid attempt"},
 		{fields{"id": runs, "rows": 5}, "invalid rows"}, {fields{"id": runs, "rows": 5, "cols": 1 << 16}, "invalid cols"},
 		{fields{"id": runs, "rows": -1, "cols": 1}, "invalid rows"}, {fields{"id": runs, "rows": 1<<16 - 1, "cols": 1}, ""},
@@ -289,18 +289,18 @@ func TestAJobThatNeverReads(t *testing.T) {
 	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
 	s.waitAttached()
 	s.waitText("up")
-	taken := 0
+	accepted := 0
 	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; {
 		got, code := w.attach(fields{"id": "t", "text": strings.Repeat("x", 16<<10)})
 		if code != "" {
 			t.Fatal(code)
 		}
-		if taken += got.Taken; got.Taken > 0 {
+		if accepted += got.Taken; got.Taken > 0 {
 			quiet = time.Now()
 		}
 	}
-	if taken < 64<<10 || taken > 256<<10 {
-		t.Errorf("%d bytes were taken", taken)
+	if accepted < 64<<10 || accepted > 256<<10 {
+		t.Errorf("%d bytes were taken", accepted)
 	}
 	s.typeText(strings.Repeat("y", 3000) + "\r")
 	if out := q.must("run", "echo other"); out != "other" {
@@ -409,7 +409,7 @@ func TestTreesOfTerminals(t *testing.T) {
 		return pids
 	}
 	tree := `sleep 600 & echo pid=$!; setsid sleep 600 & echo pid=$!; echo up; exec bash --norc -i`
-	gone := func(what string, pids []int) {
+	checkGone := func(what string, pids []int) {
 		t.Helper()
 		if len(pids) != 2 {
 			t.Fatalf("%s: %v", what, pids)
@@ -419,12 +419,12 @@ func TestTreesOfTerminals(t *testing.T) {
 	id := w.enqueue(fields{"command": tree, "tty": true, "kill_after": "20s"})
 	w.waitOutput(id, "up")
 	pids := pidsOf(id)
-	began := time.Now()
+	started := time.Now()
 	q.must("cancel", id)
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("a shell took %v to end", took)
+	if elapsed := time.Since(started); elapsed > 10*time.Second {
+		t.Errorf("a shell took %v to end", elapsed)
 	}
-	gone("cancelled", pids)
+	checkGone("cancelled", pids)
 
 	id = w.enqueue(fields{"command": tree, "tty": true, "max_retries": 0, "on_lost": "dead"})
 	w.waitOutput(id, "up")
@@ -433,15 +433,15 @@ func TestTreesOfTerminals(t *testing.T) {
 	if j := w.waitEnded(id); j.Reason != "lost" {
 		t.Errorf("got %+v", j)
 	}
-	gone("lost", pids)
+	checkGone("lost", pids)
 
 	// Closing the terminal sends SIGHUP to the processes of its session. This process is in another session.
-	left := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
-	id = w.enqueue(fields{"command": left, "tty": true})
+	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
+	id = w.enqueue(fields{"command": leaveBehind, "tty": true})
 	if j := w.waitEnded(id); j.History[0].Leftovers != 1 {
 		t.Errorf("got %+v", j)
 	}
-	id = w.enqueue(fields{"command": left, "tty": true, "allow_background": true})
+	id = w.enqueue(fields{"command": leaveBehind, "tty": true, "allow_background": true})
 	if j := w.waitEnded(id); j.History[0].Leftovers != 0 || !isAlive(pidsOf(id)[0]) {
 		t.Errorf("got %+v", j)
 	}
@@ -598,14 +598,14 @@ func TestRightsOnTerminals(t *testing.T) {
 		t.Errorf("audited %q, want %q", audited, want)
 	}
 	s := newScreen(t, 80)
-	looks := s.start(q, asPerson(q.command("attach", id), operator))
-	looks.waitText("view only")
-	looks.waitText("got secretalice")
+	viewer := s.start(q, asPerson(q.command("attach", id), operator))
+	viewer.waitText("view only")
+	viewer.waitText("got secretalice")
 	if found := findControl(strings.ReplaceAll(s.output.String(), "\r", "")); found != "" {
 		t.Errorf("the terminal of who only looks on would obey %q", found)
 	}
-	looks.typeText("\x03")
-	looks.waitExit(130)
+	viewer.typeText("\x03")
+	viewer.waitExit(130)
 	q.must("cancel", id)
 }
 

@@ -19,8 +19,8 @@ func TestKillSignalsTheTree(t *testing.T) {
 	w.waitUntil("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
 	w.waitRunning(other)
 	q.must("kill", "-s", "USR1", id)
-	for _, who := range []string{"main", "child", "away"} {
-		w.waitUntil(who+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), who+" got it") })
+	for _, process := range []string{"main", "child", "away"} {
+		w.waitUntil(process+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), process+" got it") })
 	}
 	if got := output(other); strings.Contains(got, "got it") {
 		t.Errorf("a stranger got the signal: %q", got)

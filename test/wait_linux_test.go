@@ -18,7 +18,7 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 	w := q.dial()
 	w.enqueue(fields{"id": "locked", "command": "true", "queue": "closed"})
 	q.must("queue", "pause", "closed")
-	for _, c := range []struct{ words, says string }{
+	for _, c := range []struct{ words, wantText string }{
 		{"paused", "queuectl: job paused is waiting: the job is paused, by "},
 		{"late", "queuectl: job late is waiting: not due yet: "},
 		{"held late", "queuectl: job held is waiting: the job is held; queuectl release held"},
@@ -31,8 +31,8 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 			q := *q
 			q.TB = t
 			args := append([]string{"wait", "--timeout", "2s"}, strings.Fields(c.words)...)
-			if r := q.runOnScreen(args...); r.code != 124 || strings.Count(r.out, c.says) != 1 {
-				t.Errorf("wait %s: exit code %d, want 124; it says %q, want %q once", c.words, r.code, r.out, c.says)
+			if r := q.runOnScreen(args...); r.code != 124 || strings.Count(r.out, c.wantText) != 1 {
+				t.Errorf("wait %s: exit code %d, want 124; it says %q, want %q once", c.words, r.code, r.out, c.wantText)
 			}
 		})
 	}

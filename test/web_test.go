@@ -338,8 +338,8 @@ func TestPageActsOnMany(t *testing.T) {
 	does := func(form, to string) string {
 		t.Helper()
 		got := b.request("POST", "/bulk", "token="+b.formToken()+"&"+form)
-		if at := got.header.Get("Location"); got.code != http.StatusSeeOther || !strings.HasPrefix(at, to) {
-			t.Fatalf("%s leads to %q: %+v", form, at, got)
+		if location := got.header.Get("Location"); got.code != http.StatusSeeOther || !strings.HasPrefix(location, to) {
+			t.Fatalf("%s leads to %q: %+v", form, location, got)
 		}
 		return got.header.Get("Location")
 	}
@@ -436,7 +436,7 @@ func TestPageTellsEvents(t *testing.T) {
 	b.must("enqueue", "--id", "a", "true")
 	var ids []string
 	for lines := bufio.NewScanner(first.Body); lines.Scan(); {
-		if id, is := strings.CutPrefix(lines.Text(), "id: "); is {
+		if id, isID := strings.CutPrefix(lines.Text(), "id: "); isID {
 			ids = append(ids, id)
 		}
 		if strings.Contains(lines.Text(), `"event":"ended"`) && strings.Contains(lines.Text(), `"id":"a"`) {
@@ -446,18 +446,18 @@ func TestPageTellsEvents(t *testing.T) {
 	if len(ids) < 2 || first.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("the events were %v, with %v", ids, first.Header)
 	}
-	again := follow("?since=0", ids[0])
-	defer again.Body.Close()
-	line, err := bufio.NewReader(again.Body).ReadString('\n')
+	resumed := follow("?since=0", ids[0])
+	defer resumed.Body.Close()
+	line, err := bufio.NewReader(resumed.Body).ReadString('\n')
 	if err != nil || strings.TrimSpace(line) != "id: "+ids[1] {
 		t.Errorf("after %s comes %q, %v", ids[0], line, err)
 	}
-	left := follow("", "")
-	defer left.Body.Close()
+	idle := follow("", "")
+	defer idle.Body.Close()
 	// Anonymous access must not keep the stream of the ended session open.
 	b.must("config", "set", "web.anonymous", "read")
 	b.request("POST", "/leave", "token="+b.formToken())
-	if raw, err := io.ReadAll(left.Body); err != nil { // the stream ends
+	if raw, err := io.ReadAll(idle.Body); err != nil { // the stream ends
 		t.Errorf("after %q: %v", raw, err)
 	}
 	b.openSession()
@@ -501,7 +501,7 @@ func TestPageForAnybody(t *testing.T) {
 	if got := b.request("GET", "/api/status", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("got %+v", got)
 	}
-	was := b.setting("web.listen").Value
+	oldListen := b.setting("web.listen").Value
 	for _, c := range []struct{ listen, want string }{
 		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"}, {"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
 	} {
@@ -509,17 +509,17 @@ func TestPageForAnybody(t *testing.T) {
 		if got.code == 0 || !strings.Contains(got.err, c.want) {
 			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
 		}
-		if got := b.cli("config", "set", "web.listen", c.listen); got.code == 0 || !strings.Contains(got.err, c.want) || b.setting("web.listen").Value != was {
+		if got := b.cli("config", "set", "web.listen", c.listen); got.code == 0 || !strings.Contains(got.err, c.want) || b.setting("web.listen").Value != oldListen {
 			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
 		}
 	}
 	b.must("web", "start", "--listen", b.address) // the address that the page already uses
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
-	if got := b.cli("web", "start", "--listen", taken.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)) {
+	defer listener.Close()
+	if got := b.cli("web", "start", "--listen", listener.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("where another one is, it is answered by %+v", got)
 	}
 	b.openSession() // the page still works at its old address
@@ -593,9 +593,9 @@ func TestPageOutlivesStrangers(t *testing.T) {
 		// Writing to a connection that the page has already closed is harmless.
 		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.linkHost+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
 	}
-	begun := time.Now()
-	if got := b.request("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > timeoutFactor*2*time.Second {
-		t.Errorf("a visitor is answered after %v by %d", time.Since(begun), got.code)
+	started := time.Now()
+	if got := b.request("GET", "/", ""); got.code != http.StatusOK || time.Since(started) > timeoutFactor*2*time.Second {
+		t.Errorf("a visitor is answered after %v by %d", time.Since(started), got.code)
 	}
 	if got := b.request("POST", "/open", "link="+strings.Repeat("x", 5<<10), func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {
 		t.Errorf("a link of 5 KiB is answered by %d", got.code)

@@ -35,7 +35,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 		}
 		return a
 	}
-	is := func(id, kind, text, next string, known bool) {
+	checkReason := func(id, kind, text, next string, known bool) {
 		t.Helper()
 		a := why(id)
 		if len(a.Reasons) != 1 || a.Reasons[0].Kind != kind || !strings.Contains(a.Reasons[0].Text, text) || !strings.Contains(a.Reasons[0].Next, next) {
@@ -45,22 +45,22 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 		}
 	}
 	q.must("enqueue", "--id", "later", "--in", "10m", "true")
-	is("later", "time", "not due", "edit later", true)
+	checkReason("later", "time", "not due", "edit later", true)
 	q.must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
 	q.waitUntil("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
-	is("fails", "retry", "the retry is not due yet (attempt 1 of ", "retry fails", true)
+	checkReason("fails", "retry", "the retry is not due yet (attempt 1 of ", "retry fails", true)
 	q.must("hold", "fails")
-	is("fails", "held", "held", "release fails", false)
+	checkReason("fails", "held", "held", "release fails", false)
 	q.must("release", "fails")
 	q.waitUntil("it runs again at once", 20*time.Second, func() bool { return q.show("fails").Attempts == 2 })
 	for i := range 2 {
 		q.must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
 	q.must("wait", "rated0")
-	is("rated1", "rate", "1 of 1 starts", "gate list", true)
+	checkReason("rated1", "rate", "1 of 1 starts", "gate list", true)
 	q.must("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
 	q.must("enqueue", "--id", "paused", "true")
-	is("paused", "queue", "lunch", "queue resume default", true)
+	checkReason("paused", "queue", "lunch", "queue resume default", true)
 	q.must("queue", "resume", "default")
 	mended := filepath.Join(t.TempDir(), "mended")
 	q.must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
@@ -68,7 +68,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 || !strings.Contains(got.err, "cancelled immediately") {
 		t.Errorf("after a dead one: %+v", got)
 	}
-	is("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
+	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
 	if got := q.cli("wait", "after"); got.code != 125 {
 		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.code)
 	}
@@ -79,7 +79,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	}
 	q.must("retry", "dead")
 	q.must("wait", "after") // retrying a parent also retries its dependants
-	is("keyed", "unique", "another job had the same unique key", "retry keyed", false)
+	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.cli("retry", "keyed"); !strings.Contains(got.err, "has") {
 		t.Errorf("retry of a job whose key another has: %+v", got)
 	}
@@ -89,11 +89,11 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	q.must("enqueue", "--id", "stands", "sleep 600")
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("stands").State == "processing" })
 	q.must("pause", "stands")
-	is("stands", "paused", "by ", "resume stands", false)
+	checkReason("stands", "paused", "by ", "resume stands", false)
 	q.must("resume", "stands")
 	q.must("pause", "--all")
 	q.must("enqueue", "--id", "kept", "true")
-	is("kept", "paused", "all jobs are paused", "resume --all", false)
+	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
 	q.must("resume", "--all")
 	q.must("cancel", "stands")
 	if got := q.cli("wait", "--batch", "nope"); got.code != 0 || !strings.Contains(got.err, "no job matches") {
@@ -178,8 +178,8 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 			t.Errorf("the table has no line like %s:\n%s", want, table)
 		}
 	}
-	if ran := read("show", strings.Fields(q.must("ps", "-q"))[0]); ran.WaitsFor != nil {
-		t.Errorf("a job that runs waits for %+v", ran.WaitsFor)
+	if running := read("show", strings.Fields(q.must("ps", "-q"))[0]); running.WaitsFor != nil {
+		t.Errorf("a job that runs waits for %+v", running.WaitsFor)
 	}
 	q.must("worker", "scale", "4")
 	q.must("enqueue", "--id", "next", "true")

@@ -169,21 +169,21 @@ func TestKeys(t *testing.T) {
 		Seq       int64
 		Duplicate bool
 	}
-	ask := func(w *wire, command string) (r receipt, code string) {
+	enqueue := func(w *wire, command string) (r receipt, code string) {
 		a := w.call("enqueue", fields{"command": command, "key": "k1"})
 		if a.Error == nil {
 			json.Unmarshal(a.Result, &r)
 		}
 		return r, a.errorCode()
 	}
-	first, _ := ask(q.dial(), "true")
+	first, _ := enqueue(q.dial(), "true")
 	for range 2 {
 		w := q.dial()
-		again, code := ask(w, "true")
-		if code != "" || !again.Duplicate || first.Duplicate || again.ID != first.ID || again.Seq != first.Seq {
-			t.Errorf("first %+v, again %+v %s", first, again, code)
+		repeated, code := enqueue(w, "true")
+		if code != "" || !repeated.Duplicate || first.Duplicate || repeated.ID != first.ID || repeated.Seq != first.Seq {
+			t.Errorf("first %+v, again %+v %s", first, repeated, code)
 		}
-		if _, code := ask(w, "false"); code != "exists" {
+		if _, code := enqueue(w, "false"); code != "exists" {
 			t.Errorf("other params: %q", code)
 		}
 		if n := w.counts()["pending"]; n != 1 {
@@ -233,14 +233,14 @@ func TestIdleConnections(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 	}
-	begin := time.Now()
+	started := time.Now()
 	w := q.dial()
 	for range 50 {
 		w.enqueue(fields{"command": "true"})
 	}
 	q.must("status")
-	if took := time.Since(begin); took > 5*timeoutFactor*time.Second {
-		t.Errorf("50 enqueues took %v", took)
+	if elapsed := time.Since(started); elapsed > 5*timeoutFactor*time.Second {
+		t.Errorf("50 enqueues took %v", elapsed)
 	}
 	q.writeFile("go", "")
 	answered("99")
@@ -250,7 +250,7 @@ func TestIdleConnections(t *testing.T) {
 func TestSlowFirstLine(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
-	begin := time.Now()
+	started := time.Now()
 	ended := make(chan struct{})
 	go func() {
 		io.Copy(io.Discard, w.Conn)
@@ -265,12 +265,12 @@ func TestSlowFirstLine(t *testing.T) {
 		case <-tick.C:
 			io.WriteString(w, " ")
 		}
-		if time.Since(begin) > 15*time.Second {
+		if time.Since(started) > 15*time.Second {
 			t.Fatal("the connection is still open after 15 s")
 		}
 	}
-	if took := time.Since(begin); took < 9*time.Second {
-		t.Errorf("closed after %v, want 10 s", took)
+	if elapsed := time.Since(started); elapsed < 9*time.Second {
+		t.Errorf("closed after %v, want 10 s", elapsed)
 	}
 }
 
@@ -291,9 +291,9 @@ func TestNeverReads(t *testing.T) {
 	}()
 	var worst time.Duration
 	for range 100 {
-		begin := time.Now()
+		started := time.Now()
 		w.enqueue(fields{"command": "true"})
-		worst = max(worst, time.Since(begin))
+		worst = max(worst, time.Since(started))
 	}
 	if j := w.waitEnded(id); j.State != "completed" || worst > 2*timeoutFactor*time.Second {
 		t.Errorf("job is %s; worst enqueue %v", j.State, worst)

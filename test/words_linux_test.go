@@ -46,12 +46,12 @@ func TestANamelessProcessSlowsNobody(t *testing.T) {
 	w := q.dial()
 	long := w.enqueue(fields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})
 	w.waitRunning(long)
-	begun := time.Now()
+	started := time.Now()
 	for range 10 {
 		w.waitEnded(w.enqueue(fields{"command": "true"}))
 	}
-	if took := time.Since(begun); took > 4*time.Second { // more than 10 times output_grace
-		t.Errorf("ten jobs took %v", took)
+	if elapsed := time.Since(started); elapsed > 4*time.Second { // more than 10 times output_grace
+		t.Errorf("ten jobs took %v", elapsed)
 	}
 	w.mustCall("cancel", fields{"id": long}, nil)
 }

@@ -65,8 +65,8 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 // time has its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
-	for id, at := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
-		q.must("enqueue", "--id", id, "--at", at, "true")
+	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
+		q.must("enqueue", "--id", id, "--at", runAt, "true")
 	}
 	berlin := func(args ...string) string {
 		r := q.withTZ("Europe/Berlin", args...)
@@ -75,7 +75,7 @@ func TestEachTimeHasItsZone(t *testing.T) {
 		}
 		return r.out
 	}
-	has := func(text string, lines ...string) {
+	checkLines := func(text string, lines ...string) {
 		t.Helper()
 		for _, line := range lines {
 			if !strings.Contains(text, line) {
@@ -91,12 +91,12 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	if head := strings.Join(strings.Fields(mixed)[:3], " "); head != "RUN_AT ID RETRY" {
 		t.Errorf("the head is %q", head)
 	}
-	has(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1", "2040-10-28 02:30:00 CET   october-2")
-	has(berlin("show", "october-2"), "2040-10-28 02:30:00 CET\n")
-	has(berlin("show", "july-1"), "2040-07-01 12:00:00 CEST\n")
+	checkLines(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1", "2040-10-28 02:30:00 CET   october-2")
+	checkLines(berlin("show", "october-2"), "2040-10-28 02:30:00 CET\n")
+	checkLines(berlin("show", "july-1"), "2040-07-01 12:00:00 CEST\n")
 	berlin("schedule", "add", "july", "0 12 1 7 *", "true")
 	berlin("schedule", "add", "january", "0 12 1 1 *", "true")
-	has(berlin("schedule", "list"), "-07-01 12:00:00 CEST", "-01-01 12:00:00 CET")
+	checkLines(berlin("schedule", "list"), "-07-01 12:00:00 CEST", "-01-01 12:00:00 CET")
 	if first := strings.Join(strings.Fields(berlin("events"))[:4], " "); !strings.Contains(first, " CE") {
 		t.Errorf("the first event begins %q", first)
 	}
