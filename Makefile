@@ -100,12 +100,12 @@ kill-loop:
 # 1,000 pauses of trees that fork all the time, by signals and, as root, by control groups; tests
 # do 20.
 pauses:
-	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestForkingTreesStandStill$$' -count=1 -v -timeout 2h
+	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestPausedForkingTreesStop$$' -count=1 -v -timeout 2h
 
 # Rates, units and weights by the contract's figures, over 20 kills, and a kill at each commit of what releases,
 # replaces, fires and has hooks; tests run a short form.
 gates:
-	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestUnitsAreOneJobs|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
+	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestResourceUnitsAreExclusive|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
 
 # What a step of each periodic duty reads with 1,000,000 ended jobs, compared with 10,000; tests compare 100,000.
 duties:
@@ -127,7 +127,7 @@ campaign:
 # Two hours of three nodes that are cut off, stopped and killed, on a server that crashes and fails over, as root; CI runs three
 # minutes.
 apart:
-	QUEUECTL_APART=2h $(GO) test ./test -run '^TestNodesApart$$' -count=1 -v -timeout 3h
+	QUEUECTL_APART=2h $(GO) test ./test -run '^TestNodesSurvivePartitionsAndCrashes$$' -count=1 -v -timeout 3h
 
 # Five minutes of two users who attack a service while a third one measures, as root; tests run
 # five seconds, in which all but the percentiles is looked at.
@@ -150,7 +150,7 @@ power-cuts:
 # A private run of 2,000 commands beside xargs and GNU parallel, killed at half; tests
 # run a short form.
 peers:
-	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateBesidePeers -count=1 -v
+	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateRunComparedWithPeers -count=1 -v
 
 # All suites; it installs what they need, as root.
 ci:

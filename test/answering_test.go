@@ -9,7 +9,7 @@ import (
 )
 
 // Each command that describes the service names its directory and its socket, in text and in JSON.
-func TestVerbsSayWhichServiceAnswers(t *testing.T) {
+func TestCommandsNameTheirService(t *testing.T) {
 	q := newQueue(t, "")
 	q.start()
 	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {

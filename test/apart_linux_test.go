@@ -70,7 +70,7 @@ const partitionLease = 6 * time.Second
 // Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
 // over to its synchronous standby. No acknowledged job is lost, and no job ever has two process
 // trees at the same time. Locks and rates hold across all nodes.
-func TestNodesApart(t *testing.T) {
+func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("takes minutes, and needs root for networks of its own: make apart, which CI runs for three minutes")
@@ -82,7 +82,7 @@ func TestNodesApart(t *testing.T) {
 		t.Skipf("networks of its own cannot be made here: %v, %s", err, out)
 	}
 	if os.Getenv("QUEUECTL_APART_INSIDE") == "" { // the rest changes only the networks of this process
-		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesApart$", "-test.v", "-test.timeout=0")
+		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$", "-test.v", "-test.timeout=0")
 		cmd.Env = append(os.Environ(), "QUEUECTL_APART_INSIDE=1")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {

@@ -166,7 +166,7 @@ func TestRestore(t *testing.T) {
 
 // When all outputs together exceed retention_output, the service removes the oldest ones, in the
 // database and in files, and keeps their jobs. logs states why an output is gone.
-func TestOutputsMakeRoom(t *testing.T) {
+func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for i := range 6 {
 		q.must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d", 100_000+i*20_000))

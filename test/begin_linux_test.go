@@ -13,7 +13,7 @@ import (
 
 // A client that cannot start the service says why in one line. The exit code distinguishes the
 // reasons where it can.
-func TestServiceThatDoesNotStart(t *testing.T) {
+func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.bin = install(q, q.bin, q.dir)

@@ -11,7 +11,7 @@ import (
 // The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) as a
 // full disk. It refuses new jobs, records the results of running jobs once space is free, and
 // keeps running.
-func TestQuotaIsAFullDisk(t *testing.T) {
+func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	needs(t, "strace")
 	t.Parallel()
 	for _, fault := range []string{"EDQUOT", "EFBIG"} {
@@ -37,7 +37,7 @@ func TestQuotaIsAFullDisk(t *testing.T) {
 
 // If the parent directory of the jobs' private directories is removed, the runner creates it
 // again.
-func TestPlaceOfJobsIsMadeAnew(t *testing.T) {
+func TestRemovedJobsDirIsRecreated(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
@@ -51,7 +51,7 @@ func TestPlaceOfJobsIsMadeAnew(t *testing.T) {
 }
 
 // If the disk reserve cannot be created, new jobs are refused with that reason.
-func TestReserveThatCannotBeMade(t *testing.T) {
+func TestMissingReserveRefusesJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
@@ -74,7 +74,7 @@ func TestReserveThatCannotBeMade(t *testing.T) {
 
 // If other accounts can write to the parent directory of the jobs' private directories, the runner
 // refuses to use it. status, why and doctor show the reason and the command that fixes it.
-func TestPlaceOfJobsMustBePrivate(t *testing.T) {
+func TestJobsDirMustBePrivate(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	jobsDir := q.path("runner/jobs")
@@ -102,7 +102,7 @@ func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 
 // The operator may mount a file system for the jobs' private directories. Its size then limits
 // what jobs can write there.
-func TestPlaceOfJobsOnItsFileSystem(t *testing.T) {
+func TestJobsDirCanBeAMount(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount a file system")
 	}

@@ -177,7 +177,7 @@ func TestJSONShapes(t *testing.T) {
 }
 
 // A job runs in its caller's working directory, with the variables that it requested.
-func TestCallersPlace(t *testing.T) {
+func TestJobRunsInCallersDirectory(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	sub := q.path("sub")
@@ -214,7 +214,7 @@ func TestCallersPlace(t *testing.T) {
 }
 
 // Waiting jobs start by priority, by arrival, or by priority improved by waiting.
-func TestOrder(t *testing.T) {
+func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	for _, c := range []struct{ scheduling, aging, want string }{
 		// With aging by enqueues, the 7 has not aged, because no job was enqueued after it.
 		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
@@ -241,7 +241,7 @@ func TestOrder(t *testing.T) {
 // A changed scheduling order also applies to jobs that already wait, whether it is changed while
 // the service runs or while it is stopped. status reports the change until all jobs are ranked
 // again.
-func TestOrderIsChanged(t *testing.T) {
+func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
 	q.must("enqueue", "--file", q.writeFile("jobs.jsonl", lines))
@@ -267,7 +267,7 @@ func TestOrderIsChanged(t *testing.T) {
 
 // If a user forgets -- before a program that has flags, the error shows the complete corrected
 // command line and does not suggest a similar flag.
-func TestForgottenDashes(t *testing.T) {
+func TestForgottenDashesAreExplained(t *testing.T) {
 	q := newQueue(t, "")
 	for line, want := range map[string]string{
 		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l", "enqueue grep -r x .": "queuectl enqueue -- grep -r x .", "enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",

@@ -88,7 +88,7 @@ func (q *queue) nodes() map[string]node {
 
 // Machines that were cloned from one image have copies of one state directory. They are separate
 // nodes nevertheless.
-func TestMachinesOfOneImage(t *testing.T) {
+func TestClonedNodesAreSeparate(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	image, err := os.ReadFile(nodes[0].path("node.id"))
@@ -121,7 +121,7 @@ func TestMachinesOfOneImage(t *testing.T) {
 
 // Nodes share a queue. Each node runs some of the jobs. Every node answers for the whole queue and
 // carries out requests about jobs that run on another node. A drained node starts no jobs.
-func TestMachinesShareAQueue(t *testing.T) {
+func TestNodeServicesShareAQueue(t *testing.T) {
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -294,7 +294,7 @@ func exclusiveCommand(dir, id string) string {
 // If a node's service is killed, its runner ends the node's jobs before another node runs them
 // again. A service that is stopped (SIGSTOP) for longer than its node lease also loses its jobs,
 // and exits when it continues.
-func TestMachineIsLost(t *testing.T) {
+func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
@@ -345,7 +345,7 @@ func TestMachineIsLost(t *testing.T) {
 }
 
 // A job can be cancelled even if the node that runs it is lost and no other node has noticed.
-func TestCancelOnALostMachine(t *testing.T) {
+func TestCancelOnALostNode(t *testing.T) {
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -359,7 +359,7 @@ func TestCancelOnALostMachine(t *testing.T) {
 }
 
 // A follower of a job on another node keeps following it while the database server restarts.
-func TestFollowedOverARestart(t *testing.T) {
+func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -393,7 +393,7 @@ func TestFollowedOverARestart(t *testing.T) {
 }
 
 // A follower of a job continues on the node that runs the job again after its first node was lost.
-func TestFollowedOverALostMachine(t *testing.T) {
+func TestFollowerSurvivesALostNode(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
@@ -417,7 +417,7 @@ func TestFollowedOverALostMachine(t *testing.T) {
 
 // A service that restarts before its node lease expires adopts the jobs of its runner. No job runs
 // twice.
-func TestMachineComesBack(t *testing.T) {
+func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -438,7 +438,7 @@ func TestMachineComesBack(t *testing.T) {
 
 // If the database server is down for longer than a node lease, running jobs are ended, or continue
 // with on_partition = continue. When the server is back, all nodes resume work on the queue.
-func TestMachinesWithoutADatabase(t *testing.T) {
+func TestNodesSurviveALostDatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
@@ -512,7 +512,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 
 // Nodes behind a connection pooler, which may use another connection for each transaction, get no
 // notifications. They learn of each other's changes by polling alone.
-func TestMachinesByAPooler(t *testing.T) {
+func TestNodesWorkThroughAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
@@ -547,7 +547,7 @@ func TestMachinesByAPooler(t *testing.T) {
 
 // A node's role needs few rights in the database: it can read and write the tables that another
 // role owns.
-func TestMachineOfFewRights(t *testing.T) {
+func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	pgserver.Query(t, p.URL("postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)

@@ -10,7 +10,7 @@ import (
 // A node's service and runner are killed while the database server is down. When the service is
 // started again it ends their jobs, although it cannot run without the database. Other nodes may
 // soon run these jobs again.
-func TestDeadRunnerWithoutADatabase(t *testing.T) {
+func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -37,7 +37,7 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 
 // When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
 // hung database server. Other nodes may soon run these jobs again.
-func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
+func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -63,7 +63,7 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 
 // If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s
 // expires.
-func TestStillRunnerWithoutItsService(t *testing.T) {
+func TestHungRunnersJobsEndWithoutService(t *testing.T) {
 	t.Parallel()
 	checkRunnerWithoutService(t, 5*time.Second, func(a *queue) {
 		for _, pid := range a.runnerPids() {
@@ -73,7 +73,7 @@ func TestStillRunnerWithoutItsService(t *testing.T) {
 }
 
 // If a runner is killed while its service cannot act, its jobs are ended immediately.
-func TestDeadRunnerWithoutItsService(t *testing.T) {
+func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 	t.Parallel()
 	checkRunnerWithoutService(t, timeoutFactor*2*time.Second, (*queue).killRunners)
 }

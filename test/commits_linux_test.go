@@ -79,7 +79,7 @@ func TestKilledAtEachCommit(t *testing.T) {
 // If a kill interrupts the freeze of a queue, the next service finishes it. If a kill interrupts a
 // resume, repeating the request finishes it. No job of a frozen queue runs, and no job stays
 // stopped once its queue is not frozen.
-func TestFreezesCutByKills(t *testing.T) {
+func TestInterruptedFreezeIsFinished(t *testing.T) {
 	t.Parallel()
 	const jobs = 6
 	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {

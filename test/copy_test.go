@@ -30,7 +30,7 @@ func gatedJob(gate string) string {
 // A copy of the state directory, made while jobs run, is a separate queue. Regardless of the order
 // in which the two services start, neither adopts, kills or monitors the jobs of the other one's
 // runner. In the copy, the earlier leases are lost and their jobs run again.
-func TestCopyOfTheFolder(t *testing.T) {
+func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()

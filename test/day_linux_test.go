@@ -48,7 +48,7 @@ func TestForegroundWorkers(t *testing.T) {
 }
 
 // A second Ctrl-C cancels the job and ends run, even if no process reads the output of run.
-func TestCtrlCWhereNobodyReads(t *testing.T) {
+func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	cmd := q.command("run", "--id", "loud", "yes")
 	out, err := cmd.StdoutPipe()

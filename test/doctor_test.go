@@ -143,7 +143,7 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 
 // Doctor creates no files for a stopped queue, regardless of the user who runs it. Files created
 // by root would prevent the owner's service from starting.
-func TestDoctorMakesNothing(t *testing.T) {
+func TestDoctorCreatesNoFiles(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
 	q.stop()
@@ -179,7 +179,7 @@ func TestDoctorMakesNothing(t *testing.T) {
 }
 
 // Doctor finds faults planted in a running queue and says how to fix them, and the advice works.
-func TestDoctorFindsWhatIsPlanted(t *testing.T) {
+func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
 	q.must("run", "true")
@@ -235,7 +235,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 }
 
 // If no queue exists yet, doctor's advice for starting one names the requested directory.
-func TestDoctorNamesTheFolder(t *testing.T) {
+func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := newQueue(t, "")
 	r := q.cli("doctor", "--dir", "nothing-yet")
 	if want := "start with: queuectl --dir nothing-yet service start"; !strings.Contains(r.out, want) {

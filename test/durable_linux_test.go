@@ -419,7 +419,7 @@ func (q *queue) startWatchdog() (beats func(n int)) {
 
 // A service whose user has reached the maximum number of connections keeps sending keep-alive
 // messages.
-func TestARefusedConnectionIsASignOfLife(t *testing.T) {
+func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	beats := q.startWatchdog()
@@ -438,7 +438,7 @@ func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 
 // A service whose disk is full keeps sending keep-alive messages. Otherwise systemd would kill it
 // repeatedly, with all requests that it can still answer.
-func TestAFullDiskIsASignOfLife(t *testing.T) {
+func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
 	}

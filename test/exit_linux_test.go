@@ -10,7 +10,7 @@ import (
 
 // Ctrl-C leaves the job running and says how to follow it again. A second Ctrl-C, or
 // --cancel-on-exit, cancels the job. run and wait exit with 130 in all cases.
-func TestInterrupted(t *testing.T) {
+func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	const again = "press Ctrl-C again to cancel it"

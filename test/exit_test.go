@@ -55,7 +55,7 @@ func (f *follower) waitExit(t *testing.T, code int) string {
 }
 
 // The exit code of run and wait also reflects what other users do to the job.
-func TestExitCodeOfWhatOthersDo(t *testing.T) {
+func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		flags    []string
@@ -111,7 +111,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 
 // A new job with the name of a removed job is a different job. A client that follows the removed
 // job does not continue with the new one.
-func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
+func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w, slow := q.dial(), q.dial()
 	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})

@@ -41,7 +41,7 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *rig {
 
 // The runner rejects a START of a dead service that it reads after the next service's hello, so
 // the job runs once. Without the fence the job runs twice.
-func TestTheFenceBites(t *testing.T) {
+func TestFenceRejectsStaleStarts(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
 		r := sendStaleStarts(t, jobs, "")
@@ -108,7 +108,7 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 // The reply to an enqueue may be lost because the service dies after the commit or because the
 // client dies. A repeated request with the same key then finds the job. The job exists once, with
 // its id.
-func TestKeyFindsTheJob(t *testing.T) {
+func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	breakEachCommit(t, "kill", func(r *rig) {
 		if !r.waitKilled(5 * time.Second) {
 			t.Error("the service was not killed")

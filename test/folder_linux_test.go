@@ -10,7 +10,7 @@ import (
 // A runner whose directory is removed ends itself and its jobs, because no service could find it.
 // With a service, its jobs return to the queue; without one, they are lost. Both are recorded. No
 // process tree survives to run at the same time as the job's next attempt.
-func TestRunnerWithoutFolderEnds(t *testing.T) {
+func TestRunnerWithoutItsDirEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		served bool

@@ -120,7 +120,7 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 // A client sends requests only to a server that runs as its own user, as root or as the service
 // account, because commands and variables are secrets. Only root can act as other users, so other
 // users test only their own server.
-func TestForeignServersAreToldNothing(t *testing.T) {
+func TestForeignServersReceiveNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	type row struct {
 		name           string
@@ -171,7 +171,7 @@ func (q *queue) withServiceUID(uid int, words []string) *exec.Cmd {
 
 // Every command ends with a refusal if the server belongs to another user, regardless of how the
 // socket was chosen. The command does not start a second service.
-func TestForeignServerEndsEveryVerb(t *testing.T) {
+func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	q := worldWritableQueue(t)
 	servers := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user
@@ -224,7 +224,7 @@ func TestForeignServerEndsEveryVerb(t *testing.T) {
 
 // In a user namespace without a uid mapping every server appears to run as the client's own user.
 // The client sends nothing to any of them.
-func TestServerOfAnUnmappedUserIsToldNothing(t *testing.T) {
+func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	p := listenAs(t, os.Geteuid(), q.path("s"))
 	cmd := q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")

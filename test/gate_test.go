@@ -12,7 +12,7 @@ import (
 
 // A shared key uses the limit that the operator has set, also after a restart. A job cannot change
 // it.
-func TestGatesOfEverybody(t *testing.T) {
+func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {
 		t.Helper()

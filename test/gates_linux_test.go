@@ -14,7 +14,7 @@ import (
 // Jobs get exclusive units of a resource and learn their names from the environment. No two jobs
 // hold the same unit at the same time, even across kills of the service and its runners. A request
 // for units that can never be available is refused.
-func TestUnitsAreOneJobs(t *testing.T) {
+func TestResourceUnitsAreExclusive(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	file := q.writeFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", \"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
@@ -78,7 +78,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 
 // A queue's concurrency and pause survive a kill of the service, and a pause with a duration ends
 // by itself.
-func TestQueuesOverRestarts(t *testing.T) {
+func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	q.must("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
 	q.must("enqueue", "-Q", "one", "--cwd", q.dir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")

@@ -64,7 +64,7 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 // A service works with a runner of an older or newer version that it finds. That runner keeps its
 // jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a runner of the
 // service's version. The old runner ends after its last job.
-func TestGenerations(t *testing.T) {
+func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
 	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"), "number": buildVersion(t, nil, "9.9.9")} {
@@ -157,7 +157,7 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 
 // A service can start while an old runner is about to end. It receives the results of that
 // runner's jobs, and starts another runner for new jobs.
-func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
+func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")

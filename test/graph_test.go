@@ -52,7 +52,7 @@ timeout = 1.5
 
 // A file may take several requests, and a job may depend on a job that comes much later in the
 // file.
-func TestDependenciesAheadInAFile(t *testing.T) {
+func TestDependencyMayComeLaterInFile(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	const n = 2500
 	var lines strings.Builder

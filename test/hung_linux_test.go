@@ -52,7 +52,7 @@ func (q *queue) stopRunner() (pid int, thaw func()) {
 // A hung runner delays only its own jobs. Every command answers soon. A job that never started can
 // be cancelled, and new jobs run in another runner. A service that starts serves immediately. When
 // the runner continues, its job ends normally.
-func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
+func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -145,7 +145,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 
 // If a service restarts while its runner hangs, the job of that runner ends normally when the
 // runner continues.
-func TestHungRunnersJobGoesOn(t *testing.T) {
+func TestHungRunnersJobContinues(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -197,7 +197,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 }
 
 // A service that starts while an old runner hangs immediately starts jobs in another runner.
-func TestHungRunnerHoldsUpNoStart(t *testing.T) {
+func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	w.waitRunning(w.enqueue(fields{"command": "echo up; exec sleep 600"}))
@@ -213,7 +213,7 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 
 // A job that was sent to a runner, which then hung before it started the job, runs in another
 // runner. This also holds after the service has restarted and cannot reach the first runner.
-func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
+func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	jobID := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go"), "max_retries": 0})
@@ -235,7 +235,7 @@ func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 }
 
 // A client with a timeout does not wait longer, even if the service hangs.
-func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
+func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	id := q.dial().enqueue(fields{"command": "true"})
 	pid := q.cmd.Process.Pid
@@ -247,7 +247,7 @@ func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
 }
 
 // A job that prints is running, so it can get a signal.
-func TestSignalReachesWhatPrints(t *testing.T) {
+func TestPrintingJobCanBeSignalled(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w, reader := q.dial(), q.dial()
 	for range 10 {
@@ -264,7 +264,7 @@ func TestSignalReachesWhatPrints(t *testing.T) {
 
 // A runner that dies while the service starts it or connects to it does not end the service. The
 // service tries again, and jobs run.
-func TestRunnersThatDieYoungEndNoService(t *testing.T) {
+func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	t.Parallel()
 	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
 		q := newQueue(t, "")
@@ -297,7 +297,7 @@ func TestRunnersThatDieYoungEndNoService(t *testing.T) {
 // Even if a runner's directory is damaged, the service finds the process trees of its jobs. No
 // tree survives to run at the same time as the job's next attempt. A runner to which the service
 // can connect keeps its job.
-func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
+func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{
 		"boot id":   func(dir string) error { return os.Remove(filepath.Join(dir, "boot-id")) },
@@ -347,7 +347,7 @@ func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
 
 // A runner whose socket is removed creates it again. The next service connects to it, and its jobs
 // continue.
-func TestRunnerMakesItsSocketAnew(t *testing.T) {
+func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -367,7 +367,7 @@ func TestRunnerMakesItsSocketAnew(t *testing.T) {
 // An attempt whose result is neither in the journal nor stored is known to have started when its
 // runner dies. The job is lost; it does not run again unnoticed. Files that such attempts left are
 // deleted.
-func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
+func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	t.Parallel()
 	q.env = []string{"QUEUECTL_FAILPOINTS=nojournal"}
@@ -416,7 +416,7 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 }
 
 // Concurrent changes of settings all take effect, in the order in which they are stored.
-func TestSettingsChangeInTurn(t *testing.T) {
+func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	var calls sync.WaitGroup
 	for range 20 {
@@ -499,7 +499,7 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 // If a database has lost its newest transactions, it is behind the mark in the file initialized.
 // Without that file, it is behind a live runner with a job that it does not contain. In both cases
 // the service refuses to start, says why, and does not end the runner's job.
-func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
+func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	w.waitEnded(w.enqueue(fields{"command": "true"})) // starts a runner
@@ -538,7 +538,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 // If the service is killed while a client sends a file of jobs, nothing is stored and the client
 // says so. A request may be in progress at that time, or the next request may reach the new
 // service.
-func TestServiceKilledUnderAnUpload(t *testing.T) {
+func TestKillDuringUploadStoresNothing(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {
 			q := startQueue(t, "--workers", "0")

@@ -61,7 +61,7 @@ func (w *wire) readLogs(id string) (text string, dropped int64) {
 // If no file can be created any more, output that needs a file is dropped and reported as dropped.
 // Jobs do not fail because of that, their results are recorded, and new jobs are accepted. When
 // inodes are free again, all output is stored. The test needs root to mount the disk.
-func TestNoInodes(t *testing.T) {
+func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	needsDisks(t, "/dev/loop-control")
 	t.Parallel()
 	q := newQueue(t, "")

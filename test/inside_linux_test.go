@@ -86,7 +86,7 @@ func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id stri
 }
 
 // Whatever a job does to its private directory, only that directory is removed.
-func TestHostileFolders(t *testing.T) {
+func TestHostileWorkspaces(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
@@ -94,7 +94,7 @@ func TestHostileFolders(t *testing.T) {
 }
 
 // The same holds for a user's jobs under root's runner: it never follows links that the jobs make.
-func TestHostileFoldersOfRootsRunner(t *testing.T) {
+func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	openTestDirs(t)
 	checkAttacksFail(t, q, func(line string) string {
@@ -127,7 +127,7 @@ func openTestDirs(t *testing.T) {
 
 // A background process that keeps writing to the directory of an ended job cannot write to other
 // jobs' directories and delays no other job. The files that it writes are removed.
-func TestAFolderThatIsWrittenToGoes(t *testing.T) {
+func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
@@ -146,7 +146,7 @@ func TestAFolderThatIsWrittenToGoes(t *testing.T) {
 
 // The private directories of a killed runner's jobs are removed by the next runner, with the
 // rights of each job's user.
-func TestFoldersOfADeadRunnerGo(t *testing.T) {
+func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 	for name, q := range map[string]*queue{"own": newQueue(t, ""), "roots": nil} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/", `cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
@@ -171,7 +171,7 @@ func TestFoldersOfADeadRunnerGo(t *testing.T) {
 
 // A secret file is read with the rights of the job's account only. A file that only root may read
 // is refused, also through a link.
-func TestSecretsByTheSubmittersRights(t *testing.T) {
+func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()
 	openTestDirs(t)

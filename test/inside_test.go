@@ -48,7 +48,7 @@ func (q *queue) runToEnd(args ...string) workspaceJob {
 }
 
 // A job gets the outcomes and the results of its dependencies.
-func TestAJobIsToldOfItsDependencies(t *testing.T) {
+func TestJobGetsResultsOfDependencies(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
@@ -68,7 +68,7 @@ func TestAJobIsToldOfItsDependencies(t *testing.T) {
 
 // Each attempt has its own private directory, which is empty at its start and is removed with all
 // its contents at its end.
-func TestAJobsFolder(t *testing.T) {
+func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
@@ -114,7 +114,7 @@ func TestAJobsFolder(t *testing.T) {
 
 // A job's result is stored if it is JSON. Otherwise show says why not. In both cases the job's
 // outcome is the same.
-func TestAJobsResult(t *testing.T) {
+func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
@@ -153,7 +153,7 @@ func TestAJobsResult(t *testing.T) {
 
 // A job reports its progress with a file or with a command. All outputs show it, also after a
 // restart of the service, and it is stored with the ended job.
-func TestAJobsProgress(t *testing.T) {
+func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")
@@ -315,7 +315,7 @@ func TestSecretsStaySecret(t *testing.T) {
 }
 
 // For a job that defers itself, list and run_at show the time of its next attempt.
-func TestDeferredJobSaysWhen(t *testing.T) {
+func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}

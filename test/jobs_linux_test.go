@@ -8,7 +8,7 @@ import (
 )
 
 // A stdin file must be a regular file. Reading a pipe without a writer would hang the job.
-func TestStdinIsAFile(t *testing.T) {
+func TestStdinMustBeARegularFile(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	if err := unix.Mkfifo(q.path("fifo"), 0o600); err != nil {
@@ -23,7 +23,7 @@ func TestStdinIsAFile(t *testing.T) {
 }
 
 // A job that was ended by a signal is retried and dies like a job that failed.
-func TestSignalsDecide(t *testing.T) {
+func TestSignalledJobIsRetriedLikeAFailure(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	j := w.waitEnded(w.enqueue(fields{"command": "kill -9 $$", "max_attempts": 3, "backoff_base": 0.03}))

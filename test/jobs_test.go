@@ -23,7 +23,7 @@ func (j job) retryDelays() (list []time.Duration) {
 
 // A job that always fails, with base 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then dead.
 // It keeps the error and output of every attempt.
-func TestBackoffOfTwo(t *testing.T) {
+func TestExponentialBackoffTimes(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	id := q.must("enqueue", `{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
 	w := q.dial()
@@ -114,7 +114,7 @@ func TestJitterSpreads(t *testing.T) {
 // A job that cannot be started is dead with exit code 127 or 126 after one attempt. If it is the
 // shell that does not find a program, the job is retried. Exit codes that the job names mean
 // success, or death after one attempt.
-func TestExitCodesDecide(t *testing.T) {
+func TestExitCodesDecideAboutRetries(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	plain := q.writeFile("plain"+extension, "not a program")
 	cases := []struct {
@@ -277,7 +277,7 @@ func TestDeadLetters(t *testing.T) {
 }
 
 // On 8 workers, 3,000 jobs (fewer on slow systems) run exactly once each.
-func TestEachJobOnce(t *testing.T) {
+func TestEachJobRunsOnce(t *testing.T) {
 	const n = 3000 / jobDivisor
 	q := startQueue(t, "--workers", "8")
 	var specs []fields
@@ -296,7 +296,7 @@ func TestEachJobOnce(t *testing.T) {
 }
 
 // Five jobs of 2 s on three workers take two rounds.
-func TestWorkersWorkAtOnce(t *testing.T) {
+func TestWorkersRunJobsConcurrently(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	started := time.Now()
@@ -310,7 +310,7 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 }
 
 // Enqueued jobs survive a full stop and run after the next start.
-func TestKeptOverStop(t *testing.T) {
+func TestJobsSurviveAStop(t *testing.T) {
 	const n = 100 / jobDivisor
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()

@@ -293,7 +293,7 @@ func (l *killLoad) checkNothingLeft() {
 // A block of prefetched jobs is interrupted before it starts. Cancelled jobs do not run. Jobs of
 // stopped workers and of a killed service return to the queue and run once. Expired jobs never
 // run.
-func TestReservedBlockIsHit(t *testing.T) {
+func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	counts := map[string]int{}
 	for name, hit := range map[string]func(*reservedBlock) int{
 		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers, "expiry": (*reservedBlock).expireReserved,

@@ -63,7 +63,7 @@ func (q *queue) startWithLimits(limits string) error {
 // A service does not start under limits that would make it fail later, and the error names the
 // limit. With fewer descriptors than the settings need, the service allows fewer connections, in
 // total and per user, and status says so.
-func TestLimitsAreRefusedOrTold(t *testing.T) {
+func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
 		"ulimit -v 1000000": "the address space limit",
@@ -107,7 +107,7 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 // If the file size limit is reached, new jobs are refused in time, and running jobs end and are
 // recorded. The system ends neither the service nor the runner, although it may end commands,
 // which have the same limit.
-func TestLimitOfFiles(t *testing.T) {
+func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	before := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; head -c 3000000 /dev/zero", "output_limit": 4 << 20})
@@ -343,7 +343,7 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 
 // enqueue names the limits that are not enforced. If they must be enforced, it refuses the job and
 // stores nothing. doctor warns of each one, and says what enforces the other limits.
-func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
+func TestUnenforcedLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
@@ -414,7 +414,7 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 
 // nice, nofile and no_new_privileges apply to each attempt, also after an edit of another field.
 // show prints each limit of a job next to what it used.
-func TestNiceAndNofileAreKept(t *testing.T) {
+func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
 	q.must("edit", id, "--priority", "9")

@@ -10,7 +10,7 @@ import (
 
 // A client that disconnects right after its request neither harms the writer nor leaves a partial
 // job.
-func TestClientGoesAwayMidEnqueue(t *testing.T) {
+func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	for i := range 50 {

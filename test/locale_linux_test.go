@@ -8,7 +8,7 @@ import (
 
 // Where the locale is not UTF-8, queuectl prints only ASCII. The texts of the jobs are ASCII, so
 // every other character would come from queuectl.
-func TestSignsAreASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
+func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "done", "true")
 	q.must("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")

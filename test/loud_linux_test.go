@@ -24,7 +24,7 @@ func readBytes(t *testing.T, pid int) (n int64) {
 
 // A client that requests the end of a running job's output gets it. The service reads little more
 // than that, even if the output is large and growing fast.
-func TestEndOfARunningOutputIsReadAlone(t *testing.T) {
+func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	long := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600", "output_limit": "64MiB"})

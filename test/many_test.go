@@ -38,7 +38,7 @@ func (w *wire) enqueueWhile(limit time.Duration, ok func() bool) (times int, wor
 
 // 100,000 jobs that are due in the same millisecond delay no other client: its requests are
 // served, and its jobs run.
-func TestManyDueAtOnce(t *testing.T) {
+func TestManyDueJobsDelayNoClient(t *testing.T) {
 	const n = 100_000 / jobDivisor
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
@@ -60,7 +60,7 @@ func TestManyDueAtOnce(t *testing.T) {
 
 // 20,000 jobs that expire in the same millisecond and are then cleaned up delay no other client:
 // requests are served between the steps.
-func TestManyAreCleanedUp(t *testing.T) {
+func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	const n = 20_000
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
@@ -89,7 +89,7 @@ func TestManyAreCleanedUp(t *testing.T) {
 
 // enqueue prints a warning if an argument would be inside code for a shell, even if its output
 // goes to a pipe. The warning names a safe form. The jobs are enqueued anyway.
-func TestManyWarnsOfArgumentsInShellCode(t *testing.T) {
+func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	r := q.cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
 	if want := "queuectl: warning: {} is inside the code that sh runs"; r.code != 0 || !strings.HasPrefix(r.err, want) || !strings.Contains(r.err, `"$1"' sh {}`) {

@@ -147,7 +147,7 @@ func (q *queue) startMCP(version string) (stdin io.WriteCloser, stdout *bufio.Sc
 
 // A line that is not a message gets an error reply, as JSON-RPC requires, and the session
 // continues.
-func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
+func TestMCPSurvivesInvalidLines(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	in, lines, ends := q.startMCP("2025-06-18")
 	// The write returns after the server has read everything.
@@ -175,7 +175,7 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 
 // If the client's protocol version permits batches of messages, the server replies to a batch with
 // one line. Later versions have no batches.
-func TestMCPTakesManyInALine(t *testing.T) {
+func TestMCPAnswersBatches(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for version, want := range map[string]string{"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`, "2025-06-18": `"code":-32600`} {
 		in, lines, ends := q.startMCP(version)
@@ -392,7 +392,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 
 // A server ends soon after its input does, even if a call still waits for a job. The call is
 // answered first, and the job continues.
-func TestMCPEndsThoughACallWaits(t *testing.T) {
+func TestMCPEndsWhileACallWaits(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -414,7 +414,7 @@ func TestMCPEndsThoughACallWaits(t *testing.T) {
 
 // A client that has asked for progress gets it for its own token, and it only rises (MCP,
 // "Progress": the value must increase with each notification).
-func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
+func TestMCPReportsRequestedProgress(t *testing.T) {
 	a := newAgent(t, startQueue(t, "--workers", "2").command("mcp", "--write"))
 	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
 		t.Helper()
@@ -496,7 +496,7 @@ func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 
 // An agent sees only its caller's jobs, regardless of the caller's rights, unless the server is
 // started for all users. It never sees more than the caller's rights allow.
-func TestMCPKeepsToItsCaller(t *testing.T) {
+func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "2")
 	hers := strings.TrimSpace(q.mustAs(alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
 	bobsJob := strings.TrimSpace(q.mustAs(bob, "enqueue", "-q", "--delay", "1h", "echo his"))

@@ -7,7 +7,7 @@ import (
 
 // After its start the service releases the parts of its program that only the start has used, and
 // works as before.
-func TestStartIsForgotten(t *testing.T) {
+func TestStartupMemoryIsReleased(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	// If the start takes long, only the next periodic check releases the memory.
 	q.waitUntil("it holds less than 14 MiB", 70*time.Second,

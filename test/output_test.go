@@ -52,7 +52,7 @@ func noise(size int) []byte {
 }
 
 // Output of any size and content is stored byte for byte.
-func TestOutputIsWhole(t *testing.T) {
+func TestOutputIsStoredByteForByte(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
@@ -72,7 +72,7 @@ func TestOutputIsWhole(t *testing.T) {
 
 // If a job prints more than its output limit, the first and last half of the limit are stored, and the size
 // of the gap. The job can still finish, and the memory of the service and the runner stays small.
-func TestFlood(t *testing.T) {
+func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	yes := w.enqueue(fields{"command": "timeout 2 yes; echo end"})
@@ -311,7 +311,7 @@ func TestNoAttemptIsMissed(t *testing.T) {
 }
 
 // The runner creates the output directory again if it was removed.
-func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
+func TestRemovedOutputDirIsRecreated(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	w.waitEnded(w.enqueue(fields{"command": "true"}))

@@ -307,7 +307,7 @@ func TestPageByKeys(t *testing.T) {
 }
 
 // No page is wider than its window, in either colour scheme.
-func TestPagesFit(t *testing.T) {
+func TestPagesFitTheWindow(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	long := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
 	q.must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+long+"'; exit 3")

@@ -71,7 +71,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 
 // When a job is enqueued or edited with an expiry time that has passed, every command warns that the job will
 // not run.
-func TestExpiredIsSaid(t *testing.T) {
+func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "true")
 	for _, words := range [][]string{

@@ -10,7 +10,7 @@ import (
 
 // The error about an unusable path is one line. It names the flag or setting, what is wrong, and the next
 // step. The refused command creates nothing.
-func TestPathsThatCannotBeUsed(t *testing.T) {
+func TestUnusablePathsAreExplained(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.bin = install(q, q.bin, q.dir)

@@ -7,7 +7,7 @@ import (
 )
 
 // If a backup cannot be written, the error names the directory, not a temporary file.
-func TestBackupNamesTheFolder(t *testing.T) {
+func TestFailedBackupNamesItsDir(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for to, c := range map[string]result{
 		"none/x.db":     {code: 2, err: "backup: directory none does not exist; create it with: " + mkdirCommand + " none"},

@@ -39,7 +39,7 @@ func pauseRounds(t *testing.T) int {
 
 // No process of a paused tree runs, however fast the tree forks. After a resume, no process is left stopped.
 // After a cancel or the death of the runner, no process is left at all.
-func TestForkingTreesStandStill(t *testing.T) {
+func TestPausedForkingTreesStop(t *testing.T) {
 	t.Parallel()
 	t.Run("by signals", func(t *testing.T) { treesStandStill(t, newQueue(t, ""), true) })
 	t.Run("by control group", func(t *testing.T) { treesStandStill(t, delegatedQueue(t), false) })

@@ -156,7 +156,7 @@ func TestPauseStopsTheClocks(t *testing.T) {
 
 // Only running jobs can be paused, and the error for other jobs says what can be done instead. A dry run
 // counts jobs. A signal sent to a paused job resumes it, and requeue starts it again without a pause.
-func TestPauseOfOthers(t *testing.T) {
+func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	w.enqueue(fields{"id": "a", "command": q.tickingCommand("a"), "labels": fields{"site": "a"}})

@@ -49,7 +49,7 @@ func (w peer) command(p *private) *exec.Cmd {
 // that are lost or repeated. Each is killed with all its processes halfway and then called again. A private
 // run loses no command and repeats only the commands that were running. QUEUECTL_PEERS sets the number of
 // commands.
-func TestPrivateBesidePeers(t *testing.T) {
+func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()
 	needs(t, "parallel")
 	count := 300

@@ -31,7 +31,7 @@ func (q *queue) runTypingCommand(cmd *exec.Cmd, prompt, words string) result {
 
 // On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
 // Without a terminal, a command for all jobs needs --yes.
-func TestManyAreAskedFor(t *testing.T) {
+func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
 		q.must("enqueue", "--id", id, "--batch", "three", "true")
@@ -66,7 +66,7 @@ func TestManyAreAskedFor(t *testing.T) {
 }
 
 // dlq retry asks for confirmation, as retry does. worker stop asks if it would end running jobs.
-func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
+func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	if r := q.cli("run", "--id", "bad", "false"); r.code != 1 {
 		t.Fatalf("%+v", r)
@@ -163,7 +163,7 @@ func TestEditInAnEditor(t *testing.T) {
 
 // A relative --cwd is resolved in the caller's current directory. If that directory was deleted, the error
 // says what to do.
-func TestFoldersAreTheCallers(t *testing.T) {
+func TestRelativeDirIsTheCallers(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	if err := os.MkdirAll(q.dir+"/here/below", 0o700); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestFoldersAreTheCallers(t *testing.T) {
 }
 
 // backup replaces an earlier backup, and another file only with --force.
-func TestBackupSparesOtherFiles(t *testing.T) {
+func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "true")
 	other := q.writeFile("letter", "dear all")

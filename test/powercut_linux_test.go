@@ -381,7 +381,7 @@ func TestPowerCut(t *testing.T) {
 
 // The power-cut test detects lost jobs: with SQLite's synchronous=NORMAL, which does not flush at each
 // commit, acknowledged jobs are lost.
-func TestPowerCutIsNoticed(t *testing.T) {
+func TestPowerCutTestDetectsLoss(t *testing.T) {
 	needsDisks(t, "/dev/fuse", "/dev/loop-control")
 	rng := rand.New(rand.NewPCG(seed(t), 2))
 	bin := binary(t, "failpoint")

@@ -71,7 +71,7 @@ func TestPrivateInterrupted(t *testing.T) {
 
 // Ctrl-C ends a run that is waiting for its job list. A run also ends if its stdout is closed, with an exit
 // code other than 0.
-func TestPrivateIsGivenUp(t *testing.T) {
+func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	cmd := p.command("", "--lines", "-")
@@ -125,7 +125,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 }
 
 // A large output that is stored in a separate file can also be read without a service.
-func TestLargeOutputOfAFolder(t *testing.T) {
+func TestLargeOutputIsReadableOffline(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("seq 100000\n", "--lines", "-")
@@ -139,7 +139,7 @@ func TestLargeOutputOfAFolder(t *testing.T) {
 }
 
 // A directory that another user owns is not read, because its content may be an attack.
-func TestAnothersFolderIsNotRead(t *testing.T) {
+func TestOtherUsersDirIsNotRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who may give a folder away")
 	}
@@ -158,7 +158,7 @@ func TestAnothersFolderIsNotRead(t *testing.T) {
 }
 
 // In a deleted current directory, a private run fails and says what to do.
-func TestPrivateRunInAFolderThatIsGone(t *testing.T) {
+func TestPrivateRunInADeletedDir(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	cmd := exec.Command("/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.bin)

@@ -86,7 +86,7 @@ func (p *private) countRuns() (counts map[string]int, lines int) {
 }
 
 // A private run uses its own database, even if QUEUECTL_STORE names another store for services.
-func TestPrivateRunHasAStoreOfItsOwn(t *testing.T) {
+func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	cmd := p.command("echo hi\n", "--lines", "-")
@@ -203,7 +203,7 @@ func (p *private) followCompleted() (ids func() []string) {
 
 // If the flags of a continued run differ, the error names each flag as the user wrote it. If a job of the
 // list differs, the error names its line.
-func TestPrivateFlagsAreNamed(t *testing.T) {
+func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"}
@@ -232,7 +232,7 @@ func TestPrivateFlagsAreNamed(t *testing.T) {
 // If no service runs in the directory of a private run, commands read the files there without changing them.
 // This holds after a run that ended, and after one that was killed with all its processes. While a service
 // runs there, it answers. Commands that would change something are refused.
-func TestFolderIsReadWhereNothingRuns(t *testing.T) {
+func TestPrivateDirIsReadableOffline(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	const list = "echo said\nexit 3\n"
@@ -366,7 +366,7 @@ func TestPrivateForms(t *testing.T) {
 
 // A dead job causes exit code 1 and is named with its error. It runs again only with --retry-dead. Added
 // lines run only with --add-new. Completed jobs do not run again.
-func TestPrivateDeadAndMore(t *testing.T) {
+func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
@@ -421,7 +421,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 }
 
 // A list without jobs is a success that makes no directory, in every format of lists.
-func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
+func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n", "array": " [\n]\n"} {
@@ -463,7 +463,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 }
 
 // If no job runs for a second, a private run reports once what it is waiting for, as run does.
-func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
+func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
@@ -486,7 +486,7 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 }
 
 // Every line of --lines is a command, even a line that looks like JSON.
-func TestLinesAreCommandsWhateverBeginsThem(t *testing.T) {
+func TestEveryLineOfLinesIsACommand(t *testing.T) {
 	p := newPrivate(t)
 	r := p.run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-", "--max-retries", "0", "--workers", "1")
 	if r.code != 1 || !strings.HasPrefix(r.out, "first\nsecond\n") || strings.Contains(r.out, "\njson\n") || !strings.Contains(r.err, "4 jobs: 2 completed, 2 dead") {

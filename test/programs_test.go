@@ -87,7 +87,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 }
 
 // Both programs list the same commands with the same descriptions.
-func TestProgramsSayTheSame(t *testing.T) {
+func TestProgramsListTheSameCommands(t *testing.T) {
 	t.Parallel()
 	client := binary(t, "")
 	daemon := filepath.Join(filepath.Dir(client), programs[1])

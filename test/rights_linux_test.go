@@ -124,7 +124,7 @@ func TestRightsOnJobs(t *testing.T) {
 }
 
 // All other commands also need the rights of the table. The error for a user without the right names it.
-func TestRightsOnTheWhole(t *testing.T) {
+func TestRightsOnOtherCommands(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "2")
 	file := filepath.Join(q.dir, "out")
 	if err := errors.Join(os.Mkdir(file, 0o777), os.Chmod(file, 0o777)); err != nil {
@@ -237,7 +237,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 
 // Each action of a user is recorded in a durable audit row with the user, the action and its target. Only
 // admins can read these rows, and they do not appear among other users' events.
-func TestWhatPeopleDoIsAudited(t *testing.T) {
+func TestActionsAreAudited(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
 	w := func(id string) { q.mustAs(alice, "enqueue", "--id", id, "--delay", "1h", "true") }
 	r := func(id string) {
@@ -331,7 +331,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 
 // A connection keeps the groups that its process had when it connected. A user who leaves a group keeps the
 // group's right until the next connection. A change of [access] takes effect at the next request.
-func TestGroupsHoldForTheConnection(t *testing.T) {
+func TestConnectionKeepsItsGroups(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "0")
 	w := q.dialAs(person{uid: 61250, groups: []uint32{61298}})
 	if a := w.call("enqueue", fields{"command": "true"}); a.Error != nil {
@@ -453,7 +453,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 
 // A job may name the user it runs as by default. Another user is refused with the setting that would permit
 // it, and an unknown user is refused by name.
-func TestUserOfAJob(t *testing.T) {
+func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name
 	id := q.must("enqueue", "--user", me, "id -u")

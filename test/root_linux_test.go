@@ -158,7 +158,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 
 // A runner of root opens every path that a job names with the rights of the job's submitter. A file that only
 // root may read is not readable as input, directory or program, nor through a link.
-func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
+func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
 	for _, p := range []string{filepath.Dir(secret), secret} {
@@ -263,7 +263,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 
 // Only the submitter can open the file with a job's input. Otherwise a job of another user could open it
 // through the runner's descriptor while both start.
-func TestInputIsTheSubmittersAlone(t *testing.T) {
+func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.outputOf(daemonUser, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
 		t.Errorf("got %q, want it closed to others", got)
@@ -272,7 +272,7 @@ func TestInputIsTheSubmittersAlone(t *testing.T) {
 
 // If an admin changes the account of a job, the job's owner can no longer change what it runs. This also
 // holds for an owner who was an admin when the job was enqueued.
-func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
+func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
 	q.mustAs(daemonUser, "edit", id, "--command", "id -un; true")

@@ -22,7 +22,7 @@ import (
 
 // The service can read the files of root's runners, and only root can change them. Only the service can
 // connect to their sockets.
-func TestFoldersOfRootsRunners(t *testing.T) {
+func TestModesOfRootsRunnerFiles(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	big := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.mustAs(daemonUser, "wait", big)
@@ -60,7 +60,7 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 
 // When a runner of root is killed, the next runner ends its processes, which the service has no right to end.
 // Its jobs run again, and its directory is removed.
-func TestRootsRunnerIsBuried(t *testing.T) {
+func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
@@ -184,7 +184,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 // With a fixed account for all jobs, a job can change its runners' directory. FIFOs, links, locks and huge
 // files in that directory neither block nor mislead the service. Requests for outputs and the next start of
 // the service return in time.
-func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
+func TestFixedAccountCannotBlockService(t *testing.T) {
 	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.rootRunnerDir + "/as-mail"
 	big := func() string {
@@ -266,7 +266,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 // A user can stop the runner's child processes that have that user's id but have not yet executed their
 // program. Jobs of other users still start and end, that user's jobs end too, and the runner ends when it is
 // stopped. The test needs an account without other processes.
-func TestStoppedStartsHoldNobodyUp(t *testing.T) {
+func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	needs(t, "perl")
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
@@ -295,7 +295,7 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 // A user can hold a lease (fcntl F_SETLEASE) on a job's program or input file and never release it. Such jobs
 // fail by their own fault after at most one second. Jobs of other users are not delayed, even while orphans
 // of that user's jobs run.
-func TestLeasedFilesHoldNobodyUp(t *testing.T) {
+func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.bin), "leased")
@@ -355,7 +355,7 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 // thread: the kernel's list of that thread's children must contain only orphans of jobs. While the list
 // contains a process, the runner searches for orphans at the end of each job, which costs more than a short
 // job.
-func TestRootsRunnerIsGuarded(t *testing.T) {
+func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.runnerPid()
 	watchdog := func() int {
@@ -418,7 +418,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 
 // The first service determines the group that may read the directory of root's runners. A later request with
 // another group, even from root, does not change it.
-func TestRunnersFolderKeepsItsGroup(t *testing.T) {
+func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.killRunners()
 	c, err := net.Dial("unix", filepath.Join(q.rootRunnerDir, "spawn.sock"))

@@ -13,7 +13,7 @@ import (
 
 // The service signals no process that has since got the pid of a dead job or of the dead runner. It
 // recognises such a process by its start time, which differs from the job's.
-func TestNoSignalToAStranger(t *testing.T) {
+func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("numbers given again", func(t *testing.T) {
 		checkStrangersSurvive(t, func(r *rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)

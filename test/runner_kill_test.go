@@ -175,7 +175,7 @@ func TestRunnerKilled(t *testing.T) {
 // When the service and the runner are killed together, in either order, the next service ends the process
 // trees before it is ready. It recognises the lost jobs and the jobs that had not started. A new job
 // completes within two seconds.
-func TestAllKilledAtOnce(t *testing.T) {
+func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
 			r := growTrees(t)

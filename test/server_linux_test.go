@@ -295,7 +295,7 @@ func TestQueueMoves(t *testing.T) {
 
 // A service with another store starts with that store's jobs, and finds its own jobs again when it gets its
 // first store back. It refuses a store while its runners still have jobs or results of another store.
-func TestStoreIsAnother(t *testing.T) {
+func TestServiceCanSwitchStores(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

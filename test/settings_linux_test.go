@@ -102,7 +102,7 @@ func TestLongPaths(t *testing.T) {
 
 // If another user created the state directory, neither root nor an ordinary user is advised to take it over,
 // because its files and links could be an attack.
-func TestPlantedFolderIsLeftAlone(t *testing.T) {
+func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to act for several users")
 	}
@@ -127,7 +127,7 @@ func TestPlantedFolderIsLeftAlone(t *testing.T) {
 
 // A service that is stopping reports so, and rejects changes of its workers. status does not advise to start
 // workers.
-func TestAStoppingServiceSaysSo(t *testing.T) {
+func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")
 	w := q.dial()

@@ -256,7 +256,7 @@ func TestNewerSchema(t *testing.T) {
 }
 
 // If the settings file would keep the service from starting again, service restart does not stop the service.
-func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
+func TestRestartRefusesInvalidSettings(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	pid := func() string {
 		text, _, _ := strings.Cut(q.must("service", "status"), "\n")

@@ -65,7 +65,7 @@ func (q *queue) waitForFileCommand(name string) string {
 
 // If the machine lacks a resource, the job is returned to the queue without using an attempt. It starts again
 // after a pause.
-func TestShortageIsRefunded(t *testing.T) {
+func TestShortageUsesNoAttempt(t *testing.T) {
 	needs(t, "strace")
 	for _, c := range []struct{ name, calls, fault, stdin string }{
 		{"no process left", "clone,clone3", "EAGAIN", ""},
@@ -215,7 +215,7 @@ func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 // If a job cannot start through its own fault, it uses up its attempts. It gets the exit code that a shell
 // would return, and an error with the reason. A program that cannot be started is not retried, except while
 // another process is writing it.
-func TestJobsOwnFaultCounts(t *testing.T) {
+func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	program := func(name, text string) string { return q.install(q.writeFile(name+".text", text), name) }
@@ -266,7 +266,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 
 // Errors in the child process after the fork use attempts of the job, whatever the error is. A job's user can
 // make the kernel return any error for a program, directory or input of that user.
-func TestErrorsOfTheChildCount(t *testing.T) {
+func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -300,7 +300,7 @@ func checkCounted(t *testing.T, j job, name string, want ownFault) {
 
 // The kernel limits arguments to a quarter of a process's stack limit. A job whose arguments exceed only this
 // limit uses up its attempts. Otherwise it would be retried forever.
-func TestArgumentsBeyondTheStack(t *testing.T) {
+func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	argv := []string{"true"}
@@ -321,7 +321,7 @@ func TestArgumentsBeyondTheStack(t *testing.T) {
 
 // If a runner lacks the descriptors for more workers, it creates the workers once descriptors are free, and
 // waiting jobs then run.
-func TestWorkersComeAfterTheShortage(t *testing.T) {
+func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	pid := q.runnerPid()
@@ -337,7 +337,7 @@ func TestWorkersComeAfterTheShortage(t *testing.T) {
 
 // A runner without a free descriptor for its connection to the next service does not delay that service. The
 // service adopts the runner once a descriptor is free.
-func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
+func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -396,7 +396,7 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 }
 
 // A block of jobs that all fail because of one shortage causes one pause, not one pause per job.
-func TestOneShortageOnePause(t *testing.T) {
+func TestOneShortageCausesOnePause(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()

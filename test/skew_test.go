@@ -66,7 +66,7 @@ const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"fe
 
 // The response to hello contains the protocol versions and the methods of the service, and the service knows
 // these methods. A client may send its own version.
-func TestHelloTellsTheProtocol(t *testing.T) {
+func TestHelloNamesProtocolVersions(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	var h struct {
@@ -156,7 +156,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 }
 
 // An error from a service of the same version does not mention versions.
-func TestNoWordOfVersionsWhereThereIsOne(t *testing.T) {
+func TestSameVersionErrorsNameNoVersion(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	r := q.cli("config", "set", "priority", "much")
 	if r.code != 2 || strings.Contains(r.err, "restart") {

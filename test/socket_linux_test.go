@@ -25,7 +25,7 @@ func deadSocket(t *testing.T, path string) {
 
 // If the socket file is removed, moved away or replaced, the service binds it again. Existing connections
 // stay open.
-func TestSocketIsBoundAgain(t *testing.T) {
+func TestRemovedSocketIsRebound(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	socket := q.path(socketName)
@@ -68,7 +68,7 @@ func TestSocketIsBoundAgain(t *testing.T) {
 }
 
 // The service binds a repeatedly removed socket at most once per second.
-func TestSocketIsBoundAgainInSteps(t *testing.T) {
+func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	before := cpuTicks(t, q.cmd.Process.Pid)
 	started, bound := time.Now(), 0
@@ -88,7 +88,7 @@ func TestSocketIsBoundAgainInSteps(t *testing.T) {
 
 // The service does not replace its socket's path while another service listens there. It binds the path again
 // after the other service has stopped listening.
-func TestSocketOfAnotherIsLeft(t *testing.T) {
+func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	socket := q.path(socketName)
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket + ".other", Net: "unix"})
@@ -122,7 +122,7 @@ func openFiles(t *testing.T, pid int) int {
 
 // If a client passes descriptors over the socket, as many as the kernel accepts, the service closes them. The
 // number of its open descriptors does not grow, and it continues to answer.
-func TestUnaskedDescriptorsAreClosed(t *testing.T) {
+func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := startQueue(t, "--workers", "0")
 	w, pid := q.dial(), q.cmd.Process.Pid
@@ -161,7 +161,7 @@ func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 }
 
 // An idle service ends immediately with exit code 74 when its database is removed or replaced.
-func TestDatabaseGoneWhileIdle(t *testing.T) {
+func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 	t.Parallel()
 	for what, do := range map[string]func(q *queue) error{
 		"removed":         func(q *queue) error { return os.Remove(q.path("queuectl.db")) },

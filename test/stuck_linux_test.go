@@ -108,7 +108,7 @@ func outlives(q *queue, d *disk, spec fields) {
 }
 
 // A service that is stopped does not wait for processes that cannot be killed.
-func TestUnkillableJobDoesNotKeepTheService(t *testing.T) {
+func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 	needsDisks(t, "/dev/fuse")
 	for _, c := range []struct {
 		name string

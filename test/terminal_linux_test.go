@@ -142,7 +142,7 @@ func withEscapedReturn(text string, args []string) string {
 
 // On a terminal, the program shows control sequences of jobs as text. Only their colours take effect, unless
 // --raw is given.
-func TestJobsDoNotSteerTheTerminal(t *testing.T) {
+func TestJobsCannotControlTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	loud, lost := steeringJobs(t, q, q.dial())
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2; exit 3"
@@ -183,7 +183,7 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 
 // A control sequence that a job writes in several pieces does not take effect either while a client follows
 // the job.
-func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
+func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	pieces := []string{`ONE\033`, `[2JTWO\033]0;`, `ownedTHREE\007\302`, `\2332JFOUR\033[`, `31mFIVE\n`}
@@ -214,7 +214,7 @@ func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
 
 // Output that does not go to a terminal is unchanged, even if the other stream goes to one. JSON is the same
 // on a terminal.
-func TestElsewhereNothingIsChanged(t *testing.T) {
+func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	loud, _ := steeringJobs(t, q, q.dial())
 	text := terminalControls + "\x9b2J\x00\n"
@@ -257,7 +257,7 @@ func TestElsewhereNothingIsChanged(t *testing.T) {
 
 // Sentences appear only on a terminal. Elsewhere the program prints only the answer, for other programs to
 // read. With -q it does so on a terminal too.
-func TestSentencesAreForPeople(t *testing.T) {
+func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for _, c := range []struct {
 		args             []string
@@ -306,7 +306,7 @@ func TestSentencesAreForPeople(t *testing.T) {
 
 // logs passes carriage returns to the terminal, as run does, so that progress bars look right. logs escapes
 // them if it prints several jobs, where they would overwrite the prefix of the line.
-func TestLogsPassCarriageReturnsOn(t *testing.T) {
+func TestLogsPassCarriageReturns(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	one, two := w.enqueue(fields{"command": `printf '10%%\r20%%\n'`}), w.enqueue(fields{"command": "true"})
@@ -322,7 +322,7 @@ func TestLogsPassCarriageReturnsOn(t *testing.T) {
 
 // Colours that a job prints appear only in its output. On overviews, in tables and in reasons, colours mean
 // states. A pipe gets no colours.
-func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
+func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	dead := w.enqueue(fields{"command": `: '` + "\x1b[35m" + `'; exit 3`, "max_retries": 0})
@@ -475,7 +475,7 @@ func TestAClosedPipeIsNoError(t *testing.T) {
 }
 
 // Table cells contain no colours of commands, so a cell is cut at its visible width.
-func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
+func TestTableCellsContainNoColours(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	w.enqueue(fields{"id": "2J", "command": "true"})

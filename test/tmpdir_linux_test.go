@@ -57,7 +57,7 @@ func (q *queue) tmpdirOf() string {
 // the job ends. The directories that a killed runner leaves are removed too, even if the setting has changed
 // since. If the setting changes while a job runs, the job keeps its directory, and new jobs get theirs below
 // the new one.
-func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
+func TestJobTmpdirIsUsed(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	first, second := newTmpdir(t), newTmpdir(t)
@@ -153,7 +153,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 
 // A service that uses root's runners does not start if its own settings contain job_tmpdir, because the
 // service must not choose where root writes.
-func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
+func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	q, rules := prepareRooted(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.launcher(rules)
 	err := q.tryStart("--workers", "1", "--runner-dir", q.rootRunnerDir, "--runner-socket", filepath.Join(q.rootRunnerDir, "spawn.sock"), "--runner-policy", rules)

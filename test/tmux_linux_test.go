@@ -84,7 +84,7 @@ func (p *pane) foreground() string {
 
 // After Ctrl-C, every command that waits or follows leaves the terminal clean: the modes are unchanged, the
 // cursor is visible, and the alternate screen is off.
-func TestTerminalIsLeftAsItWas(t *testing.T) {
+func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")

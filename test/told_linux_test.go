@@ -8,7 +8,7 @@ import (
 )
 
 // A batch reports which jobs were not enqueued, because other jobs have the same unique keys.
-func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
+func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
@@ -54,7 +54,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 
 // A service that is not registered keeps its number of workers and its settings file when it
 // restarts.
-func TestRestartKeepsWhatItWasGiven(t *testing.T) {
+func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	file := q.writeFile("own.toml", "[resources.gpu]\ncount = 2\n")
@@ -110,7 +110,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 }
 
 // If an attempt ended with its runner, logs says that its output is lost.
-func TestLostOutputIsSaid(t *testing.T) {
+func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "1")

@@ -244,7 +244,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 
 // However top ends, the terminal is as before: its modes, its cursor and its main screen. The same
 // holds while top is suspended and while an editor runs.
-func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
+func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
@@ -312,7 +312,7 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 // Names and output of jobs cannot control the terminal.
-func TestTopIsNotSteered(t *testing.T) {
+func TestJobsCannotControlTop(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	q.must("enqueue", "--id", "build", `printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
 	q.must("enqueue", "--id", "wide", "--label", "a=\x1b[2J", ": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")

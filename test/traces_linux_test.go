@@ -161,7 +161,7 @@ func TestTraces(t *testing.T) {
 // An unreachable or hanging collector delays nothing, and the log reports it. A request with a key
 // is a duplicate even if it comes from another trace. Jobs of a schedule belong to no caller's
 // trace.
-func TestTracesHoldUpNothing(t *testing.T) {
+func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 || !strings.Contains(got.err, "traces.endpoint") {
 		t.Errorf("got %+v", got)

@@ -35,7 +35,7 @@ func timerSlack() string {
 // A job starts with three descriptors, no terminal, an empty stdin and default signal handling.
 // Its umask and descriptor limit are defined, it has the timer slack that the service inherited,
 // and its environment is built for the job.
-func TestJobSurroundings(t *testing.T) {
+func TestJobsProcessAttributes(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.env = []string{"NOTIFY_SOCKET=/x", "LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/x", "SECRET=s", "INVOCATION_ID=1"}
@@ -120,7 +120,7 @@ func TestNoZombies(t *testing.T) {
 
 // The processes of a job get the whole time kill_after, however the job is ended, even if they outlive its
 // shell.
-func TestGraceIsOfTheTree(t *testing.T) {
+func TestGraceAppliesToTheTree(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.env = []string{"QUEUECTL_OUTPUT_GRACE=1ms", "QUEUECTL_STOP_TIMEOUT=100ms"}
@@ -163,7 +163,7 @@ func TestGraceIsOfTheTree(t *testing.T) {
 }
 
 // The runner reaps all processes of a job that left many of them, without waiting for another job.
-func TestRunnerReapsAllThatAJobLeft(t *testing.T) {
+func TestRunnerReapsAllOfAJobsProcesses(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
 	runner := q.runnerPid()

@@ -122,7 +122,7 @@ func TestStopEndsTrees(t *testing.T) {
 
 // A job ends after its main process has ended and output_grace has passed, even if other processes still hold
 // its output open. The runner ends and counts these processes, unless the job allows background processes.
-func TestLeftovers(t *testing.T) {
+func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.env = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+timeoutFactor)*250*time.Millisecond)}
@@ -197,7 +197,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 
 // A job chooses the time between SIGTERM and SIGKILL, but the duration of a service stop is bounded. This
 // also holds for a job that is already being cancelled.
-func TestStopTakesNoLongerThanItMay(t *testing.T) {
+func TestStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")
 	q.env = []string{"QUEUECTL_FAILPOINTS=impatient"}

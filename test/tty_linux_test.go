@@ -143,7 +143,7 @@ func TestTTY(t *testing.T) {
 
 // A client without a terminal can also run a job with a terminal. If the request names no terminal type, the
 // job gets a common one.
-func TestTTYWithoutAPerson(t *testing.T) {
+func TestTTYWithoutAClientTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	r := q.cliWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
 	if r.code != 4 || r.out != "24 80\r\nvt100\r\nerr\r\n" || r.err != "" {
@@ -239,7 +239,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 }
 
 // A job that reads its terminal waits until any connection types something.
-func TestNobodyTypes(t *testing.T) {
+func TestTTYReadWaitsForInput(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; read x; echo got $x", "tty": true})
@@ -283,7 +283,7 @@ func TestManyAttach(t *testing.T) {
 
 // A job that never reads its terminal accepts a bounded number of bytes. Other jobs still run, and a client
 // that has typed can detach.
-func TestAJobThatNeverReads(t *testing.T) {
+func TestUnreadTerminalInputIsBounded(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
@@ -353,7 +353,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 }
 
 // A client that a signal ends restores the terminal settings and leaves the job running.
-func TestClientIsEndedAtATerminal(t *testing.T) {
+func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
 	s.waitAttached()

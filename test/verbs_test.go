@@ -156,7 +156,7 @@ func TestEdit(t *testing.T) {
 }
 
 // A job whose delay is removed is due immediately, even if the edit changes nothing else.
-func TestEditTakesTheDelayAway(t *testing.T) {
+func TestEditRemovesTheDelay(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
 		id := q.must("enqueue", flag, "true")

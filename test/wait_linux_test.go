@@ -7,7 +7,7 @@ import (
 )
 
 // On a terminal, wait reports after one second why none of its jobs is running, as run and attach do.
-func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
+func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "paused", "sleep 600")
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("paused").State == "processing" })

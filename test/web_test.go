@@ -124,7 +124,7 @@ func withHeader(name, value string) func(*http.Request) {
 
 // The service serves no web page until a user starts the page, and not after a restart. A link creates one
 // session for one browser, and only when the user presses the button of the link's page.
-func TestPageLetsInByLinks(t *testing.T) {
+func TestLinkOpensAPageSession(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	if got := q.cli("web", "open"); got.code != 5 || !strings.Contains(got.err, "queuectl web start") {
 		t.Errorf("got %+v", got)
@@ -411,7 +411,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 // The page sends events as they happen, each with its number, and resumes after the last number that the
 // client received. A client that reads none of its events delays no other client. The number of streams per
 // user is limited.
-func TestPageTellsEvents(t *testing.T) {
+func TestPageSendsEvents(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.openSession()
 	follow := func(query string, last string) *http.Response {
@@ -479,7 +479,7 @@ func TestPageTellsEvents(t *testing.T) {
 
 // A browser without a session gets access only if web.anonymous permits it, only from this machine, and only
 // to data that the right "read" shows. Beyond loopback, the page requires TLS and configured host names.
-func TestPageForAnybody(t *testing.T) {
+func TestAnonymousPageAccess(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
 	b.must("config", "set", "web.anonymous", "read")
@@ -581,7 +581,7 @@ func TestPageIsCompressed(t *testing.T) {
 }
 
 // Connections without a session cannot make the page unavailable, and their requests use little memory.
-func TestPageOutlivesStrangers(t *testing.T) {
+func TestPageSurvivesFloodWithoutASession(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "0"))
 	b.openSession()
 	for i := range 1600 { // more than the page keeps open

@@ -16,7 +16,7 @@ import (
 
 // why names each reason that keeps a job from running. It says when the reason ends, if that is
 // known, and what the user can do about it.
-func TestWhyNamesWhatKeepsAJob(t *testing.T) {
+func TestWhyNamesEachReason(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	type reason struct {
 		Kind string     `json:"kind"`

@@ -275,7 +275,7 @@ func TestSlowFirstLine(t *testing.T) {
 }
 
 // A client that never reads its stream or its answers does not delay other clients.
-func TestNeverReads(t *testing.T) {
+func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})

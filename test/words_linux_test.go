@@ -41,7 +41,7 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 }
 
 // If a job leaves behind a process without the job's marker in its environment, other jobs do not get slower.
-func TestANamelessProcessSlowsNobody(t *testing.T) {
+func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	long := w.enqueue(fields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})
@@ -57,7 +57,7 @@ func TestANamelessProcessSlowsNobody(t *testing.T) {
 }
 
 // Arguments that are not UTF-8 are errors on Linux. Other systems cannot pass such arguments.
-func TestWordsAreUTF8(t *testing.T) {
+func TestArgumentsMustBeUTF8(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"}, "env": {"--env", "A=\xff", "true"}} {
 		if r := q.cli(append([]string{"enqueue"}, args...)...); r.code != 2 || !strings.Contains(r.err, field+": ") {

@@ -13,7 +13,7 @@ import (
 
 // The program either does exactly what the arguments say or reports an error. It ignores no flag, changes no
 // byte, and accepts every short flag that its help shows.
-func TestWordsMeanWhatTheySay(t *testing.T) {
+func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	for _, c := range []struct {
 		args []string
@@ -93,7 +93,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 
 // A request with a missing or wrong parameter gets an error that names the parameter. The service never
 // assumes a value.
-func TestRequestsAreNotGuessedAt(t *testing.T) {
+func TestInvalidParametersAreNamed(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	w.enqueue(fields{"id": 7, "command": "true"})
@@ -127,7 +127,7 @@ func TestRequestsAreNotGuessedAt(t *testing.T) {
 
 // If the service dies while a client follows a job, the client reports that the job is still in the queue and
 // how to attach to it again.
-func TestALostFollowerIsToldTheWayBack(t *testing.T) {
+func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	gate := q.path("gate")
@@ -149,7 +149,7 @@ func TestALostFollowerIsToldTheWayBack(t *testing.T) {
 
 // The queue time of a job that is retried starts with the retry. The queue time of a job that was enqueued
 // with a start time in the past starts when it was enqueued.
-func TestQueueTimeBeginsWithTheWait(t *testing.T) {
+func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "true", "run_at": "2020-01-01T00:00:00Z"})
@@ -174,7 +174,7 @@ func TestQueueTimeBeginsWithTheWait(t *testing.T) {
 
 // The client adds its PATH to each job of a file. If the jobs then need more than one request, the client
 // still stores them all, in the order of the file.
-func TestLongPathsDoNotFillARequest(t *testing.T) {
+func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	file := q.writeFile("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
 	cmd := q.command("enqueue", "--file", file)
