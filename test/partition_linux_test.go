@@ -148,7 +148,7 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		os.Chmod(dir, 0o777)
 	}
 	a.server = pgserver.New(t, "listen_addresses=*", "wal_level=replica", "wal_keep_size=256MB")
-	a.server.Admit(t, "10.87.0.0/16")
+	a.server.AllowNetwork(t, "10.87.0.0/16")
 	a.standby = a.server.Standby(t, 5433, "listen_addresses=*", "wal_keep_size=256MB")
 	t.Cleanup(func() {
 		a.server.Remove()

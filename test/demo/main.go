@@ -25,7 +25,7 @@ func main() {
 	bin := flag.String("bin", "", "`program` to show, instead of building one")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		os.Exit(work(flag.Args()))
+		os.Exit(runJob(flag.Args()))
 	}
 	if err := run(*bin); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -33,21 +33,21 @@ func main() {
 	}
 }
 
-// work is the program of the jobs: this binary with other arguments.
-func work(words []string) int {
+// runJob is the program of the jobs: this binary with other arguments.
+func runJob(args []string) int {
 	switch {
-	case words[0] == "hash" && len(words) == 2:
-		raw, err := os.ReadFile(words[1])
+	case args[0] == "hash" && len(args) == 2:
+		raw, err := os.ReadFile(args[1])
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		fmt.Printf("%x  %s\n", sha256.Sum256(raw), words[1])
+		fmt.Printf("%x  %s\n", sha256.Sum256(raw), args[1])
 		return 0
-	case words[0] == "flaky" && len(words) == 2: // fails until its third run
-		raw, _ := os.ReadFile(words[1])
+	case args[0] == "flaky" && len(args) == 2: // fails until its third run
+		raw, _ := os.ReadFile(args[1])
 		n, _ := strconv.Atoi(string(raw))
-		if err := os.WriteFile(words[1], []byte(strconv.Itoa(n+1)), 0o600); err != nil {
+		if err := os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -56,12 +56,12 @@ func work(words []string) int {
 			return 1
 		}
 		return 0
-	case words[0] == "long":
+	case args[0] == "long":
 		fmt.Println("begun")
 		time.Sleep(4 * time.Second)
 		fmt.Println("done")
 		return 0
-	case words[0] == "sleep":
+	case args[0] == "sleep":
 		time.Sleep(time.Minute)
 		return 0
 	}
@@ -73,7 +73,7 @@ func work(words []string) int {
 type demo struct {
 	bin, self, dir string
 	service        *exec.Cmd
-	wrong          bool
+	failed         bool
 }
 
 func run(bin string) error {
@@ -87,33 +87,33 @@ func run(bin string) error {
 		return err
 	}
 	if bin == "" {
-		d.bin = filepath.Join(dir, "queuectl"+suffix)
+		d.bin = filepath.Join(dir, "queuectl"+exeSuffix)
 		build := exec.Command("go", "build", "-trimpath", "-o", dir+string(filepath.Separator), "./cmd/...")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	defer d.q("service", "stop") // also ends running jobs
-	return d.scenes()
+	defer d.queuectl("service", "stop") // also ends running jobs
+	return d.runScenario()
 }
 
-func (d *demo) scenes() error {
-	say("a service on an empty folder")
+func (d *demo) runScenario() error {
+	printHeading("a service on an empty folder")
 	if err := d.start(); err != nil {
 		return err
 	}
-	fmt.Print(d.q("status"))
+	fmt.Print(d.queuectl("status"))
 	files, ids, err := d.enqueueHashes()
 	if err != nil {
 		return err
 	}
 
-	say("jobs that do not go well")
-	d.q("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.self, "flaky", filepath.Join(filepath.Dir(d.dir), "count"))
-	d.q("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1", "echo it cannot work >&2"+then+"exit 3")
-	d.q("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.self, "sleep")
-	d.q("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
+	printHeading("jobs that do not go well")
+	d.queuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.self, "flaky", filepath.Join(filepath.Dir(d.dir), "count"))
+	d.queuectl("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1", "echo it cannot work >&2"+commandSeparator+"exit 3")
+	d.queuectl("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.self, "sleep")
+	d.queuectl("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
 
 	if err := d.killService(); err != nil {
 		return err
@@ -123,13 +123,13 @@ func (d *demo) scenes() error {
 	if err != nil {
 		return err
 	}
-	d.expect("a result", d.q("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
-	d.checkEnds()
+	d.expect("a result", d.queuectl("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
+	d.checkOtherJobs()
 	d.checkDead()
 
-	say("how the queue is now")
-	fmt.Print(d.q("status"))
-	if d.wrong {
+	printHeading("how the queue is now")
+	fmt.Print(d.queuectl("status"))
+	if d.failed {
 		return fmt.Errorf("something was not as expected")
 	}
 	fmt.Println("\nEverything was as expected.")
@@ -138,7 +138,7 @@ func (d *demo) scenes() error {
 
 // enqueueHashes enqueues a job for each file of the project.
 func (d *demo) enqueueHashes() (files, ids []string, err error) {
-	say("one job for each file of the project")
+	printHeading("one job for each file of the project")
 	files, err = projectFiles()
 	if err != nil {
 		return nil, nil, err
@@ -155,15 +155,15 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	if err := os.WriteFile(jobs, list.Bytes(), 0o600); err != nil {
 		return nil, nil, err
 	}
-	ids = strings.Fields(d.q("enqueue", "--file", jobs))
+	ids = strings.Fields(d.queuectl("enqueue", "--file", jobs))
 	fmt.Printf("   %d jobs enqueued\n", len(ids))
 	return files, ids, nil
 }
 
 // killService kills the service while a job runs, and checks that the job continues.
 func (d *demo) killService() error {
-	say("the service is killed in the middle, with a job running")
-	d.q("enqueue", "--id", "long", "--priority", "100", "--", d.self, "long")
+	printHeading("the service is killed in the middle, with a job running")
+	d.queuectl("enqueue", "--id", "long", "--priority", "100", "--", d.self, "long")
 	for d.job("long").State != "processing" {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -180,45 +180,45 @@ func (d *demo) killService() error {
 
 // watchHashes prints how many of the hash jobs are waiting, until all have ended.
 func (d *demo) watchHashes(jobs int) {
-	say("progress")
+	printHeading("progress")
 	for last := -1; ; time.Sleep(200 * time.Millisecond) {
-		left := d.hashes("waiting")
-		if left != last {
-			fmt.Printf("   %d of %d files wait\n", left, jobs)
-			last = left
+		waiting := d.countHashes("waiting")
+		if waiting != last {
+			fmt.Printf("   %d of %d files wait\n", waiting, jobs)
+			last = waiting
 		}
-		if left == 0 {
+		if waiting == 0 {
 			break
 		}
 	}
-	for d.hashes("processing") > 0 {
+	for d.countHashes("processing") > 0 {
 		time.Sleep(50 * time.Millisecond)
 	}
-	d.expect("files hashed", fmt.Sprint(d.hashes("completed")), fmt.Sprint(jobs))
+	d.expect("files hashed", fmt.Sprint(d.countHashes("completed")), fmt.Sprint(jobs))
 }
 
-func (d *demo) checkEnds() {
-	say("what became of the others")
-	d.q("wait", "flaky", "--timeout", "30")
+func (d *demo) checkOtherJobs() {
+	printHeading("what became of the others")
+	d.queuectl("wait", "flaky", "--timeout", "30")
 	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts), "completed after 3 attempts")
-	d.expect("exit code of wait", fmt.Sprint(d.code("wait", "slow", "--timeout", "30")), "124")
+	d.expect("exit code of wait", fmt.Sprint(d.exitCode("wait", "slow", "--timeout", "30")), "124")
 	d.expect("job over its time", d.job("slow").State+", "+d.job("slow").Reason, "dead, timed_out")
-	d.q("wait", "later", "--timeout", "30")
-	d.expect("delayed job", strings.TrimSpace(d.q("logs", "later")), "it is time")
-	d.q("wait", "long", "--timeout", "30")
-	d.expect("job that outlived the service", strings.Join(strings.Fields(d.q("logs", "long")), " "), "begun done")
+	d.queuectl("wait", "later", "--timeout", "30")
+	d.expect("delayed job", strings.TrimSpace(d.queuectl("logs", "later")), "it is time")
+	d.queuectl("wait", "long", "--timeout", "30")
+	d.expect("job that outlived the service", strings.Join(strings.Fields(d.queuectl("logs", "long")), " "), "begun done")
 }
 
 func (d *demo) checkDead() {
-	say("the dead-letter queue")
-	d.expect("exit code of wait", fmt.Sprint(d.code("wait", "hopeless", "--timeout", "30")), "3")
-	fmt.Print(d.q("dlq", "list"))
-	fmt.Print(d.q("show", "hopeless"))
-	dead := strings.Fields(d.q("dlq", "list", "-q"))
+	printHeading("the dead-letter queue")
+	d.expect("exit code of wait", fmt.Sprint(d.exitCode("wait", "hopeless", "--timeout", "30")), "3")
+	fmt.Print(d.queuectl("dlq", "list"))
+	fmt.Print(d.queuectl("show", "hopeless"))
+	dead := strings.Fields(d.queuectl("dlq", "list", "-q"))
 	slices.Sort(dead)
 	d.expect("dead jobs", strings.Join(dead, " "), "hopeless slow")
-	d.q("dlq", "retry", "hopeless")
-	d.expect("it fails again", fmt.Sprint(d.code("wait", "hopeless", "--timeout", "30")), "3")
+	d.queuectl("dlq", "retry", "hopeless")
+	d.expect("it fails again", fmt.Sprint(d.exitCode("wait", "hopeless", "--timeout", "30")), "3")
 	d.expect("its history stays", fmt.Sprint(len(d.job("hopeless").History)), "4")
 }
 
@@ -230,7 +230,7 @@ func projectFiles() (files []string, err error) {
 			return err
 		case e.IsDir() && (path == ".git" || path == "dist"):
 			return filepath.SkipDir
-		case e.Type().IsRegular() && strings.TrimSuffix(path, suffix) != "queuectl":
+		case e.Type().IsRegular() && strings.TrimSuffix(path, exeSuffix) != "queuectl":
 			files = append(files, path)
 		}
 		return nil
@@ -238,7 +238,7 @@ func projectFiles() (files []string, err error) {
 	return files, err
 }
 
-func say(text string) { fmt.Printf("\n== %s\n", text) }
+func printHeading(text string) { fmt.Printf("\n== %s\n", text) }
 
 func (d *demo) expect(what, got, want string) {
 	if got == want {
@@ -246,7 +246,7 @@ func (d *demo) expect(what, got, want string) {
 		return
 	}
 	fmt.Printf("   WRONG: %s: got %q, want %q\n", what, got, want)
-	d.wrong = true
+	d.failed = true
 }
 
 // start starts a service on the queue and waits until it answers.
@@ -262,38 +262,38 @@ func (d *demo) start() error {
 		return err
 	}
 	for range 500 {
-		if d.code("service", "status") == 0 {
+		if d.exitCode("service", "status") == 0 {
 			return nil
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	said, _ := os.ReadFile(log.Name())
-	return fmt.Errorf("the service does not answer:\n%s", said)
+	text, _ := os.ReadFile(log.Name())
+	return fmt.Errorf("the service does not answer:\n%s", text)
 }
 
-// q runs the program and returns its output. It shows its errors to the user.
-func (d *demo) q(words ...string) string {
-	out, err := d.command(words).Output()
+// queuectl runs the program and returns its output. It shows its errors to the user.
+func (d *demo) queuectl(args ...string) string {
+	out, err := d.command(args).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {
 		fmt.Printf("   %s", exit.Stderr)
 	}
 	return string(out)
 }
 
-// code runs the program and returns its exit code.
-func (d *demo) code(words ...string) int {
-	cmd := d.command(words)
+// exitCode runs the program and returns its exit code.
+func (d *demo) exitCode(args ...string) int {
+	cmd := d.command(args)
 	cmd.Run()
 	return cmd.ProcessState.ExitCode()
 }
 
-func (d *demo) command(words []string) *exec.Cmd {
-	return exec.Command(d.bin, append([]string{"--dir", d.dir}, words...)...)
+func (d *demo) command(args []string) *exec.Cmd {
+	return exec.Command(d.bin, append([]string{"--dir", d.dir}, args...)...)
 }
 
-// hashes returns the number of hash jobs in a state.
-func (d *demo) hashes(state string) int {
-	return len(strings.Fields(d.q("list", "-s", state, "--label", "demo=hash", "-q")))
+// countHashes returns the number of hash jobs in a state.
+func (d *demo) countHashes(state string) int {
+	return len(strings.Fields(d.queuectl("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
 // job is a job in the format of show.
@@ -305,7 +305,7 @@ type job struct {
 }
 
 func (d *demo) job(id string) (j job) {
-	if err := json.Unmarshal([]byte(d.q("show", id, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(d.queuectl("show", id, "--json")), &j); err != nil {
 		d.expect("show "+id, err.Error(), "a job")
 	}
 	return j

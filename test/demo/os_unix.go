@@ -3,6 +3,6 @@
 package main
 
 const (
-	suffix = ""   // file name extension of programs
-	then   = "; " // separates two commands of the shell
+	exeSuffix        = ""   // file name extension of programs
+	commandSeparator = "; " // separates two commands of the shell
 )

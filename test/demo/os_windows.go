@@ -1,6 +1,6 @@
 package main
 
 const (
-	suffix = ".exe" // file name extension of programs
-	then   = " & "  // separates two commands of the shell
+	exeSuffix        = ".exe" // file name extension of programs
+	commandSeparator = " & "  // separates two commands of the shell
 )

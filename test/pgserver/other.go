@@ -4,10 +4,10 @@ package pgserver
 
 import "os/exec"
 
-func giveToServer(string) error { return nil }
+func chownToServer(string) error { return nil }
 
-func asServer(*exec.Cmd) {}
+func runAsServer(*exec.Cmd) {}
 
 func quitServer(cmd *exec.Cmd) { cmd.Process.Kill() }
 
-func freeze(*exec.Cmd, bool) {}
+func stopOrContinue(*exec.Cmd, bool) {}

@@ -18,11 +18,11 @@ import (
 
 // Server is a PostgreSQL server in its own directory, where its socket is. It is not safe for concurrent use.
 type Server struct {
-	Dir  string
-	Port int    // port in the name of the socket, and of the addresses that settings name, if any
-	bin  string // directory of PostgreSQL's programs
-	cmd  *exec.Cmd
-	made int // number of databases that Create has made
+	Dir       string
+	Port      int    // port in the name of the socket, and of the addresses that settings name, if any
+	bin       string // directory of PostgreSQL's programs
+	cmd       *exec.Cmd
+	databases int // number of databases that Create has made
 }
 
 var shared struct {
@@ -71,7 +71,7 @@ func New(t testing.TB, settings ...string) *Server {
 	}
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
-		err = giveToServer(dir)
+		err = chownToServer(dir)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
 func (p *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(p.bin, name), args...)
 	cmd.Dir = p.Dir
-	asServer(cmd)
+	runAsServer(cmd)
 	return cmd
 }
 
@@ -135,14 +135,14 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 func (p *Server) Kill() {
 	quitServer(p.cmd)
 	// A process of the server may be stopped.
-	late := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
-	defer late.Stop()
+	timer := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
+	defer timer.Stop()
 	p.cmd.Wait()
 }
 
 // Freeze stops the server's processes, or lets them continue. A frozen server neither answers its connections
 // nor closes them.
-func (p *Server) Freeze(stand bool) { freeze(p.cmd, stand) }
+func (p *Server) Freeze(stopped bool) { stopOrContinue(p.cmd, stopped) }
 
 // URL returns the URL of a database of the server.
 func (p *Server) URL(database string) string {
@@ -156,8 +156,8 @@ func (p *Server) Socket() string { return filepath.Join(p.Dir, fmt.Sprint(".s.PG
 func (p *Server) Create(t testing.TB) (url string) {
 	t.Helper()
 	shared.Lock()
-	p.made++
-	name := fmt.Sprint("t", p.made)
+	p.databases++
+	name := fmt.Sprint("t", p.databases)
 	shared.Unlock()
 	p.run(t, "createdb", "-S", "file_copy", "-h", p.Dir, "-p", fmt.Sprint(p.Port), "-U", "queuectl", name)
 	return p.URL(name)
@@ -169,7 +169,7 @@ func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
-		err = giveToServer(dir)
+		err = chownToServer(dir)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -177,12 +177,12 @@ func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	s := &Server{Dir: dir, Port: port, bin: p.bin}
 	s.run(t, "pg_basebackup", "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "-h", p.Dir, "-p", fmt.Sprint(p.Port), "-U", "queuectl")
 	s.Start(t, settings...)
-	p.follow(t, "*")
+	p.setSynchronousStandbys(t, "*")
 	return s
 }
 
-// follow makes the server wait for the named standbys at each commit.
-func (p *Server) follow(t testing.TB, names string) {
+// setSynchronousStandbys makes the server wait for the named standbys at each commit.
+func (p *Server) setSynchronousStandbys(t testing.TB, names string) {
 	t.Helper()
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
 		Query(t, p.URL("postgres"), statement)
@@ -193,11 +193,11 @@ func (p *Server) follow(t testing.TB, names string) {
 func (p *Server) Promote(t testing.TB) {
 	t.Helper()
 	p.run(t, "pg_ctl", "promote", "-w", "-D", p.data())
-	p.follow(t, "")
+	p.setSynchronousStandbys(t, "")
 }
 
-// Admit permits connections from a network.
-func (p *Server) Admit(t testing.TB, network string) {
+// AllowNetwork permits connections from a network.
+func (p *Server) AllowNetwork(t testing.TB, network string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.data(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
@@ -213,8 +213,8 @@ func (p *Server) Admit(t testing.TB, network string) {
 // Backends returns the pids of the processes that serve connections of queuectl.
 func (p *Server) Backends(t testing.TB) (pids []int) {
 	out, err := Ask(p.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
-	for word := range strings.FieldsSeq(out) {
-		if pid, bad := strconv.Atoi(word); err == nil && bad == nil {
+	for field := range strings.FieldsSeq(out) {
+		if pid, bad := strconv.Atoi(field); err == nil && bad == nil {
 			pids = append(pids, pid)
 		}
 	}
@@ -250,7 +250,7 @@ logfile = %s/log
 `, p.Dir, p.Port, dir, dir), 0o644)
 	}
 	if err == nil {
-		err = giveToServer(dir)
+		err = chownToServer(dir)
 	}
 	if err != nil {
 		t.Fatal(err)

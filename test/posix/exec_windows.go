@@ -27,15 +27,15 @@ type call struct {
 	out, err io.Writer
 }
 
-func (c *call) failed(err error) int {
+func (c *call) fail(err error) int {
 	fmt.Fprintln(c.err, err)
 	return 1
 }
 
-// ended returns the exit code of a program that ends with err, 0 if err is nil.
-func (c *call) ended(err error) int {
+// exitStatus returns the exit code of a program that ends with err, 0 if err is nil.
+func (c *call) exitStatus(err error) int {
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	return 0
 }
@@ -56,27 +56,27 @@ func (c *call) open(name string) (io.ReadCloser, error) {
 	case "/dev/null":
 		return io.NopCloser(strings.NewReader("")), nil
 	case "/dev/zero":
-		return io.NopCloser(zeroes{}), nil
+		return io.NopCloser(zeroReader{}), nil
 	}
 	return os.Open(c.path(name))
 }
 
-type zeroes struct{}
+type zeroReader struct{}
 
-func (zeroes) Read(p []byte) (int, error) {
+func (zeroReader) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
 
-var started []*exec.Cmd // background processes
+var backgroundCmds []*exec.Cmd // background processes
 
 // execute runs a command that is not built into the interpreter.
 func execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
 	c := &call{args: args[1:], dir: h.Dir, in: h.Stdin, out: h.Stdout, err: h.Stderr}
-	all := args[0] == subshell || args[0] == background && len(args) > 2 && args[1] == "sh"
+	allVariables := args[0] == subshellCommand || args[0] == backgroundCommand && len(args) > 2 && args[1] == "sh"
 	h.Env.Each(func(name string, v expand.Variable) bool {
-		if v.IsSet() && v.Kind == expand.String && (v.Exported || all) {
+		if v.IsSet() && v.Kind == expand.String && (v.Exported || allVariables) {
 			c.env = append(c.env, name+"="+v.Str)
 		}
 		return true
@@ -84,48 +84,48 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
-// long is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
-var long int
+// longCode is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
+var longCode int
 
 func status(code int) error {
 	switch {
 	case code == 0:
 		return nil
 	case code > 255:
-		long, code = code, 255
+		longCode, code = code, 255
 	}
 	return interp.ExitStatus(code)
 }
 
 func (c *call) execute(name string) int {
 	switch name {
-	case background:
+	case backgroundCommand:
 		cmd, code := c.start(c.args[0], c.args[1:])
 		if cmd != nil {
-			started = append(started, cmd)
+			backgroundCmds = append(backgroundCmds, cmd)
 		}
 		return code
-	case subshell:
+	case subshellCommand:
 		return c.run("sh", "-c", c.args[0])
-	case newest:
-		fmt.Fprintln(c.out, started[len(started)-1].Process.Pid)
+	case newestPIDCommand:
+		fmt.Fprintln(c.out, backgroundCmds[len(backgroundCmds)-1].Process.Pid)
 		return 0
-	case echoing:
+	case echoCommand:
 		if _, err := io.WriteString(c.out, strings.Join(c.args, " ")+"\n"); err != nil {
 			return 1
 		}
 		return 0
-	case awaited:
-		for _, cmd := range started {
+	case waitCommand:
+		for _, cmd := range backgroundCmds {
 			cmd.Wait()
 		}
-		started = nil
+		backgroundCmds = nil
 		return 0
-	case killing:
+	case killCommand:
 		return kill(c)
 	}
 	base := filepath.Base(name)
-	if known := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); known && slices.Contains(brief, base) {
+	if builtin := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); builtin && slices.Contains(inProcess, base) {
 		return programs[base](c)
 	}
 	return c.run(name, c.args...)
@@ -139,7 +139,7 @@ func (c *call) run(name string, args ...string) int {
 	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	return cmd.ProcessState.ExitCode()
 }
@@ -149,7 +149,7 @@ func (c *call) run(name string, args ...string) int {
 func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
-	if ours := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !ours || programs[base] == nil && base != "sh" {
+	if standard := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !standard || programs[base] == nil && base != "sh" {
 		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
 	}
 	if err != nil {
@@ -158,30 +158,30 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Args[0] = base
-	cmd.Env, cmd.Dir = append(c.env, heldName+"="+strconv.FormatUint(uint64(held()), 10)), c.dir
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, plain(c.out), plain(c.err)
-	if h := held(); h != 0 {
+	cmd.Env, cmd.Dir = append(c.env, heldVariable+"="+strconv.FormatUint(uint64(heldHandle()), 10)), c.dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, plainFile(c.out), plainFile(c.err)
+	if h := heldHandle(); h != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{AdditionalInheritedHandles: []syscall.Handle{h}}
 	}
-	again := *cmd
+	unstarted := *cmd
 	err = cmd.Start()
 	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // under Wine, starting a process fails now and then
-		*cmd = again
+		*cmd = unstarted
 		err = cmd.Start()
 	}
 	if err != nil {
-		c.failed(err)
+		c.fail(err)
 		return nil, 126
 	}
 	return cmd, 0
 }
 
-// heldName names the variable that contains the handle inherited from hold.
-const heldName = "QUEUECTL_TEST_HELD"
+// heldVariable names the variable that contains the handle inherited from hold.
+const heldVariable = "QUEUECTL_TEST_HELD"
 
-// held returns the handle that all descendants inherit, 0 if there is none.
-func held() syscall.Handle {
-	n, err := strconv.ParseUint(os.Getenv(heldName), 10, 64)
+// heldHandle returns the handle that all descendants inherit, 0 if there is none.
+func heldHandle() syscall.Handle {
+	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
 	if err != nil {
 		return 0
 	}
@@ -193,9 +193,9 @@ func held() syscall.Handle {
 func hold(c *call) int {
 	h, err := openFile(c.path(c.args[0]), windows.GENERIC_READ|windows.GENERIC_WRITE, 0)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
-	os.Setenv(heldName, strconv.FormatUint(uint64(h), 10))
+	os.Setenv(heldVariable, strconv.FormatUint(uint64(h), 10))
 	return 0
 }
 
@@ -219,16 +219,16 @@ func openFile(path string, access, share uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appended is a file to which each write is appended atomically. It needs a lock for that, because
+// appendFile is a file to which each write is appended atomically. It needs a lock for that, because
 // Wine finds the end of the file and writes there in two steps. If a write fails, the program
 // exits. Otherwise a missing note of a job would look like a job that did not do the work.
-type appended struct{ file *os.File } // file is not embedded, because its other write methods take no lock
+type appendFile struct{ file *os.File } // file is not embedded, because its other write methods take no lock
 
-func (a appended) Read(p []byte) (int, error) { return a.file.Read(p) }
+func (a appendFile) Read(p []byte) (int, error) { return a.file.Read(p) }
 
-func (a appended) Close() error { return a.file.Close() }
+func (a appendFile) Close() error { return a.file.Close() }
 
-func (a appended) Write(p []byte) (int, error) {
+func (a appendFile) Write(p []byte) (int, error) {
 	at := &windows.Overlapped{OffsetHigh: 1 << 30} // far beyond the end of the data
 	h := windows.Handle(a.file.Fd())
 	err := windows.LockFileEx(h, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, at)
@@ -238,29 +238,29 @@ func (a appended) Write(p []byte) (int, error) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(unwritten)
+		os.Exit(exitWriteFailed)
 	}
 	return len(p), nil
 }
 
-const unwritten = 97 // the exit code of a program that could not write
+const exitWriteFailed = 97 // the exit code of a program that could not write
 
-// plain returns a stream that a process can inherit.
-func plain(w io.Writer) io.Writer {
-	if a, ok := w.(appended); ok {
+// plainFile returns a stream that a process can inherit.
+func plainFile(w io.Writer) io.Writer {
+	if a, ok := w.(appendFile); ok {
 		return a.file
 	}
 	return w
 }
 
-// opened opens the target of a redirection.
-func opened(ctx context.Context, path string, flag int, mode os.FileMode) (io.ReadWriteCloser, error) {
+// openRedirection opens the target of a redirection.
+func openRedirection(ctx context.Context, path string, flag int, mode os.FileMode) (io.ReadWriteCloser, error) {
 	if flag&os.O_APPEND != 0 {
 		flag = flag&^os.O_WRONLY | os.O_RDWR // LockFileEx needs read access
 	}
 	f, err := interp.DefaultOpenHandler()(ctx, path, flag, mode)
 	if file, ok := f.(*os.File); ok && err == nil && flag&os.O_APPEND != 0 {
-		return appended{file}, nil
+		return appendFile{file}, nil
 	}
 	return f, err
 }

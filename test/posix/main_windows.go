@@ -35,22 +35,22 @@ func main() {
 			os.Exit(shell(c))
 		}
 	}
-	os.Exit(c.failed(fmt.Errorf("%s: no such program", name)))
+	os.Exit(c.fail(fmt.Errorf("%s: no such program", name)))
 }
 
 // install creates a directory with a copy of this program under each name.
-func install(c *call, folder string) int {
+func install(c *call, dir string) int {
 	self, err := os.Executable()
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	names := []string{"sh", "echo", "printf", "test", "true", "false"}
 	for name := range programs {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if err := os.Link(self, filepath.Join(folder, name+".exe")); err != nil && !errors.Is(err, os.ErrExist) {
-			return c.failed(err)
+		if err := os.Link(self, filepath.Join(dir, name+".exe")); err != nil && !errors.Is(err, os.ErrExist) {
+			return c.fail(err)
 		}
 	}
 	return 0
@@ -74,14 +74,14 @@ func shell(c *call) int {
 		file = io.NopCloser(c.in)
 	}
 	if err != nil {
-		c.failed(err)
+		c.fail(err)
 		return 127
 	}
 	if file != nil {
 		raw, err := io.ReadAll(file)
 		file.Close()
 		if err != nil {
-			return c.failed(err)
+			return c.fail(err)
 		}
 		text = string(raw)
 	}
@@ -91,13 +91,13 @@ func shell(c *call) int {
 func (c *call) interpret(text string, strict bool, args []string) int {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "sh")
 	if err != nil {
-		c.failed(err)
+		c.fail(err)
 		return 2
 	}
-	forks(file)
+	rewriteForks(file)
 	options := []interp.RunnerOption{
 		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.in, c.out, c.err), interp.Dir(c.dir),
-		interp.CallHandler(callee), interp.OpenHandler(opened),
+		interp.CallHandler(replaceBuiltins), interp.OpenHandler(openRedirection),
 		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return execute }),
 	}
 	if strict {
@@ -107,35 +107,35 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 	}
 	r, err := interp.New(options...)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	err = r.Run(context.Background(), file)
 	var status interp.ExitStatus
 	if errors.As(err, &status) {
-		if status == 255 && long != 0 {
-			return long
+		if status == 255 && longCode != 0 {
+			return longCode
 		}
 		return int(status)
 	}
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	return 0
 }
 
-// Words that forks puts before a command.
+// Words that rewriteForks puts before a command.
 const (
-	background = "\x00background" // starts the command and does not wait for it
-	subshell   = "\x00subshell"   // runs the text in a separate shell
-	newest     = "\x00newest"     // prints the pid of the newest background process
-	echoing    = "\x00echo"       // writes a line in one piece
-	awaited    = "\x00wait"
-	killing    = "\x00kill"
+	backgroundCommand = "\x00background" // starts the command and does not wait for it
+	subshellCommand   = "\x00subshell"   // runs the text in a separate shell
+	newestPIDCommand  = "\x00newest"     // prints the pid of the newest background process
+	echoCommand       = "\x00echo"       // writes a line in one piece
+	waitCommand       = "\x00wait"
+	killCommand       = "\x00kill"
 )
 
-// forks rewrites a script so that background commands and subshells run in processes, as in POSIX.
+// rewriteForks rewrites a script so that background commands and subshells run in processes, as in POSIX.
 // The interpreter would run them in goroutines.
-func forks(file *syntax.File) {
+func rewriteForks(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Stmt:
@@ -143,46 +143,46 @@ func forks(file *syntax.File) {
 			switch {
 			case n.Background:
 				n.Background = false
-				n.Cmd = inBackground(n.Cmd)
+				n.Cmd = startInBackground(n.Cmd)
 				return false
 			case isSub:
-				n.Cmd = words(subshell, source(sub.Stmts...))
+				n.Cmd = words(subshellCommand, source(sub.Stmts...))
 				return false
 			}
 		case *syntax.Word:
-			newestPID(n.Parts)
+			replaceNewestPID(n.Parts)
 		case *syntax.DblQuoted:
-			newestPID(n.Parts)
+			replaceNewestPID(n.Parts)
 		}
 		return true
 	})
 }
 
-// inBackground returns a command that starts another one in the background. A single program runs
+// startInBackground returns a command that starts another one in the background. A single program runs
 // directly, a pipe as its programs, and any other command in a shell.
-func inBackground(cmd syntax.Command) syntax.Command {
+func startInBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:
 		if len(c.Assigns) == 0 && len(c.Args) > 0 && !interp.IsBuiltin(c.Args[0].Lit()) {
-			c.Args = slices.Insert(c.Args, 0, word(background))
+			c.Args = slices.Insert(c.Args, 0, word(backgroundCommand))
 			return c
 		}
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.Pipe {
-			c.X.Cmd, c.Y.Cmd = inBackground(c.X.Cmd), inBackground(c.Y.Cmd)
+			c.X.Cmd, c.Y.Cmd = startInBackground(c.X.Cmd), startInBackground(c.Y.Cmd)
 			return c
 		}
 	case *syntax.Subshell:
-		return words(background, "sh", "-c", source(c.Stmts...))
+		return words(backgroundCommand, "sh", "-c", source(c.Stmts...))
 	}
-	return words(background, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
+	return words(backgroundCommand, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
 }
 
-// newestPID replaces $!, which the interpreter does not support, by a command.
-func newestPID(parts []syntax.WordPart) {
+// replaceNewestPID replaces $!, which the interpreter does not support, by a command.
+func replaceNewestPID(parts []syntax.WordPart) {
 	for i, p := range parts {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
-			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: words(newest)}}}
+			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: words(newestPIDCommand)}}}
 		}
 	}
 }
@@ -210,15 +210,15 @@ func words(list ...string) *syntax.CallExpr {
 	return c
 }
 
-// callee replaces builtins of the interpreter that do not work here.
-func callee(_ context.Context, args []string) ([]string, error) {
+// replaceBuiltins replaces builtins of the interpreter that do not work here.
+func replaceBuiltins(_ context.Context, args []string) ([]string, error) {
 	switch {
 	case args[0] == "echo":
-		args[0] = echoing
+		args[0] = echoCommand
 	case args[0] == "wait":
-		args[0] = awaited
+		args[0] = waitCommand
 	case args[0] == "kill":
-		args[0] = killing
+		args[0] = killCommand
 	case args[0] == "trap" && args[len(args)-1] != "EXIT": // Windows has no signals
 		return []string{"true"}, nil
 	}

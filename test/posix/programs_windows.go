@@ -22,9 +22,9 @@ import (
 // programs contains the commands that the tests call, with the features that the tests use.
 var programs map[string]func(*call) int
 
-// brief lists commands that always end quickly. The shell runs them in its own process, because starting a
+// inProcess lists commands that always end quickly. The shell runs them in its own process, because starting a
 // process is slow.
-var brief = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort", "tee", "touch", "tr", "wc"}
+var inProcess = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort", "tee", "touch", "tr", "wc"}
 
 func init() {
 	programs = map[string]func(*call) int{
@@ -46,7 +46,7 @@ func (c *call) flags() (flags string) {
 func (c *call) each(do func(arg string) error) int {
 	for _, arg := range c.args {
 		if err := do(arg); err != nil {
-			return c.failed(err)
+			return c.fail(err)
 		}
 	}
 	return 0
@@ -76,7 +76,7 @@ func (c *call) input(names ...string) ([]byte, error) {
 func sleep(c *call) int {
 	seconds, err := strconv.ParseFloat(c.args[0], 64)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	time.Sleep(time.Duration(seconds * float64(time.Second)))
 	return 0
@@ -115,26 +115,26 @@ func dd(c *call) int {
 	}
 	f, err := os.Open(c.path(name))
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	defer f.Close()
 	_, err = io.Copy(c.out, io.NewSectionReader(f, skip, count))
-	return c.ended(err)
+	return c.exitStatus(err)
 }
 
 // head implements head -N, head -n N and head -c SIZE for stdin or one file.
 func head(c *call) int {
 	bytes, n := false, int64(10)
 	for len(c.args) > 0 && strings.HasPrefix(c.args[0], "-") {
-		word := c.args[0][1:]
+		value := c.args[0][1:]
 		c.args = c.args[1:]
-		if bytes = word == "c"; bytes || word == "n" {
-			word, c.args = c.args[0], c.args[1:]
+		if bytes = value == "c"; bytes || value == "n" {
+			value, c.args = c.args[0], c.args[1:]
 		}
-		number, mega := strings.CutSuffix(word, "M")
+		number, mega := strings.CutSuffix(value, "M")
 		parsed, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
-			return c.failed(err)
+			return c.fail(err)
 		}
 		if n = parsed; mega {
 			n <<= 20
@@ -143,13 +143,13 @@ func head(c *call) int {
 	f, err := io.ReadCloser(io.NopCloser(c.in)), error(nil)
 	if len(c.args) > 0 {
 		if f, err = c.open(c.args[0]); err != nil {
-			return c.failed(err)
+			return c.fail(err)
 		}
 	}
 	defer f.Close()
 	if bytes {
 		_, err := io.CopyBuffer(struct{ io.Writer }{c.out}, io.LimitReader(f, n), make([]byte, 64<<10))
-		return c.ended(err)
+		return c.exitStatus(err)
 	}
 	for lines := bufio.NewReader(f); n > 0; n-- {
 		line, err := lines.ReadString('\n')
@@ -164,13 +164,13 @@ func head(c *call) int {
 func seq(c *call) int {
 	n, err := strconv.Atoi(c.args[0])
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	w := bufio.NewWriter(c.out)
 	for i := range n {
 		fmt.Fprintln(w, i+1)
 	}
-	return c.ended(w.Flush())
+	return c.exitStatus(w.Flush())
 }
 
 func yes(c *call) int {
@@ -185,14 +185,14 @@ func yes(c *call) int {
 func timeout(c *call) int {
 	seconds, err := strconv.ParseFloat(c.args[0], 64)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	cmd, code := c.start(c.args[1], c.args[2:])
 	if cmd == nil {
 		return code
 	}
-	late := time.AfterFunc(time.Duration(seconds*float64(time.Second)), func() { cmd.Process.Kill() })
-	defer late.Stop()
+	timer := time.AfterFunc(time.Duration(seconds*float64(time.Second)), func() { cmd.Process.Kill() })
+	defer timer.Stop()
 	cmd.Wait()
 	return cmd.ProcessState.ExitCode()
 }
@@ -201,16 +201,16 @@ func timeout(c *call) int {
 func setsid(c *call) int {
 	self, err := os.Executable()
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	cmd := exec.Command(self, c.args[1:]...)
 	cmd.Args[0], cmd.Env = c.args[0], c.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP}
-	if h := held(); h != 0 {
+	if h := heldHandle(); h != 0 {
 		cmd.SysProcAttr.AdditionalInheritedHandles = []syscall.Handle{h}
 	}
-	return c.ended(cmd.Start())
+	return c.exitStatus(cmd.Start())
 }
 
 // env implements env [-i] [NAME=VALUE…] [COMMAND…].
@@ -227,7 +227,7 @@ func env(c *call) int {
 		return c.run(c.args[0], c.args[1:]...)
 	}
 	for _, v := range c.env {
-		if !strings.HasPrefix(v, heldName+"=") {
+		if !strings.HasPrefix(v, heldVariable+"=") {
 			fmt.Fprintln(c.out, v)
 		}
 	}
@@ -276,7 +276,7 @@ func mkdir(c *call) int {
 	return c.each(func(name string) error { return os.MkdirAll(c.path(name), 0o700) })
 }
 
-func mv(c *call) int { return c.ended(os.Rename(c.path(c.args[0]), c.path(c.args[1]))) }
+func mv(c *call) int { return c.exitStatus(os.Rename(c.path(c.args[0]), c.path(c.args[1]))) }
 
 func ls(c *call) int {
 	all := strings.Contains(c.flags(), "A")
@@ -301,18 +301,18 @@ func tee(c *call) int {
 	}
 	f, err := os.OpenFile(c.path(c.args[0]), flag, 0o600)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	defer f.Close()
-	_, err = io.Copy(io.MultiWriter(c.out, appended{f}), c.in)
-	return c.ended(err)
+	_, err = io.Copy(io.MultiWriter(c.out, appendFile{f}), c.in)
+	return c.exitStatus(err)
 }
 
 func wc(c *call) int {
 	flags := c.flags()
 	raw, err := c.input(c.args...)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	if flags == "c" {
 		fmt.Fprintln(c.out, len(raw))
@@ -329,7 +329,7 @@ func tr(c *call) int {
 	if strings.Contains(flags, "s") {
 		raw, err := c.input()
 		if err != nil {
-			return c.failed(err)
+			return c.fail(err)
 		}
 		c.out.Write(regexp.MustCompile(` +`).ReplaceAll(raw, []byte(" ")))
 		return 0
@@ -345,13 +345,13 @@ func tr(c *call) int {
 	for {
 		n, err := c.in.Read(buf)
 		if _, e := io.WriteString(c.out, strings.ReplaceAll(string(buf[:n]), from, to)); e != nil {
-			return c.failed(e)
+			return c.fail(e)
 		}
 		if errors.Is(err, io.EOF) {
 			return 0
 		}
 		if err != nil {
-			return c.failed(err)
+			return c.fail(err)
 		}
 	}
 }
@@ -359,7 +359,7 @@ func tr(c *call) int {
 func sortLines(c *call) int {
 	raw, err := c.input(c.args...)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	list := slices.Sorted(strings.Lines(string(raw)))
 	io.WriteString(c.out, strings.Join(list, ""))
@@ -370,7 +370,7 @@ func sortLines(c *call) int {
 func cut(c *call) int {
 	raw, err := c.input(c.args[2:]...)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	first, last, _ := strings.Cut(c.args[1], "-")
 	from, _ := strconv.Atoi(first)
@@ -387,11 +387,11 @@ func grep(c *call) int {
 	flags := c.flags()
 	pattern, err := regexp.Compile(c.args[0])
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	raw, err := c.input(c.args[1:]...)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	n := 0
 	for line := range strings.Lines(string(raw)) {
@@ -418,35 +418,35 @@ func sed(c *call) int {
 	inPlace := strings.Contains(c.flags(), "i")
 	raw, err := c.input(c.args[1:]...)
 	if err != nil {
-		return c.failed(err)
+		return c.fail(err)
 	}
 	var b strings.Builder
 	number := 0
 	for line := range strings.Lines(string(raw)) {
 		number++
-		line, kept := strings.TrimSuffix(line, "\n"), true
+		line, keep := strings.TrimSuffix(line, "\n"), true
 		for _, command := range strings.Split(c.args[0], ";") {
 			command = strings.TrimSpace(command)
 			if m := substitution.FindStringSubmatch(command); m != nil {
 				parts := strings.Split(m[2], m[1])
 				pattern, err := regexp.Compile(parts[0])
 				if err != nil {
-					return c.failed(err)
+					return c.fail(err)
 				}
-				if at := pattern.FindStringIndex(line); at != nil {
-					line = line[:at[0]] + parts[1] + line[at[1]:]
+				if match := pattern.FindStringIndex(line); match != nil {
+					line = line[:match[0]] + parts[1] + line[match[1]:]
 				}
 			} else if pattern, deletes := strings.CutSuffix(command, "/d"); deletes {
 				matched, err := regexp.MatchString(strings.TrimPrefix(pattern, "/"), line)
 				if err != nil {
-					return c.failed(err)
+					return c.fail(err)
 				}
-				kept = kept && !matched
+				keep = keep && !matched
 			} else if command == fmt.Sprint(number, "d") {
-				kept = false
+				keep = false
 			}
 		}
-		if kept {
+		if keep {
 			b.WriteString(line + "\n")
 		}
 	}
@@ -454,5 +454,5 @@ func sed(c *call) int {
 		io.WriteString(c.out, b.String())
 		return 0
 	}
-	return c.ended(os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600))
+	return c.exitStatus(os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600))
 }
