@@ -70,11 +70,11 @@ func TestAbuse(t *testing.T) {
 	t.Logf("before: %s", &quiet)
 	first := quiet.sample()
 	attack.run(t, length, func(ctx context.Context) {
-		var both sync.WaitGroup
+		var wg sync.WaitGroup
 		for _, p := range attackers {
-			both.Go(func() { q.runAttacker(ctx, program, p, length, os.Getenv(abuserOnly)) })
+			wg.Go(func() { q.runAttacker(ctx, program, p, length, os.Getenv(abuserOnly)) })
 		}
-		both.Wait()
+		wg.Wait()
 	})
 	t.Logf("while they attack: %s", &attack)
 	after.run(t, 5*time.Second, nil)
@@ -155,15 +155,15 @@ type measurement struct {
 // until it ends, and until the client has read its end and its output.
 var partNames = [4]string{"stored", "queued", "ran", "told"}
 
-// run measures for the given time. Concurrently it calls meanwhile, and it returns only after
-// meanwhile has returned.
-func (m *measurement) run(t *testing.T, length time.Duration, meanwhile func(ctx context.Context)) {
+// run measures for the given time. It also calls concurrent, and it returns only after
+// concurrent has returned.
+func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
 	var all sync.WaitGroup
-	if meanwhile != nil {
-		all.Go(func() { meanwhile(t.Context()) })
+	if concurrent != nil {
+		all.Go(func() { concurrent(t.Context()) })
 	}
 	for _, ask := range []func(*caller) error{m.runTrue, m.runTrue, m.askAll, m.askOnce} {
 		all.Go(func() { m.asking(ctx, ask) })

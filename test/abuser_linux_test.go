@@ -130,11 +130,11 @@ func runAttacks() (code int) {
 	fmt.Printf("%-15s %9s %9s %9s %9s\n", "attack", "sent", "answered", "refused", "MB")
 	for _, next := range list {
 		n := a.tallyOf(next.name)
-		why := ""
+		refusal := ""
 		if e := n.firstRefusal.Load(); e != nil {
-			why = e.Error()
+			refusal = e.Error()
 		}
-		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, why)
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, refusal)
 	}
 	if gained := a.accessGained.Load(); gained != nil {
 		fmt.Printf("gained: %s\n", *gained)
@@ -201,12 +201,12 @@ const (
 )
 
 // nicedSpec returns the spec of a niced job that runs a line of shell.
-func nicedSpec(line, more string) string {
+func nicedSpec(line, extra string) string {
 	text, err := json.Marshal(line)
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, more)
+	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, extra)
 }
 
 // leaseFile creates a file on which this process holds a write lease. Another process that opens the
@@ -283,19 +283,19 @@ func (a *abuser) selectors(ctx context.Context, n *tally) {
 }
 
 func (a *abuser) events(ctx context.Context, n *tally) {
-	var both sync.WaitGroup
-	both.Go(func() { a.pipeline(ctx, n, 20, 16, "events", `{"since":0}`) })
-	both.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
-	both.Wait()
+	var wg sync.WaitGroup
+	wg.Go(func() { a.pipeline(ctx, n, 20, 16, "events", `{"since":0}`) })
+	wg.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
+	wg.Wait()
 }
 
 // largeSpec returns the spec of a job of 740 KB.
-func largeSpec(more string) string {
+func largeSpec(extra string) string {
 	var env []string
 	for i := range 12 {
 		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
 	}
-	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 260_000), more)
+	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 260_000), extra)
 }
 
 // largeJobs stores 300 large jobs, and then retries some of them repeatedly.
@@ -392,10 +392,10 @@ func (a *abuser) outputs(ctx context.Context, n *tally) {
 			return
 		}
 		a.request(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
-		var both sync.WaitGroup
-		both.Go(func() { a.pipeline(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
-		both.Go(func() { a.pipeline(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
-		both.Wait()
+		var wg sync.WaitGroup
+		wg.Go(func() { a.pipeline(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
+		wg.Go(func() { a.pipeline(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
+		wg.Wait()
 	})
 }
 
@@ -426,10 +426,10 @@ var memberList = sync.OnceValue(func() string {
 })
 
 func (a *abuser) members(ctx context.Context, n *tally) {
-	var both sync.WaitGroup
-	both.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
-	both.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+memberList()+`}`) })
-	both.Wait()
+	var wg sync.WaitGroup
+	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
+	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+memberList()+`}`) })
+	wg.Wait()
 }
 
 func (a *abuser) faults(ctx context.Context, n *tally) {
@@ -482,10 +482,10 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 // priority enqueues jobs that rank before those of other users. It uses the highest priority that
 // a user may set, and a higher one, which the service must refuse.
 func (a *abuser) priority(ctx context.Context, n *tally) {
-	const most, beyond = `"priority":15`, `"priority":1000000`
+	const highest, beyond = `"priority":15`, `"priority":1000000`
 	a.onConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
-			result, ok := a.request(c, n, "enqueue", nicedSpec("sleep 0.1", ","+most))
+			result, ok := a.request(c, n, "enqueue", nicedSpec("sleep 0.1", ","+highest))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok {

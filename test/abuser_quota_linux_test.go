@@ -38,16 +38,16 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 // service still serves the third user.
 func (q *queue) quotaAttack(t *testing.T, program string) {
 	t.Helper()
-	const long, small = 4 * time.Second, 8
+	const length, small = 4 * time.Second, 8
 	q.must("config", "set", "access.submit", "daemon news uucp bin sys")
 	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
 	m := measurement{q: q, service: q.cmd.Process.Pid}
-	m.run(t, long, func(ctx context.Context) {
-		var both sync.WaitGroup
+	m.run(t, length, func(ctx context.Context) {
+		var wg sync.WaitGroup
 		for _, p := range attackers {
-			both.Go(func() { q.runAttacker(ctx, program, p, long, "fill-quota") })
+			wg.Go(func() { q.runAttacker(ctx, program, p, length, "fill-quota") })
 		}
-		both.Wait()
+		wg.Wait()
 	})
 	t.Logf("while they fill a quota: %s", &m)
 	if len(m.runs) == 0 || len(m.refusals) > 0 {
@@ -70,9 +70,9 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 // error messages, are recorded in any case (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// checkQuota checks that a user's jobs hold at most most bytes. It is valid only if the quota was
+// checkQuota checks that a user's jobs hold at most maxBytes. It is valid only if the quota was
 // never below the bytes that the jobs held.
-func (q *queue) checkQuota(t *testing.T, p person, most int64) {
+func (q *queue) checkQuota(t *testing.T, p person, maxBytes int64) {
 	t.Helper()
 	conn, err := connectAs(q.dir, p)
 	if err != nil {
@@ -88,8 +88,8 @@ func (q *queue) checkQuota(t *testing.T, p person, most int64) {
 	if err == nil {
 		err = json.Unmarshal(result, &usage)
 	}
-	if err != nil || usage.MaxBytes != most || usage.Bytes > most+quotaExcess {
-		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use", p.name, result, err, most)
+	if err != nil || usage.MaxBytes != maxBytes || usage.Bytes > maxBytes+quotaExcess {
+		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use", p.name, result, err, maxBytes)
 	}
 	t.Logf("the jobs of %s hold %d of %d MB", p.name, usage.Bytes>>20, usage.MaxBytes>>20)
 }
@@ -105,7 +105,7 @@ func (q *queue) checkDatabaseSize(t *testing.T, quotas int64) {
 		t.Fatal(err)
 	}
 	t.Logf("the database has %d MB", st.Bytes>>20)
-	if most := 2*quotas + 32<<20; st.Bytes > most {
-		t.Errorf("the database has %d MB, want at most %d", st.Bytes>>20, most>>20)
+	if maxBytes := 2*quotas + 32<<20; st.Bytes > maxBytes {
+		t.Errorf("the database has %d MB, want at most %d", st.Bytes>>20, maxBytes>>20)
 	}
 }

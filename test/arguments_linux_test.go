@@ -44,8 +44,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	long := w.enqueue(fields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})
-	w.waitRunning(long)
+	longJob := w.enqueue(fields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})
+	w.waitRunning(longJob)
 	started := time.Now()
 	for range 10 {
 		w.waitEnded(w.enqueue(fields{"command": "true"}))
@@ -53,7 +53,7 @@ func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	if elapsed := time.Since(started); elapsed > 4*time.Second { // more than 10 times output_grace
 		t.Errorf("ten jobs took %v", elapsed)
 	}
-	w.mustCall("cancel", fields{"id": long}, nil)
+	w.mustCall("cancel", fields{"id": longJob}, nil)
 }
 
 // Arguments that are not UTF-8 are errors on Linux. Other systems cannot pass such arguments.
@@ -76,36 +76,36 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
-	const shown = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`
+	const want = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`
 	argv := []string{"cp", "c  lip1.mov", "it's", "two\nlines"}
 	q.must(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
 	q.must(append([]string{"schedule", "add", "nightly", "0 3 * * *", "--"}, argv...)...)
 	for _, verb := range [][]string{{"list"}, {"show", "a"}, {"simulate"}, {"status"}, {"schedule", "list"}, {"schedule", "show", "nightly"}} {
-		if got := q.must(verb...); !strings.Contains(got, shown) {
-			t.Errorf("%q prints\n%s\nwithout %s", verb, got, shown)
+		if got := q.must(verb...); !strings.Contains(got, want) {
+			t.Errorf("%q prints\n%s\nwithout %s", verb, got, want)
 		}
 	}
 	var jobs []struct {
 		Command string
 		Argv    []string
 	}
-	if err := json.Unmarshal([]byte(q.must("list", "--json")), &jobs); err != nil || len(jobs) != 1 || jobs[0].Command != shown || !slices.Equal(jobs[0].Argv, argv) {
-		t.Errorf("list --json has %+v, %v, want the command %s", jobs, err, shown)
+	if err := json.Unmarshal([]byte(q.must("list", "--json")), &jobs); err != nil || len(jobs) != 1 || jobs[0].Command != want || !slices.Equal(jobs[0].Argv, argv) {
+		t.Errorf("list --json has %+v, %v, want the command %s", jobs, err, want)
 	}
 	var schedules []struct{ Command string }
-	if err := json.Unmarshal([]byte(q.must("schedule", "list", "--json")), &schedules); err != nil || len(schedules) != 1 || schedules[0].Command != shown {
-		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, shown)
+	if err := json.Unmarshal([]byte(q.must("schedule", "list", "--json")), &schedules); err != nil || len(schedules) != 1 || schedules[0].Command != want {
+		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, want)
 	}
 
 	// A request may contain both the printed command and the argv of such a job.
-	both := fields{"command": shown, "argv": argv}
-	id := q.dial().enqueue(both)
+	bothForms := fields{"command": want, "argv": argv}
+	id := q.dial().enqueue(bothForms)
 	var detail struct{ Spec struct{ Argv []string } }
 	if q.dial().mustCall("show", fields{"id": id}, &detail); !slices.Equal(detail.Spec.Argv, argv) {
 		t.Errorf("the job runs %q, want %q", detail.Spec.Argv, argv)
 	}
-	both["command"] = "cp c lip1.mov"
-	if a := q.dial().call("enqueue", both); a.Error == nil || a.Error.Data.Field != "command" {
+	bothForms["command"] = "cp c lip1.mov"
+	if a := q.dial().call("enqueue", bothForms); a.Error == nil || a.Error.Data.Field != "command" {
 		t.Errorf("another command than the words: %+v", a)
 	}
 }

@@ -199,15 +199,15 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
 		t.Errorf("columns: %q", got)
 	}
-	most := q.must("list", "--sort", "-priority", "--limit", "3", "-q")
+	highest := q.must("list", "--sort", "-priority", "--limit", "3", "-q")
 	least := q.must("list", "--sort", "priority", "--limit", "2", "-q")
-	if len(strings.Fields(most)) != 3 || len(strings.Fields(least)) != 2 {
-		t.Errorf("sorted: %q, %q", most, least)
+	if len(strings.Fields(highest)) != 3 || len(strings.Fields(least)) != 2 {
+		t.Errorf("sorted: %q, %q", highest, least)
 	}
 	for _, c := range []struct {
 		ids  string
 		want []int
-	}{{most, []int{2499, 2498, 2497}}, {least, []int{0, 1}}} {
+	}{{highest, []int{2499, 2498, 2497}}, {least, []int{0, 1}}} {
 		for i, id := range strings.Fields(c.ids) {
 			var j struct{ Priority int }
 			if w.mustCall("show", fields{"id": id}, &j); j.Priority != c.want[i] {

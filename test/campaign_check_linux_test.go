@@ -113,7 +113,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 
 // checkLedger checks what the ledger alone proves about a job.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
-	began := map[int]int{}
+	startNotes := map[int]int{}
 	for _, d := range notes {
 		if d.kind == 'X' {
 			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, notes)
@@ -121,10 +121,10 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 		if d.kind != 'S' {
 			continue
 		}
-		if began[d.attempt] != 0 {
-			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, began[d.attempt], d.pid, notes)
+		if startNotes[d.attempt] != 0 {
+			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, startNotes[d.attempt], d.pid, notes)
 		}
-		began[d.attempt] = d.pid
+		startNotes[d.attempt] = d.pid
 		const tick = 0.05 // seconds; the ledger's clock has hundredths
 		if e.endedAt > 0 && !e.revive && d.up > e.endedAt+tick {
 			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)

@@ -253,9 +253,9 @@ func (c *campaign) faults(ctx context.Context) {
 	c.mustRequest("config.unset", fields{"key": "max_bytes_per_user"})
 }
 
-// pause waits for a random time of at most most milliseconds.
-func (f *faultInjector) pause(most int) {
-	f.wait(time.Duration(1+f.rng.IntN(most)) * time.Millisecond)
+// pause waits for a random time of at most maxMs.
+func (f *faultInjector) pause(maxMs int) {
+	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
 }
 
 // wait waits for d, or until the injection of faults ends.
@@ -365,12 +365,12 @@ func (f *faultInjector) fillQuota() {
 		return // an earlier fault may still last
 	}
 	f.outputFaulted.Store(true)
-	most := min(st.Bytes/2, 100<<10)
-	if set(most) != nil {
+	quota := min(st.Bytes/2, 100<<10)
+	if set(quota) != nil {
 		return
 	}
 	if f.get("enqueue", fields{"command": "true", "stdin": strings.Repeat("x", 200<<10)}, new(json.RawMessage)) == nil {
-		f.violation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", most)
+		f.violation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", quota)
 	}
 	f.pause(4000)
 	if set(0) != nil {

@@ -104,15 +104,15 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	if one(4) {
 		j.extra["id"] = "n-" + tag
 	}
-	soon := func() time.Duration { return time.Duration(500+rng.IntN(3500)) * time.Millisecond }
+	shortDelay := func() time.Duration { return time.Duration(500+rng.IntN(3500)) * time.Millisecond }
 	timeIn := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 	switch rng.IntN(24) {
 	case 0, 1:
-		j.extra["delay"] = soon().String()
+		j.extra["delay"] = shortDelay().String()
 	case 2:
-		j.extra["run_at"] = timeIn(soon())
+		j.extra["run_at"] = timeIn(shortDelay())
 	case 3:
-		j.extra["expires_at"] = timeIn(soon())
+		j.extra["expires_at"] = timeIn(shortDelay())
 	}
 	if j.timeout = one(10); j.timeout {
 		j.extra["timeout"] = 0.3 + float64(rng.IntN(200))/100

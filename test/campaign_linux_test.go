@@ -279,16 +279,16 @@ func (c *campaign) clear() {
 var traceSteps = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
 
 // traceStep logs a step if traceSteps is true.
-func (c *campaign) traceStep(what string) {
+func (c *campaign) traceStep(step string) {
 	if traceSteps {
-		c.Logf("uptime %.2f: %s", uptime(), what)
+		c.Logf("uptime %.2f: %s", uptime(), step)
 	}
 }
 
-func (c *campaign) count(what string) {
+func (c *campaign) count(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.counts[what]++
+	c.counts[name]++
 }
 
 // maxReported is the number of violations of each kind that are reported in full.

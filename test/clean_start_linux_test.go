@@ -116,8 +116,8 @@ func newPersonalService(t *testing.T, user person) *personalService {
 
 // command returns a queuectl command. If caller is not nil, that program executes it.
 func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
-	words := append(append(slices.Clone(caller), s.bin), args...)
-	cmd := exec.Command(words[0], words[1:]...)
+	argv := append(append(slices.Clone(caller), s.bin), args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = environment(s.home), s.home
 	if s.user.uid == os.Geteuid() {
 		return cmd // only root may set groups, even groups that it is in

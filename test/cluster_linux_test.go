@@ -235,12 +235,12 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	if text := b.must("status"); !strings.Contains(text, "drain") {
 		t.Errorf("status of a node that drains: %s", text)
 	}
-	waits := a.command("node", "drain", "b", "--wait")
-	if err := startCommand(waits); err != nil {
+	drainCmd := a.command("node", "drain", "b", "--wait")
+	if err := startCommand(drainCmd); err != nil {
 		t.Fatal(err)
 	}
 	b.writeFile("last", "")
-	if err := waits.Wait(); err != nil {
+	if err := drainCmd.Wait(); err != nil {
 		t.Errorf("drain --wait: %v", err)
 	}
 	if n := a.nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
@@ -305,8 +305,8 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	for _, id := range []string{"one", "two"} {
 		a.must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50", exclusiveCommand(ledger, id))
 	}
-	runs := func(by *queue, on string) func() bool {
-		return func() bool { return by.nodes()[on].Running == 2 }
+	runs := func(viewer *queue, nodeName string) func() bool {
+		return func() bool { return viewer.nodes()[nodeName].Running == 2 }
 	}
 	a.waitUntil("both run", 20*time.Second, runs(a, "a"))
 	b.start("--workers", "2")

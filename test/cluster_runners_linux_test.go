@@ -81,7 +81,7 @@ func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 // checkRunnerWithoutService harms the runner of a node whose service is stopped (SIGSTOP), and then of
 // a node whose service was killed. The job must be ended within the given time, because other
 // nodes may soon run it. It must run again afterwards.
-func checkRunnerWithoutService(t *testing.T, within time.Duration, inject func(*queue)) {
+func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
 	for i, end := range []func(){func() { a.cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.kill() }} {
@@ -93,8 +93,8 @@ func checkRunnerWithoutService(t *testing.T, within time.Duration, inject func(*
 		inject(a)
 		started := time.Now()
 		a.waitUntil("the job is ended", 10*time.Second, func() bool { return !isAlive(pid) })
-		if elapsed := time.Since(started); elapsed > within {
-			t.Errorf("it lived on for %v, which is to be %v at most", elapsed, within)
+		if elapsed := time.Since(started); elapsed > limit {
+			t.Errorf("it lived on for %v, which is to be %v at most", elapsed, limit)
 		}
 		if i == 0 {
 			a.cmd.Process.Signal(syscall.SIGCONT)

@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// completions returns the completions for words, of which the last one is incomplete.
-func (q *queue) completions(words ...string) (list []string) {
+// completions returns the completions for args, of which the last one is incomplete.
+func (q *queue) completions(args ...string) (list []string) {
 	q.Helper()
-	for line := range strings.Lines(q.must(append([]string{"__complete"}, words...)...)) {
+	for line := range strings.Lines(q.must(append([]string{"__complete"}, args...)...)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
 			list = append(list, name)
 		}

@@ -32,12 +32,12 @@ func (q *queue) doctor(args ...string) diagnosis {
 	return d
 }
 
-// checkFinding checks that doctor reports a failure of a check with the given words.
-func (q *queue) checkFinding(planted, check, words string, args ...string) {
+// checkFinding checks that doctor reports a failure of a check with the given text.
+func (q *queue) checkFinding(planted, check, wantText string, args ...string) {
 	q.Helper()
 	d := q.doctor(args...)
 	for _, f := range d.Findings {
-		if f.Level == "failure" && f.Check == check && strings.Contains(f.Message+" "+f.Next, words) {
+		if f.Level == "failure" && f.Check == check && strings.Contains(f.Message+" "+f.Next, wantText) {
 			return
 		}
 	}

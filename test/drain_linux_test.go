@@ -15,8 +15,8 @@ import (
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	long := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go")})
-	w.waitRunning(long)
+	longJob := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go")})
+	w.waitRunning(longJob)
 	_, thaw := q.stopRunner()
 	sent := w.enqueue(fields{"command": "touch " + q.path("started")})
 	q.waitUntil("it is sent", 10*time.Second, func() bool { return q.countReserved() == 1 })
@@ -28,7 +28,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	}
 	thaw()
 	q.writeFile("go", "")
-	w.waitEnded(long)
+	w.waitEnded(longJob)
 	if j := w.show(sent); j.State != "pending" {
 		t.Errorf("the job that was sent before the drain: %+v", j)
 	}

@@ -13,7 +13,7 @@ import (
 func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
-	const again = "press Ctrl-C again to cancel it"
+	const hint = "press Ctrl-C again to cancel it"
 	for i, c := range []struct {
 		verb     string
 		flags    []string
@@ -27,7 +27,7 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)
 		f.Process.Signal(os.Interrupt)
 		if c.times > 1 {
-			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.stderr.String(), again) })
+			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.stderr.String(), hint) })
 			f.Process.Signal(os.Interrupt)
 		}
 		if stderr := f.waitExit(t, 130); !strings.Contains(stderr, c.wantText) {

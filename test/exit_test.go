@@ -331,17 +331,17 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 	}
 }
 
-// submitCommand returns a command that enqueues a job without retries. words is a list of shell
+// submitCommand returns a command that enqueues a job without retries. line is a list of shell
 // words, or one command line if it begins with no flag.
-func (q *queue) submitCommand(verb, words string) *exec.Cmd {
-	if !strings.HasPrefix(words, "-") {
-		words = "'" + words + "'"
+func (q *queue) submitCommand(verb, line string) *exec.Cmd {
+	if !strings.HasPrefix(line, "-") {
+		line = "'" + line + "'"
 	}
-	if !strings.Contains(words, "--max-retries") {
+	if !strings.Contains(line, "--max-retries") {
 		verb += " --max-retries 0"
 	}
 	cmd := q.command()
-	shell := shellCommand(strings.Join([]string{filepath.ToSlash(q.bin), "--dir", q.dir, verb, words}, " "))
+	shell := shellCommand(strings.Join([]string{filepath.ToSlash(q.bin), "--dir", q.dir, verb, line}, " "))
 	shell.Env, shell.Dir = append(cmd.Env, publicPath), cmd.Dir
 	return shell
 }

@@ -156,12 +156,12 @@ func breakEachCommit(t *testing.T, failpoint string, waitDown func(*rig)) {
 		ready := r.tryStart("--workers", "0") == nil
 		params := r.params("k00000", rigJob{size: 10})
 		params["key"] = fmt.Sprint("first ", n)
-		for a, more := (&requester{q: r.queue}), ready; more; {
+		for a, running := (&requester{q: r.queue}), ready; running; {
 			got, err := a.request("enqueue", params, nil)
 			if got.Error != nil {
 				t.Fatalf("commit %d: answered with %+v", n, *got.Error)
 			}
-			if more = err == nil; !more {
+			if running = err == nil; !running {
 				t.Logf("commit %d, after %d were acknowledged: %v", n, acked, err)
 			} else {
 				acked++

@@ -157,16 +157,16 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	}
 }
 
-// withServiceUID makes words a command of the victim on a machine on which the service account has
+// withServiceUID makes argv a command of the victim on a machine on which the service account has
 // the given uid.
-func (q *queue) withServiceUID(uid int, words []string) *exec.Cmd {
+func (q *queue) withServiceUID(uid int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.writeFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
 	if err := os.Chmod(accounts, 0o644); err != nil {
 		q.Fatal(err)
 	}
 	script := `mount --bind "$1" /etc/passwd && shift && exec setpriv --clear-groups --reuid "$1" --regid "$@"`
-	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)}, words...)...)
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)}, argv...)...)
 }
 
 // Every command ends with a refusal if the server belongs to another user, regardless of how the

@@ -206,8 +206,8 @@ func TestWeightsShareTheStarts(t *testing.T) {
 // countState returns the number of jobs in a state.
 func (q *queue) countState(state string) (n int) {
 	for line := range strings.Lines(q.must("status")) {
-		if words := strings.Fields(line); len(words) == 2 && words[0] == state {
-			n, _ = strconv.Atoi(words[1])
+		if ids := strings.Fields(line); len(ids) == 2 && ids[0] == state {
+			n, _ = strconv.Atoi(ids[1])
 		}
 	}
 	return n
@@ -221,18 +221,18 @@ func fullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 // used to its full extent.
 func TestRateOverKills(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
-	long, kills := 4, 2 // long is in seconds
+	seconds, kills := 4, 2 // long is in seconds
 	if fullScale() {
-		long, kills = 60, 20
+		seconds, kills = 60, 20
 	}
 	var lines strings.Builder
-	for range 10 * (long + 5) {
+	for range 10 * (seconds + 5) {
 		lines.WriteString(`{"argv": ["true"], "rate_limit": "api=10/s", "max_retries": 9}` + "\n")
 	}
 	q.must("enqueue", "-q", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
 		// The rate limits how many jobs start in this time.
-		time.Sleep(time.Duration(long) * time.Second / time.Duration(kills))
+		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
 		if i%2 == 0 {
 			q.kill()
 			q.start("--workers", "4")
@@ -252,18 +252,18 @@ func TestRateOverKills(t *testing.T) {
 	}
 	slices.SortFunc(startTimes, time.Time.Compare)
 	for i := 10; i < len(startTimes); i++ {
-		if within := startTimes[i].Sub(startTimes[i-10]); within < time.Second {
-			t.Errorf("11 have started within %v, from %v on", within, startTimes[i-10])
+		if elapsed := startTimes[i].Sub(startTimes[i-10]); elapsed < time.Second {
+			t.Errorf("11 have started within %v, from %v on", elapsed, startTimes[i-10])
 		}
 	}
 	minute := 0
 	for _, a := range startTimes {
-		if a.Sub(startTimes[0]) < time.Duration(long)*time.Second {
+		if a.Sub(startTimes[0]) < time.Duration(seconds)*time.Second {
 			minute++
 		}
 	}
-	t.Logf("%d have started in %d s, with %d kills", minute, long, kills)
-	if least := long*10 - 10; minute < least {
-		t.Errorf("%d have started in %d s, want %d at least", minute, long, least)
+	t.Logf("%d have started in %d s, with %d kills", minute, seconds, kills)
+	if least := seconds*10 - 10; minute < least {
+		t.Errorf("%d have started in %d s, want %d at least", minute, seconds, least)
 	}
 }

@@ -85,19 +85,19 @@ func TestRetentionOfAQueue(t *testing.T) {
 	}
 	count := func(name string) int { return len(strings.Fields(q.must("list", "-Q", name, "-q"))) }
 	checks := 0
-	look := func() { // the change of a setting makes the service check immediately
+	triggerCheck := func() { // the change of a setting makes the service check immediately
 		checks++
 		q.must("config", "set", "retention_events", fmt.Sprint(1+checks%6, "d"))
 	}
 	q.waitUntil("what is too much is gone", 60*time.Second, func() bool {
-		look()
+		triggerCheck()
 		return count("bulk") == 2 && count("brief") == 0
 	})
 	if n := count("default"); n != 4 {
 		t.Errorf("of the others %d are left", n)
 	}
 	q.waitUntil("outputs are gone", 60*time.Second, func() bool {
-		look()
+		triggerCheck()
 		printed := 0
 		for _, id := range strings.Fields(q.must("list", "-Q", "loud", "-q")) {
 			printed += len(q.cli("logs", id).out)

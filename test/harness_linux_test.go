@@ -91,8 +91,8 @@ func environment(home string) []string {
 
 // serve returns the command of the service without starting it.
 func (q *queue) serve(args []string) *exec.Cmd {
-	words := append(slices.Concat(q.commandPrefix, []string{q.bin}), args...)
-	cmd := exec.Command(words[0], words[1:]...)
+	argv := append(slices.Concat(q.commandPrefix, []string{q.bin}), args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	handed, names := slices.Clone(q.pageSockets), slices.Repeat([]string{"web"}, len(q.pageSockets))
 	if q.controlSocket != nil {
 		handed, names = append(handed, q.controlSocket), append(names, "queuectl.socket")
@@ -100,7 +100,7 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	if len(handed) > 0 { // pass the sockets like systemd
 		script := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`,
 			len(handed), strings.Join(names, ":"))
-		cmd = exec.Command("/bin/sh", append([]string{"-c", script}, words...)...)
+		cmd = exec.Command("/bin/sh", append([]string{"-c", script}, argv...)...)
 		cmd.ExtraFiles = handed
 	}
 	cmd.SysProcAttr = q.attributes()
@@ -191,11 +191,11 @@ func isAlive(pid int) bool {
 }
 
 // processesWithArg lists the processes whose command line contains a word.
-func processesWithArg(word string) (lines []string) {
+func processesWithArg(arg string) (lines []string) {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range list {
 		raw, _ := os.ReadFile(name)
-		if bytes.Contains(raw, []byte(word)) {
+		if bytes.Contains(raw, []byte(arg)) {
 			lines = append(lines, strings.Split(name, "/")[2]+" "+strings.ReplaceAll(string(raw), "\x00", " "))
 		}
 	}
@@ -209,10 +209,10 @@ func processesUsing(dir string) map[int]string {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
 		pid, _ := strconv.Atoi(filepath.Base(name))
-		words, _ := os.ReadFile(name + "/cmdline")
+		cmdline, _ := os.ReadFile(name + "/cmdline")
 		env, _ := os.ReadFile(name + "/environ")
-		if pid != os.Getpid() && bytes.Contains(append(words, env...), []byte(dir)) && isAlive(pid) {
-			list[pid] = strings.ReplaceAll(string(words), "\x00", " ")
+		if pid != os.Getpid() && bytes.Contains(append(cmdline, env...), []byte(dir)) && isAlive(pid) {
+			list[pid] = strings.ReplaceAll(string(cmdline), "\x00", " ")
 		}
 	}
 	return list

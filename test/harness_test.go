@@ -210,8 +210,8 @@ func (q *queue) runnerPids() (pids []int) {
 	entries, _ := filepath.Glob(dir + "/*.*")
 	accountEntries, _ := filepath.Glob(dir + "/as-*/*.*")
 	for _, e := range append(entries, accountEntries...) {
-		word, _, _ := strings.Cut(filepath.Base(e), ".")
-		if pid, err := strconv.Atoi(word); err == nil && isRunner(pid, dir) {
+		prefix, _, _ := strings.Cut(filepath.Base(e), ".")
+		if pid, err := strconv.Atoi(prefix); err == nil && isRunner(pid, dir) {
 			pids = append(pids, pid)
 		}
 	}
@@ -225,11 +225,11 @@ func (q *queue) killRunners() {
 }
 
 // endRunners ends the runners and reports whether they ended in time.
-func (q *queue) endRunners(end func(pid int), within time.Duration) bool {
+func (q *queue) endRunners(end func(pid int), timeout time.Duration) bool {
 	for _, pid := range q.runnerPids() {
 		end(pid)
 	}
-	for deadline := time.Now().Add(within); len(q.runnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); len(q.runnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -313,12 +313,12 @@ func (q *queue) show(id string) (j job) {
 }
 
 // waitUntil polls ok until it returns true, and fails the test after limit.
-func (q *queue) waitUntil(what string, limit time.Duration, ok func() bool) {
+func (q *queue) waitUntil(condition string, limit time.Duration, ok func() bool) {
 	q.Helper()
 	limit *= timeoutFactor
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			q.Fatalf("not within %v: %s", limit, what)
+			q.Fatalf("not within %v: %s", limit, condition)
 		}
 	}
 }

@@ -182,8 +182,8 @@ func (q *queue) runnerDir() string { return q.path("runner") }
 
 // isRunner reports whether a process is a runner in the given directory.
 func isRunner(pid int, dir string) bool {
-	words, _ := startData(pid)
-	return strings.Contains(words, " runner ") && strings.Contains(normalPath(words), normalPath(dir))
+	cmdline, _ := startData(pid)
+	return strings.Contains(cmdline, " runner ") && strings.Contains(normalPath(cmdline), normalPath(dir))
 }
 
 // pipeName returns the name of the pipe on which the service of a state directory listens.
@@ -329,10 +329,10 @@ func runes(chars []uint16) (list []rune) {
 func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
 // processesWithArg lists the processes whose command line contains a word.
-func processesWithArg(word string) (lines []string) {
+func processesWithArg(arg string) (lines []string) {
 	for _, pid := range pids() {
-		if words, _ := startData(pid); strings.Contains(normalPath(words), normalPath(word)) {
-			lines = append(lines, strconv.Itoa(pid)+" "+words)
+		if cmdline, _ := startData(pid); strings.Contains(normalPath(cmdline), normalPath(arg)) {
+			lines = append(lines, strconv.Itoa(pid)+" "+cmdline)
 		}
 	}
 	return lines
@@ -343,8 +343,8 @@ func processesWithArg(word string) (lines []string) {
 func processesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
-		if words, env := startData(pid); strings.Contains(normalPath(words+env), normalPath(dir)) && !isWineDesktop(words) {
-			list[pid] = words
+		if cmdline, env := startData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) && !isWineDesktop(cmdline) {
+			list[pid] = cmdline
 		}
 	}
 	return list
@@ -353,8 +353,8 @@ func processesUsing(dir string) map[int]string {
 // isWineDesktop reports whether a command line is that of Wine's desktop. The first program that
 // needs a desktop starts it, so the desktop may have the environment of a job, and outlives the
 // job.
-func isWineDesktop(words string) bool {
-	return strings.Contains(normalPath(words), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(words), "/desktop")
+func isWineDesktop(cmdline string) bool {
+	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
 }
 
 // peakMemory returns the highest memory use of a process, in bytes.

@@ -15,12 +15,12 @@ import (
 )
 
 // cliWithin runs a command that must return within the given time, even if other processes hang.
-func (q *queue) cliWithin(within time.Duration, args ...string) result {
+func (q *queue) cliWithin(limit time.Duration, args ...string) result {
 	q.Helper()
 	started := time.Now()
 	got := q.cli(args...)
-	if elapsed := time.Since(started); elapsed > within {
-		q.Errorf("%v took %v, want at most %v", args, elapsed, within)
+	if elapsed := time.Since(started); elapsed > limit {
+		q.Errorf("%v took %v, want at most %v", args, elapsed, limit)
 	}
 	return got
 }

@@ -69,7 +69,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	gate := filepath.Join(filepath.Dir(disk), "gate")
 	q.start("--workers", "4")
 	w := q.dial()
-	long := numbersTo(20000)
+	longOutput := numbersTo(20000)
 	running := w.enqueue(fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done", "max_retries": 0})
 	w.waitRunning(running)
 	t.Logf("%d inodes taken", useAllInodes(t, disk))
@@ -77,7 +77,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	cut := func(id string) {
 		t.Helper()
 		text, dropped := w.readLogs(id)
-		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(long, text[:4096]) {
+		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(longOutput, text[:4096]) {
 			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text), dropped)
 		}
 		if j := w.show(id); len(j.History) != 1 || j.History[0].Dropped != dropped {
@@ -106,7 +106,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 		t.Errorf("what ran: %+v", j)
 	}
 	// The job's private directory is removed first, which may free an inode for the output.
-	if text, dropped := w.readLogs(running); dropped != 0 && !strings.HasPrefix(long, text[:4096]) || dropped == 0 && text != long+"up\n" {
+	if text, dropped := w.readLogs(running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) || dropped == 0 && text != longOutput+"up\n" {
 		t.Errorf("what ran: %d bytes, %d dropped", len(text), dropped)
 	}
 
@@ -115,8 +115,8 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	if j := w.waitEnded(id); j.State != "completed" {
 		t.Errorf("with inodes: %+v", j)
 	}
-	if text, dropped := w.readLogs(id); dropped != 0 || text != long {
-		t.Errorf("with inodes: %d bytes, %d dropped; want all %d", len(text), dropped, len(long))
+	if text, dropped := w.readLogs(id); dropped != 0 || text != longOutput {
+		t.Errorf("with inodes: %d bytes, %d dropped; want all %d", len(text), dropped, len(longOutput))
 	}
 	if code := q.stop(); code != 0 {
 		t.Errorf("stop: exit code %d", code)

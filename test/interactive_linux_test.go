@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// runTyping runs the program on a terminal, and types words after the program has printed prompt.
-func (q *queue) runTyping(prompt, words string, args ...string) result {
+// runTyping runs the program on a terminal, and types input after the program has printed prompt.
+func (q *queue) runTyping(prompt, input string, args ...string) result {
 	q.Helper()
-	return q.runTypingCommand(q.command(args...), prompt, words)
+	return q.runTypingCommand(q.command(args...), prompt, input)
 }
 
-func (q *queue) runTypingCommand(cmd *exec.Cmd, prompt, words string) result {
+func (q *queue) runTypingCommand(cmd *exec.Cmd, prompt, input string) result {
 	q.Helper()
 	s := newScreen(q, 200)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
@@ -23,7 +23,7 @@ func (q *queue) runTypingCommand(cmd *exec.Cmd, prompt, words string) result {
 	}
 	if prompt != "" {
 		q.waitUntil("it asks "+prompt, 10*time.Second, func() bool { return strings.Contains(s.output.String(), prompt) })
-		s.master.WriteString(words)
+		s.master.WriteString(input)
 	}
 	cmd.Wait()
 	return result{code: cmd.ProcessState.ExitCode(), out: s.text(q)}
@@ -99,10 +99,10 @@ func TestEditInAnEditor(t *testing.T) {
 	if err := os.Mkdir(q.path("tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	through := func(editor, asked, words string) result {
+	through := func(editor, prompt, words string) result {
 		cmd := q.command("edit", "a")
 		cmd.Env = append(cmd.Env, "EDITOR="+editor, "TMPDIR="+q.path("tmp"))
-		return q.runTypingCommand(cmd, asked, words)
+		return q.runTypingCommand(cmd, prompt, words)
 	}
 	edit := func(script string) result { return through("sed -i "+script, "", "") }
 	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
@@ -127,9 +127,9 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
 		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
-		_, file, kept := strings.Cut(r.out, "your edited text is in ")
+		_, file, isKept := strings.Cut(r.out, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
-		if r.code != 2 || !kept || !strings.Contains(r.out, wantText) {
+		if r.code != 2 || !isKept || !strings.Contains(r.out, wantText) {
 			t.Fatalf("a mistake in the editor: %+v", r)
 		}
 		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {

@@ -339,7 +339,7 @@ func (b *reservedBlock) release() { b.writeFile("go", "") }
 
 // reserve enqueues the jobs in before and 64 more, and tries again until most of them are
 // reserved.
-func (b *reservedBlock) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
+func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
 		b.warmUp(4)
@@ -351,7 +351,7 @@ func (b *reservedBlock) reserve(hold bool, more func(map[string]any), before ...
 		for range 64 {
 			b.jobsMade++
 			jobs = append(jobs, b.params(fmt.Sprintf("b%05d", b.jobsMade), rigJob{size: 10}))
-			more(jobs[len(jobs)-1])
+			edit(jobs[len(jobs)-1])
 		}
 		all := b.batch(jobs...)
 		for n, id := range all[len(before):] {

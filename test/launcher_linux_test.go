@@ -29,12 +29,12 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 	base := filepath.Dir(rules)
 	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
 	q.commandPrefix = []string{"unshare", "--mount", "sh", "-c", script, base}
-	for name, more := range accounts {
+	for name, extraLine := range accounts {
 		systemFile, err := os.ReadFile(filepath.Join("/etc", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(base, name), append(systemFile, more...), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(base, name), append(systemFile, extraLine...), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,13 +47,13 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 }
 
 // childrenOf lists the children of a process whose command line contains a word.
-func childrenOf(pid int, word string) (pids []int) {
+func childrenOf(pid int, arg string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
 		list, _ := os.ReadFile(path)
 		for field := range strings.FieldsSeq(string(list)) {
 			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
-			if child, err := strconv.Atoi(field); err == nil && bytes.Contains(line, []byte("\x00"+word+"\x00")) {
+			if child, err := strconv.Atoi(field); err == nil && bytes.Contains(line, []byte("\x00"+arg+"\x00")) {
 				pids = append(pids, child)
 			}
 		}
@@ -105,14 +105,14 @@ func (q *queue) startGatedJob() (id, gate string) {
 
 // checkReasonEverywhere checks that why, show, status, doctor and run give the same sentence as the
 // reason for a waiting job.
-func (q *queue) checkReasonEverywhere(id, words string) {
+func (q *queue) checkReasonEverywhere(id, sentence string) {
 	q.Helper()
 	var why struct {
 		Reasons []struct{ Kind, Text, Next string }
 	}
 	q.waitUntil("why names the launcher", 40*time.Second, func() bool {
 		err := json.Unmarshal([]byte(q.must("why", id, "--json")), &why)
-		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, words)
+		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, sentence)
 	})
 	if got := why.Reasons[0].Kind; got != "runner" {
 		q.Errorf("kind of the reason: %q, want runner", got)

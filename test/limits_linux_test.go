@@ -23,7 +23,7 @@ import (
 func TestOutOfDescriptors(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	id := q.must("enqueue", "sleep 1; touch "+q.path("ended"))
-	lift := limit(t, q.cmd.Process.Pid, unix.RLIMIT_NOFILE, freeDescriptor(q.cmd.Process.Pid)+20)
+	lift := setLimit(t, q.cmd.Process.Pid, unix.RLIMIT_NOFILE, freeDescriptor(q.cmd.Process.Pid)+20)
 	defer lift()
 	var conns []net.Conn
 	for range 100 {
@@ -124,8 +124,8 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 	runner := q.runnerPid()
 	lifts := []func(){
-		limit(t, q.cmd.Process.Pid, unix.RLIMIT_FSIZE, uint64(size())+13<<20),
-		limit(t, runner, unix.RLIMIT_FSIZE, 1<<20),
+		setLimit(t, q.cmd.Process.Pid, unix.RLIMIT_FSIZE, uint64(size())+13<<20),
+		setLimit(t, runner, unix.RLIMIT_FSIZE, 1<<20),
 	}
 	refused := ""
 	q.waitUntil("a new job is refused", 60*time.Second, func() bool {

@@ -79,8 +79,8 @@ func TestServiceLog(t *testing.T) {
 	q.must("enqueue", "--id", "last", "sleep 3") // runs longer than it takes to request the stop
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
-	if waits := q.logLines("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
-		t.Errorf("a stop: %v", waits)
+	if waitLines := q.logLines("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 || waitLines[0]["stop_timeout"] != "30s" {
+		t.Errorf("a stop: %v", waitLines)
 	}
 	files, _ := filepath.Glob(q.path("stderr-*"))
 	for _, f := range files {

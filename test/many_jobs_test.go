@@ -46,8 +46,8 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 	w.enqueueMany(n/20, fields{"command": "true"}) // measures the speed of the machine
 	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
 	w.enqueueMany(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
-	if late := time.Since(due); late > 0 {
-		t.Logf("the last ones were due before they came, by %v", late)
+	if delay := time.Since(due); delay > 0 {
+		t.Logf("the last ones were due before they came, by %v", delay)
 	}
 	w.waitUntil("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
 	times, worst := w.enqueueWhile(time.Minute, func() bool { return time.Since(due) > 3*time.Second })

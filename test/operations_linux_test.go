@@ -62,8 +62,8 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
-	defer late.Stop()
+	timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	defer timer.Stop()
 	// The job keeps printing, and the test reads no further.
 	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil {
 		t.Fatal(err)

@@ -179,17 +179,17 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	gate := q.path("gate")
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
 	w.waitRunning(running)
-	waits := make(chan wireMessage, 1)
-	go func() { waits <- q.dial().call("drain", fields{"wait": true}) }() // ends when the drain ends
+	replies := make(chan wireMessage, 1)
+	go func() { replies <- q.dial().call("drain", fields{"wait": true}) }() // ends when the drain ends
 	q.waitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.must("status"), "drain") })
 	q.must("drain")
 	select {
-	case got := <-waits:
+	case got := <-replies:
 		t.Fatalf("got %+v while a job runs", got)
 	default:
 	}
 	q.must("drain", "--off")
-	if got := <-waits; got.Error == nil || got.Error.Data.Code != "wrong_state" {
+	if got := <-replies; got.Error == nil || got.Error.Data.Code != "wrong_state" {
 		t.Errorf("got %+v, want wrong_state", got)
 	}
 	q.writeFile("gate", "")
@@ -225,15 +225,15 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	gate := q.path("gate")
-	long := w.enqueue(fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate + " ]; do sleep 0.02; done; printf late"})
+	longJob := w.enqueue(fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate + " ]; do sleep 0.02; done; printf late"})
 	q.must("enqueue", "--id", "b", "echo one; echo two")
 	w.waitEnded("b")
-	w.waitUntil("it has printed", 20*time.Second, func() bool { return q.must("logs", long) == "early" })
-	if got, want := q.must("logs", "b", long), "b        | one\nb        | two\nlong-one | early"; got != want {
+	w.waitUntil("it has printed", 20*time.Second, func() bool { return q.must("logs", longJob) == "early" })
+	if got, want := q.must("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	since := time.Now().Format(time.RFC3339Nano)
-	follower := q.command("logs", "-f", long, "b")
+	follower := q.command("logs", "-f", longJob, "b")
 	out, err := follower.StdoutPipe()
 	if err == nil {
 		err = follower.Start()
@@ -251,7 +251,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 			t.Errorf("followed: %q (%v), want %q once", text, err, want)
 		}
 	}
-	if got := q.must("logs", long, "--since", since); got != "late" {
+	if got := q.must("logs", longJob, "--since", since); got != "late" {
 		t.Errorf("since the gate: %q", got)
 	}
 	if got := q.must("logs", "b", "--since", "1h"); got != "one\ntwo" {

@@ -27,28 +27,28 @@ func readBytes(t *testing.T, pid int) (n int64) {
 func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	long := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600", "output_limit": "64MiB"})
-	q.waitUntil("the long output is there", 20*time.Second, func() bool { return strings.HasSuffix(w.show(long).Output, "last\n") })
+	longJob := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600", "output_limit": "64MiB"})
+	q.waitUntil("the long output is there", 20*time.Second, func() bool { return strings.HasSuffix(w.show(longJob).Output, "last\n") })
 	loud := w.enqueue(fields{"command": "exec yes", "output_limit": "64MiB"})
 	q.waitUntil("the loud job prints", 20*time.Second, func() bool { return w.show(loud).Output != "" })
-	const most = 2 << 20
+	const maxRead = 2 << 20
 	for _, c := range []struct {
 		args string
 		want string // "" matches any output
 	}{
-		{"show " + long, ""}, {"show " + loud, ""},
-		{"logs -n 2 " + long, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},
-		{"logs -n 1 --stderr " + long, "first\n"}, {"logs -n 100000 " + long, strings.Repeat("y\n", 99_999) + "last\n"},
+		{"show " + longJob, ""}, {"show " + loud, ""},
+		{"logs -n 2 " + longJob, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},
+		{"logs -n 1 --stderr " + longJob, "first\n"}, {"logs -n 100000 " + longJob, strings.Repeat("y\n", 99_999) + "last\n"},
 	} {
 		before := readBytes(t, q.cmd.Process.Pid)
 		got := q.cli(strings.Fields(c.args)...)
-		if read := readBytes(t, q.cmd.Process.Pid) - before; read > most {
-			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, most)
+		if read := readBytes(t, q.cmd.Process.Pid) - before; read > maxRead {
+			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, maxRead)
 		}
 		output := got.out + got.err
 		if got.code != 0 || c.want != "" && output != c.want {
 			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.code, len(output), output, len(c.want), c.want)
 		}
 	}
-	q.must("cancel", long, loud)
+	q.must("cancel", longJob, loud)
 }

@@ -166,9 +166,9 @@ func TestFollow(t *testing.T) {
 }
 
 // startFollowing starts a command and returns its lines. end kills the command, as does the end of the test.
-func (q *queue) startFollowing(words ...string) (lines *bufio.Scanner, end func()) {
+func (q *queue) startFollowing(args ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
-	cmd := q.command(words...)
+	cmd := q.command(args...)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		q.Fatal(err)

@@ -309,10 +309,10 @@ func TestPageByKeys(t *testing.T) {
 // No page is wider than its window, in either colour scheme.
 func TestPagesFitTheWindow(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	long := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
-	q.must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+long+"'; exit 3")
-	q.must("enqueue", "--id", "waits", "--in", "1h", "echo "+long)
-	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", long)
+	longText := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
+	q.must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
+	q.must("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
+	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
 	q.waitUntil("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {

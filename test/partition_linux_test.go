@@ -122,8 +122,8 @@ func (n *partitionNode) setConnected(connected bool) {
 }
 
 // runInside runs a program in the node's network namespace.
-func (n *partitionNode) runInside(words ...string) error {
-	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"}, words...)...).Run()
+func (n *partitionNode) runInside(args ...string) error {
+	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"}, args...)...).Run()
 }
 
 func (n *partitionNode) resume() {
@@ -136,10 +136,10 @@ func (n *partitionNode) resume() {
 }
 
 func newPartitionTest(t *testing.T) *partitionTest {
-	run := func(words ...string) {
+	run := func(args ...string) {
 		t.Helper()
-		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", words, err, out)
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
 	run("ip", "link", "set", "lo", "up")
@@ -172,9 +172,9 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(n.namespaceHolder.Process.Pid))
 		run("ip", "address", "add", n.outerIP+"/24", "dev", "v"+name)
 		run("ip", "link", "set", "v"+name, "up")
-		for _, words := range [][]string{{"ip", "link", "set", "lo", "up"}, {"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
-			if err := n.runInside(words...); err != nil {
-				t.Fatalf("%v: %v", words, err)
+		for _, args := range [][]string{{"ip", "link", "set", "lo", "up"}, {"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+			if err := n.runInside(args...); err != nil {
+				t.Fatalf("%v: %v", args, err)
 			}
 		}
 		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
@@ -211,14 +211,14 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 func (a *partitionTest) enqueue(n *partitionNode, client int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
-		words := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1", "--backoff-max", "200ms"}
+		args := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1", "--backoff-max", "200ms"}
 		body := ""
 		switch i % 8 {
 		case 0, 1:
-			words = append(words, "--lock", "two:2")
+			args = append(args, "--lock", "two:2")
 			body = fmt.Sprintf("exec 8>>%[1]s/slot1; flock -n 8 || { exec 8>>%[1]s/slot2; flock -n 8 || echo %[2]s >>%[1]s/over; }; ", a.ledger, id)
 		case 2:
-			words = append(words, "--rate-limit", "some=5/s", "--label", "rate=some")
+			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
 		// The longest one is longer than a lease.
 		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
@@ -228,7 +228,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 		}
 		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s >>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
 		for ctx, end := context.WithTimeout(context.Background(), time.Hour); ; {
-			cmd := n.command(append(words, body)...)
+			cmd := n.command(append(args, body)...)
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				a.acked.Store(id, true)
@@ -399,9 +399,9 @@ func (a *partitionTest) checkOutcome() {
 			a.Errorf("job %s is completed and never ran", id)
 		}
 	}
-	for name, what := range map[string]string{"twice": "ran in two trees at a time", "over": "held a lock of two as the third"} {
+	for name, problem := range map[string]string{"twice": "ran in two trees at a time", "over": "held a lock of two as the third"} {
 		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
-			a.Errorf("these %s: %s", what, list)
+			a.Errorf("these %s: %s", problem, list)
 			for id := range strings.FieldsSeq(string(list)) {
 				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+`' ORDER BY e.seq`))
 				a.Log(pgserver.Query(a, url, `SELECT t.* FROM queuectl.attempts t JOIN queuectl.jobs j ON j.seq = t.seq WHERE j.id = '`+id+`'`))

@@ -42,8 +42,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 	q.must("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
 	q.must("enqueue", "--at", past, "--allow-past", "true")
 	q.must("edit", "later", "--at", past, "--allow-past")
-	private := func(more ...string) result {
-		cmd := exec.Command(q.bin, append([]string{"run", "--private", "--at", past}, append(more, "--", "true", ":::", "a")...)...)
+	private := func(extraArgs ...string) result {
+		cmd := exec.Command(q.bin, append([]string{"run", "--private", "--at", past}, append(extraArgs, "--", "true", ":::", "a")...)...)
 		cmd.Env, cmd.Dir = environment(q.dir), q.path("private")
 		return runCommand(t, cmd)
 	}
@@ -51,12 +51,12 @@ func TestPastTimesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, run := range []struct {
-		more []string
-		code int
+		extraArgs []string
+		code      int
 		// The last run continues the second one, which has no jobs left.
 	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} {
-		if got := private(run.more...); got.code != run.code {
-			t.Errorf("run --private %v: %+v, want exit code %d", run.more, got, run.code)
+		if got := private(run.extraArgs...); got.code != run.code {
+			t.Errorf("run --private %v: %+v, want exit code %d", run.extraArgs, got, run.code)
 		}
 	}
 	w := q.dial()

@@ -73,9 +73,9 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 }
 
 // runInDir runs the program in the queue's directory as a user other than root.
-func (q *queue) runInDir(words string) result {
+func (q *queue) runInDir(line string) result {
 	q.Helper()
-	cmd := q.commandWith("", strings.Fields(words)...)
+	cmd := q.commandWith("", strings.Fields(line)...)
 	if os.Geteuid() == 0 {
 		asPerson(cmd, outsider)
 	}

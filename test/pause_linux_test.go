@@ -41,15 +41,15 @@ func pauseRounds(t *testing.T) int {
 // After a cancel or the death of the runner, no process is left at all.
 func TestPausedForkingTreesStop(t *testing.T) {
 	t.Parallel()
-	t.Run("by signals", func(t *testing.T) { treesStandStill(t, newQueue(t, ""), true) })
-	t.Run("by control group", func(t *testing.T) { treesStandStill(t, delegatedQueue(t), false) })
+	t.Run("by signals", func(t *testing.T) { checkTreesPaused(t, newQueue(t, ""), true) })
+	t.Run("by control group", func(t *testing.T) { checkTreesPaused(t, delegatedQueue(t), false) })
 }
 
-func treesStandStill(t *testing.T, q *queue, stopped bool) {
+func checkTreesPaused(t *testing.T, q *queue, stopped bool) {
 	t.Parallel()
 	q.start("--workers", "2")
 	w := q.dial()
-	rounds, most := pauseRounds(t), time.Duration(0)
+	rounds, longest := pauseRounds(t), time.Duration(0)
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
 		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
@@ -58,7 +58,7 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		if got := q.cli("pause", id); got.code != 0 || strings.Contains(got.err, "still") {
 			t.Fatalf("round %d, %s: pause: %+v", n, forks[n%len(forks)], got)
 		}
-		most = max(most, time.Since(started))
+		longest = max(longest, time.Since(started))
 		processes := q.treeOf(id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if now := q.treeOf(id); !slices.Equal(now, processes) {
@@ -88,7 +88,7 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		q.waitUntil("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
 	}
 	q.must("run", "true") // starts a known runner, which the test ends
-	t.Logf("%d trees were paused, in %v at most each", rounds, most)
+	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
 }
 
 // treeProcess is the state of a process in a job's tree.

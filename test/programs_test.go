@@ -11,9 +11,9 @@ import (
 )
 
 // runProgram runs a program with additional variables in its environment.
-func runProgram(t *testing.T, env []string, program string, words ...string) (out string, code int) {
+func runProgram(t *testing.T, env []string, program string, args ...string) (out string, code int) {
 	t.Helper()
-	cmd := exec.Command(program, words...)
+	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
 	r := runCommand(t, cmd)
 	return r.out + r.err, r.code
@@ -39,9 +39,9 @@ func TestProgramsFindEachOther(t *testing.T) {
 		}
 	}
 
-	alone := copyInto("alone")
-	copyProgram(t, both, filepath.Join(alone, programs[0]))
-	client := filepath.Join(alone, programs[0])
+	singleDir := copyInto("alone")
+	copyProgram(t, both, filepath.Join(singleDir, programs[0]))
+	client := filepath.Join(singleDir, programs[0])
 	if out, code := runProgram(t, path, client, "version"); code != 0 {
 		t.Errorf("version: exit code %d\n%s", code, out)
 	}

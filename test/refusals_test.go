@@ -15,14 +15,14 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")
 	q.must("enqueue", "--id", "b", "true")
 	q.must("enqueue", "--id", "c", "true")
-	const taken = `the unique key "k" is already used by job a`
+	const conflictText = `the unique key "k" is already used by job a`
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"b", "--unique", "k"}, "queuectl: --unique: " + taken + "\n"},
-		{[]string{"b", `{"unique":"k"}`}, "queuectl: unique: " + taken + "\n"},
-		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + taken + "; refused for b, c\n"},
+		{[]string{"b", "--unique", "k"}, "queuectl: --unique: " + conflictText + "\n"},
+		{[]string{"b", `{"unique":"k"}`}, "queuectl: unique: " + conflictText + "\n"},
+		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + conflictText + "; refused for b, c\n"},
 	} {
 		if r := q.cli(append([]string{"edit"}, c.args...)...); r.code != 5 || r.err != c.want {
 			t.Errorf("edit %q: %+v, want 5, %q", c.args, r, c.want)
@@ -35,7 +35,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil || len(got.Refused) != 1 {
 		t.Fatalf("%+v: %v", r, err)
 	}
-	if f := got.Refused[0]; f.ID != "b" || f.Code != "exists" || f.Field != "unique" || f.Message != taken {
+	if f := got.Refused[0]; f.ID != "b" || f.Code != "exists" || f.Field != "unique" || f.Message != conflictText {
 		t.Errorf("got %+v", f)
 	}
 	if r := q.cli("edit", "b", "--on", "nope"); r.code != 2 || !strings.HasPrefix(r.err, "queuectl: --on: ") {

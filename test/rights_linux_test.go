@@ -185,7 +185,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	q.cli("wait", "secret")
 	q.mustAs(alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
 	q.cli("wait", "gone")
-	look := func(p person) (all string) {
+	readAll := func(p person) (all string) {
 		for _, args := range [][]string{
 			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"}, {"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
 			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"}, {"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
@@ -199,7 +199,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 		person
 		value, command bool
 	}{{outsider, false, false}, {reader, false, false}, {bob, false, false}, {operator, false, true}, {alice, true, true}, {admin, true, true}} {
-		all := look(c.person)
+		all := readAll(c.person)
 		if got := strings.Contains(all, value); got != c.value {
 			t.Errorf("%s sees the value of a variable: %t\n%s", c.name, got, all)
 		}

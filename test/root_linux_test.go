@@ -320,12 +320,12 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
 	// forbids.
-	held := q.mustAs(daemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
+	delayedJob := q.mustAs(daemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
 	if err := os.WriteFile(filepath.Dir(q.rootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.runAs(daemonUser, "wait", held)
-	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs may not run as daemon") {
+	q.runAs(daemonUser, "wait", delayedJob)
+	if j := q.show(delayedJob); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}
 }

@@ -94,16 +94,16 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	if len(files()) != 1 {
 		t.Fatalf("outputs: %v", files())
 	}
-	look := func() { // when a job is due, the service also starts its pending work, such as deletions
+	triggerPending := func() { // when a job is due, the service also starts its pending work, such as deletions
 		q.cli("wait", q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
 	for _, pid := range q.runnerPids() {
 		syscall.Kill(pid, syscall.SIGSTOP)
 	}
 	q.must("rm", id)
-	look()
+	triggerPending()
 	q.killRunners()
-	look()
+	triggerPending()
 	q.waitUntil("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
 }
 
@@ -208,7 +208,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if got := q.outputOf(daemonUser, "--cwd", mails, `mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
-	held := q.mustAs(daemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
+	lockingJob := q.mustAs(daemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
 	q.waitUntil("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
@@ -217,10 +217,10 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
-	if j := q.show(held); j.State != "processing" {
+	if j := q.show(lockingJob); j.State != "processing" {
 		t.Errorf("the job with the lock: %+v", j)
 	}
-	q.mustAs(daemonUser, "cancel", held)
+	q.mustAs(daemonUser, "cancel", lockingJob)
 }
 
 // With a fixed account for all jobs, a job can stop its runner. The jobs of a stopped runner stay leased,

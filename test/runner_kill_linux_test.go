@@ -73,8 +73,8 @@ func checkStrangersSurvive(t *testing.T, take func(r *rig, job, runner int) []*e
 	r.waitUntil("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
 	job, runner := r.show(id).PID, r.runnerPid()
 	r.waitUntil("another process is known by its age", 5*time.Second, func() bool {
-		began, err := time.Parse(time.RFC3339, r.show(id).StartedAt)
-		return err == nil && time.Since(began) > 100*time.Millisecond
+		startTime, err := time.Parse(time.RFC3339, r.show(id).StartedAt)
+		return err == nil && time.Since(startTime) > 100*time.Millisecond
 	})
 	r.kill()
 	r.killRunners()

@@ -137,7 +137,7 @@ func (r *trees) checkRan() {
 }
 
 // runFresh runs a new job and returns the time from began to its end.
-func (r *trees) runFresh(began time.Time) time.Duration {
+func (r *trees) runFresh(since time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
 	job["priority"] = 10
@@ -145,7 +145,7 @@ func (r *trees) runFresh(began time.Time) time.Duration {
 	r.waitUntil("a new job is done", 10*time.Second, func() bool {
 		return r.queryInt(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
 	})
-	elapsed := time.Since(began)
+	elapsed := time.Since(since)
 	if elapsed > 2*timeoutFactor*time.Second {
 		r.Errorf("a new job was done after %v, want 2s at most", elapsed)
 	}

@@ -346,20 +346,20 @@ func (q *queue) refusal(method string, params fields) *wireError {
 	if _, err := w.Write(append(line, '\n')); err != nil {
 		q.Fatal(err)
 	}
-	waits := params["follow"] == true || params["wait"] == true || method == "wait" || method == "worker.stop"
+	mayWait := params["follow"] == true || params["wait"] == true || method == "wait" || method == "worker.stop"
 	for {
-		within := 20 * time.Second
-		if waits {
-			within = 100 * time.Millisecond
+		timeout := 20 * time.Second
+		if mayWait {
+			timeout = 100 * time.Millisecond
 		}
-		w.SetReadDeadline(time.Now().Add(within))
+		w.SetReadDeadline(time.Now().Add(timeout))
 		line, err := w.reader.ReadBytes('\n')
 		var a struct {
 			Method string
 			Error  *wireError
 		}
 		switch {
-		case err != nil && waits && errors.Is(err, os.ErrDeadlineExceeded):
+		case err != nil && mayWait && errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case err != nil:
 			q.Fatalf("%s %s: %v", method, asJSON(params), err)

@@ -112,7 +112,7 @@ func TestDatabaseServerAway(t *testing.T) {
 
 // While the PostgreSQL server is frozen, clients get an error within a bounded time. A request that failed so
 // is stored once or not at all after the server has resumed. The service survives.
-func TestDatabaseServerStandsStill(t *testing.T) {
+func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	t.Parallel()
 	q, p := onServer(t)
 	q.start("--workers", "2")

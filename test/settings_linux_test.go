@@ -72,7 +72,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 }
 
 // unusableSettings lists settings that would keep a service from starting, and a part of each error.
-var unusableSettings = []struct{ key, value, why string }{
+var unusableSettings = []struct{ key, value, wantText string }{
 	{"run_as", "submitter", noRunnersError()},
 	{"run_as", "fixed:nosuchuser", noRunnersError()},
 	{"socket_group", "no.such.group", "there is no group"},
@@ -91,11 +91,11 @@ func noRunnersError() string {
 // A directory whose path is too long for a socket is refused.
 func TestLongPaths(t *testing.T) {
 	q := newQueue(t, "")
-	long := q.path(strings.Repeat("long", 25))
-	if err := os.Mkdir(long, 0o700); err != nil {
+	longDir := q.path(strings.Repeat("long", 25))
+	if err := os.Mkdir(longDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.mustRefuseStart("--dir", long); r.code != 78 || !strings.Contains(r.err, "107") {
+	if r := q.mustRefuseStart("--dir", longDir); r.code != 78 || !strings.Contains(r.err, "107") {
 		t.Errorf("%+v, want 78 and the limit", r)
 	}
 }

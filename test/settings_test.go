@@ -181,9 +181,9 @@ func TestStopDrains(t *testing.T) {
 func TestKeepJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2", "--keep-jobs")
 	w := q.dial()
-	long := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
+	longJob := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
 	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") + " ]; do sleep 0.05; done; echo done"})
-	before, ended := w.waitRunning(long), w.waitRunning(short)
+	before, ended := w.waitRunning(longJob), w.waitRunning(short)
 	started := time.Now()
 	if code := q.stop(); code != 0 || time.Since(started) > 2*timeoutFactor*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(started))
@@ -192,14 +192,14 @@ func TestKeepJobs(t *testing.T) {
 	q.waitUntil("the short job has ended", 5*time.Second, func() bool { return !isAlive(ended.PID) })
 	q.start("--workers", "2", "--keep-jobs")
 	w = q.dial()
-	if j := w.show(long); j.State != "processing" || j.PID != before.PID || !isAlive(j.PID) || j.StartedAt != before.StartedAt {
+	if j := w.show(longJob); j.State != "processing" || j.PID != before.PID || !isAlive(j.PID) || j.StartedAt != before.StartedAt {
 		t.Errorf("before %+v\nafter %+v", before, j)
 	}
 	if j := w.waitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("ended meanwhile: %+v", j)
 	}
 	q.writeFile("go", "")
-	if j := w.waitEnded(long); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" || j.Attempts != 1 || len(j.History) != 1 {
+	if j := w.waitEnded(longJob); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" || j.Attempts != 1 || len(j.History) != 1 {
 		t.Errorf("adopted: %+v", j)
 	}
 }
@@ -213,7 +213,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.start("--workers", "0")
 	for _, c := range unusableSettings {
 		r := q.cli("config", "set", c.key, c.value)
-		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.why) || q.setting(c.key).Origin != "default" {
+		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.wantText) || q.setting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)
 		}
 	}

@@ -111,7 +111,7 @@ func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	w := q.dial()
 	w.waitEnded(w.enqueue(fields{"argv": []string{"true"}}))
 	runner := q.runnerPid()
-	lift := limit(t, runner, unix.RLIMIT_FSIZE, 100_000)
+	lift := setLimit(t, runner, unix.RLIMIT_FSIZE, 100_000)
 	j := w.waitEnded(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x; echo end", "max_retries": 0}))
 	if j.State != "completed" || len(j.History) != 1 || j.History[0].Dropped == 0 || !strings.HasPrefix(j.Output, "xxx") {
 		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
@@ -170,7 +170,7 @@ func TestRunnerOutOfDescriptors(t *testing.T) {
 	running := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
 	w.waitRunning(running)
 	pid := q.runnerPid()
-	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+	lift := setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
 	q.waitUntil("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason != "" })
 	if j := w.show(id); j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 {
@@ -196,8 +196,8 @@ func freeDescriptor(pid int) (n uint64) {
 	}
 }
 
-// limit sets a soft limit of a process and returns a function that restores the previous limit.
-func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
+// setLimit sets a soft limit of a process and returns a function that restores the previous limit.
+func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	t.Helper()
 	var old unix.Rlimit
 	if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
@@ -308,7 +308,7 @@ func TestTooLongArgumentsUseAttempts(t *testing.T) {
 		argv = append(argv, strings.Repeat("x", 100<<10))
 	}
 	spec := fields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
-	lift := limit(t, q.runnerPid(), unix.RLIMIT_STACK, 1<<20)
+	lift := setLimit(t, q.runnerPid(), unix.RLIMIT_STACK, 1<<20)
 	checkCounted(t, w.waitEnded(w.enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
 	if j := w.waitEnded(w.enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("few arguments: %+v", j)
@@ -325,7 +325,7 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	pid := q.runnerPid()
-	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+	lift := setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
 	q.must("worker", "scale", "1")
 	q.waitUntil("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason == "shortage" })
@@ -347,7 +347,7 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	lift := func() {}
 	q.waitUntil("the runner takes no connection", 60*time.Second, func() bool {
 		lift()
-		lift = limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+		lift = setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 		q.start("--workers", "2")
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 			if strings.Contains(q.must("status"), fmt.Sprintf("the runner with pid %d does not answer", pid)) {

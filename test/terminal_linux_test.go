@@ -117,9 +117,9 @@ func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// steeringJobs enqueues two jobs that fail. The first prints terminalControls on both streams and has it in its
+// enqueueControlJobs enqueues two jobs that fail. The first prints terminalControls on both streams and has it in its
 // command and labels. The second has it in its directory, and therefore in its error.
-func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
+func enqueueControlJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
 	file := q.writeFile("steering", terminalControls+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
 	loud = w.enqueue(fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
@@ -144,7 +144,7 @@ func withEscapedReturn(text string, args []string) string {
 // --raw is given.
 func TestJobsCannotControlTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	loud, lost := steeringJobs(t, q, q.dial())
+	loud, lost := enqueueControlJobs(t, q, q.dial())
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2; exit 3"
 	for _, c := range []struct {
 		args  []string
@@ -216,7 +216,7 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 // on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	loud, _ := steeringJobs(t, q, q.dial())
+	loud, _ := enqueueControlJobs(t, q, q.dial())
 	text := terminalControls + "\x9b2J\x00\n"
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
 	for _, c := range []struct {
@@ -446,8 +446,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 func TestAClosedPipeIsNoError(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	long := w.enqueue(fields{"id": "long", "command": "echo up; exec sleep 600"})
-	w.waitRunning(long)
+	longJob := w.enqueue(fields{"id": "long", "command": "echo up; exec sleep 600"})
+	w.waitRunning(longJob)
 	id := w.enqueue(fields{"id": "ended", "command": "seq 100000"})
 	w.waitEnded(id)
 	for _, line := range []string{
@@ -471,7 +471,7 @@ func TestAClosedPipeIsNoError(t *testing.T) {
 			t.Errorf("%q: code %d, %q", line, code, errs.String())
 		}
 	}
-	w.mustCall("cancel", fields{"id": long}, nil)
+	w.mustCall("cancel", fields{"id": longJob}, nil)
 }
 
 // Table cells contain no colours of commands, so a cell is cut at its visible width.

@@ -73,8 +73,8 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		return os.IsNotExist(err)
 	})
 	gate := q.path("gate")
-	long := q.must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+gatedJob(gate)+`; ls "$QUEUECTL_TMPDIR"`)
-	q.waitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.show(long).Output, "up") })
+	longJob := q.must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+gatedJob(gate)+`; ls "$QUEUECTL_TMPDIR"`)
+	q.waitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.show(longJob).Output, "up") })
 	q.kill()
 	set(second)
 	q.start("--workers", "2", "--keep-jobs")
@@ -82,14 +82,14 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
 	}
 	q.writeFile("gate", "")
-	q.must("wait", long)
-	if got := q.show(long).Output; !strings.HasSuffix(got, "\nmine\n") {
+	q.must("wait", longJob)
+	if got := q.show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
 		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
 	}
 	q.waitUntil("nothing is left where the directories were", 20*time.Second, func() bool { return len(fileNames(t, first)) == 0 })
 
-	lost := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
-	q.waitUntil("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
+	lostJob := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
+	q.waitUntil("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lostJob).Output, "up") })
 	q.kill()
 	q.killRunners()
 	if len(fileNames(t, second)) == 0 {
@@ -97,7 +97,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	}
 	q.writeFile("queuectl.toml", "")
 	q.start("--workers", "2", "--keep-jobs")
-	q.cli("wait", lost)
+	q.cli("wait", lostJob)
 	q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool { return len(fileNames(t, second)) == 0 })
 	if path := q.tmpdirOf(); !strings.HasPrefix(path, q.path("runner/jobs")+"/") {
 		t.Errorf("without the setting a job has its directory at %s", path)
@@ -249,10 +249,10 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)
 			}
-			lost := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
-			q.waitUntil("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
+			lostJob := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
+			q.waitUntil("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lostJob).Output, "up") })
 			q.killRunners()
-			q.cli("wait", lost)
+			q.cli("wait", lostJob)
 			q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
 				remaining := false
 				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {

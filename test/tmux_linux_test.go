@@ -60,7 +60,7 @@ func (p *pane) lines() []string {
 }
 
 // waitScreen waits until ok accepts the lines of the pane.
-func (p *pane) waitScreen(what string, ok func(lines []string) bool) {
+func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
 	for deadline := time.Now().Add(timeoutFactor * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -68,7 +68,7 @@ func (p *pane) waitScreen(what string, ok func(lines []string) bool) {
 			return
 		}
 	}
-	p.Fatalf("%s is not seen within 10s; the window shows:\n%s", what, strings.Join(last, "\n"))
+	p.Fatalf("%s is not seen within 10s; the window shows:\n%s", condition, strings.Join(last, "\n"))
 }
 
 func (p *pane) waitText(text string) {

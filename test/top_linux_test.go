@@ -32,9 +32,9 @@ func (p *pane) pressKeys(keys ...string) {
 }
 
 // openTop starts top and waits for its first lines.
-func (p *pane) openTop(words string) {
+func (p *pane) openTop(line string) {
 	p.Helper()
-	p.typeLine(words)
+	p.typeLine(line)
 	p.waitScreen("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
 }
 
@@ -257,24 +257,24 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		p.waitUntil("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
 		p.waitText("▶ build")
 	}
-	same := func(how string) {
+	same := func(name string) {
 		t.Helper()
-		p.waitUntil(how+" ends it", 20*time.Second, func() bool { return p.foreground() == "sh" })
-		p.typeLine("stty -g >after; echo back after " + how)
-		p.waitText("back after " + how + "\n$")
+		p.waitUntil(name+" ends it", 20*time.Second, func() bool { return p.foreground() == "sh" })
+		p.typeLine("stty -g >after; echo back after " + name)
+		p.waitText("back after " + name + "\n$")
 		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
-			t.Errorf("after %s the modes are %s, were %s", how, after, before)
+			t.Errorf("after %s the modes are %s, were %s", name, after, before)
 		}
 		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
-			t.Errorf("after %s cursor, other screen, insert, mouse and keypad are %s", how, state)
+			t.Errorf("after %s cursor, other screen, insert, mouse and keypad are %s", name, state)
 		}
 	}
 	signal := func(name string) func() {
 		return func() { p.tmux("run-shell", "kill -"+name+" $(pgrep -f 'queuectl[d]* .*to[p]$' -P #{pane_pid})") }
 	}
 	for _, c := range []struct {
-		how string
-		end func()
+		name string
+		end  func()
 	}{
 		{"q", func() { p.pressKeys("q") }}, {"Ctrl-C", func() { p.pressKeys("C-c") }}, {"Ctrl-C on a page", func() { p.pressKeys("f", "C-c") }},
 		{"SIGTERM", signal("TERM")}, {"SIGHUP", signal("HUP")}, {"SIGINT", signal("INT")},
@@ -287,7 +287,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		p.typeLine("clear; EDITOR=./editor queuectl --dir . top")
 		front()
 		c.end()
-		same(c.how)
+		same(c.name)
 		if pid, err := strconv.Atoi(strings.TrimSpace(q.readFile("editor.pid"))); err == nil {
 			// The editor has lost the terminal, and it survives the program that started it.
 			syscall.Kill(pid, syscall.SIGKILL)

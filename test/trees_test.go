@@ -23,20 +23,20 @@ var shapes = map[string]string{
 
 // treeJob returns a job with the given shape, the path of its lock, and the word that identifies its
 // processes.
-func (q *queue) treeJob(i int, shape string) (spec fields, lock, word string) {
-	word = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
+func (q *queue) treeJob(i int, shape string) (spec fields, lock, marker string) {
+	marker = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
 	lock = q.path(fmt.Sprintf("lock%d", i))
-	command := lockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(shape, "WORD", word)
-	return fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, word
+	command := lockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(shape, "WORD", marker)
+	return fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, marker
 }
 
 // checkTreeGone checks that no process of a tree is left and that its lock is free.
-func checkTreeGone(t *testing.T, name, lock, word string) {
+func checkTreeGone(t *testing.T, name, lock, marker string) {
 	t.Helper()
 	if !isUnlocked(t, lock) {
 		t.Errorf("%s: the lock is still held", name)
 	}
-	if remaining := processesWithArg(word); len(remaining) > 0 {
+	if remaining := processesWithArg(marker); len(remaining) > 0 {
 		t.Errorf("%s: left over: %q", name, remaining)
 	}
 }
@@ -48,11 +48,11 @@ func TestCancelEndsTrees(t *testing.T) {
 	i := 0
 	for name, shape := range shapes {
 		i++
-		spec, lock, word := q.treeJob(i, shape)
+		spec, lock, marker := q.treeJob(i, shape)
 		id := w.enqueue(spec)
 		w.waitRunning(id)
 		q.must("cancel", id)
-		checkTreeGone(t, name, lock, word)
+		checkTreeGone(t, name, lock, marker)
 		if j := w.show(id); j.State != "cancelled" || j.Attempts != 1 {
 			t.Errorf("%s: %+v", name, j)
 		}
@@ -63,21 +63,21 @@ func TestCancelEndsTrees(t *testing.T) {
 func TestTimeoutEndsTrees(t *testing.T) {
 	q := startQueue(t, "--workers", "6")
 	w := q.dial()
-	type tree struct{ name, id, lock, word string }
+	type tree struct{ name, id, lock, marker string }
 	var trees []tree
 	i := 0
 	for name, shape := range shapes {
 		i++
-		spec, lock, word := q.treeJob(i, shape)
+		spec, lock, marker := q.treeJob(i, shape)
 		spec["timeout_ms"] = 400
-		trees = append(trees, tree{name, w.enqueue(spec), lock, word})
+		trees = append(trees, tree{name, w.enqueue(spec), lock, marker})
 	}
 	for _, tr := range trees {
 		j := w.waitEnded(tr.id)
 		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
 			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason, deref(j.ExitCode), j.Error, j.History)
 		}
-		checkTreeGone(t, tr.name, tr.lock, tr.word)
+		checkTreeGone(t, tr.name, tr.lock, tr.marker)
 	}
 }
 
@@ -90,8 +90,8 @@ func TestStopEndsTrees(t *testing.T) {
 	w := q.dial()
 	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
 	for name, shape := range shapes {
-		spec, lock, word := q.treeJob(len(names), shape)
-		names, ids, locks, words = append(names, name), append(ids, w.enqueue(spec)), append(locks, lock), append(words, word)
+		spec, lock, marker := q.treeJob(len(names), shape)
+		names, ids, locks, words = append(names, name), append(ids, w.enqueue(spec)), append(locks, lock), append(words, marker)
 	}
 	for _, id := range ids {
 		w.waitRunning(id)
@@ -142,9 +142,9 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 		{"ends within the grace", "(sleep 0.15; echo late) & exit 0", false, 0, false},
 		{"spared", "sleep WORD >/dev/null 2>&1 & exit 0", true, 0, false},
 	} {
-		word := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
+		marker := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
 		started := time.Now()
-		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", word), "allow_background": c.background, "kill_after": "100ms"})
+		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", marker), "allow_background": c.background, "kill_after": "100ms"})
 		j := w.waitEnded(id)
 		h := j.History[0]
 		elapsed := time.Since(started)
@@ -154,7 +154,7 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 		if c.name == "ends within the grace" && j.Output != "late\n" {
 			t.Errorf("%s: output %q", c.name, j.Output)
 		}
-		leftovers := processesWithArg(word)
+		leftovers := processesWithArg(marker)
 		if c.background != (len(leftovers) == 1) {
 			t.Errorf("%s: processes %q", c.name, leftovers)
 		}

@@ -178,7 +178,7 @@ func TestTTYRefusals(t *testing.T) {
 	}
 	plain := w.enqueue(fields{"command": "echo up; sleep 600"})
 	w.waitRunning(plain)
-	waits := w.enqueue(fields{"command": "sh", "tty": true, "delay": "1h"})
+	delayedJob := w.enqueue(fields{"command": "sh", "tty": true, "delay": "1h"})
 	endedJob := w.enqueue(fields{"command": "true", "tty": true})
 	w.waitEnded(endedJob)
 	runs := w.enqueue(fields{"command": "echo up; sleep 600", "tty": true})
@@ -189,7 +189,7 @@ func TestTTYRefusals(t *testing.T) {
 	}{
 		{fields{"id": "none"}, "not_found "}, {fields{}, "invalid id"},
 		{fields{"id": plain}, "wrong_state "}, {fields{"id": plain, "text": "x"}, "wrong_state "},
-		{fields{"id": waits}, "wrong_state "}, {fields{"id": endedJob}, "wrong_state "}, {fields{"id": endedJob, "wait": true}, "wrong_state "},
+		{fields{"id": delayedJob}, "wrong_state "}, {fields{"id": endedJob}, "wrong_state "}, {fields{"id": endedJob, "wait": true}, "wrong_state "},
 		{fields{"id": runs, "attempt": 2}, "wrong_state "}, {fields{"id": runs, "attempt": -1}, "invalid attempt"},
 		{fields{"id": runs, "rows": 5}, "invalid rows"}, {fields{"id": runs, "rows": 5, "cols": 1 << 16}, "invalid cols"},
 		{fields{"id": runs, "rows": -1, "cols": 1}, "invalid rows"}, {fields{"id": runs, "rows": 1<<16 - 1, "cols": 1}, ""},
@@ -399,8 +399,8 @@ func TestTreesOfTerminals(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	pidsOf := func(id string) (pids []int) {
-		for _, word := range strings.Fields(w.show(id).Output) {
-			if n, isPid := strings.CutPrefix(word, "pid="); isPid {
+		for _, marker := range strings.Fields(w.show(id).Output) {
+			if n, isPid := strings.CutPrefix(marker, "pid="); isPid {
 				var pid int
 				fmt.Sscan(n, &pid)
 				pids = append(pids, pid)

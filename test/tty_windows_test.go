@@ -12,8 +12,8 @@ func TestNoTerminalOnWindows(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	w := q.dial()
-	waits := w.enqueue(fields{"command": "true", "delay": "1h"})
-	if r := q.cli("edit", waits, "--tty"); r.code == 0 || !strings.Contains(r.err, "Windows") {
+	delayedJob := w.enqueue(fields{"command": "true", "delay": "1h"})
+	if r := q.cli("edit", delayedJob, "--tty"); r.code == 0 || !strings.Contains(r.err, "Windows") {
 		t.Errorf("edit: got %+v", r)
 	}
 }

@@ -87,7 +87,7 @@ func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "1MiB")
 	q.must("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms", "head -c 300000 /dev/zero | tr '\\0' x; exit 1")
-	most := 0
+	peakBytes := 0
 	q.waitUntil("the job is dead", time.Minute, func() bool {
 		var st struct {
 			Bytes int `json:"user_bytes"`
@@ -95,11 +95,11 @@ func TestRetriedOutputsAreBounded(t *testing.T) {
 		if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil {
 			t.Fatal(err)
 		}
-		most = max(most, st.Bytes)
+		peakBytes = max(peakBytes, st.Bytes)
 		return strings.Contains(q.must("show", "prints", "--json"), `"state":"dead"`)
 	})
-	if most > 1<<20 || most < 300_000 {
-		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", most)
+	if peakBytes > 1<<20 || peakBytes < 300_000 {
+		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", peakBytes)
 	}
 	if r := q.cli("logs", "prints", "--attempt", "1"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the first attempt: exit code %d, %s", r.code, r.err)

@@ -23,11 +23,11 @@ func (w *wire) sendLine(line string) {
 }
 
 // checkClosed checks that the service has closed the connection and sent nothing more.
-func (w *wire) checkClosed(what string, within time.Duration) {
+func (w *wire) checkClosed(name string, timeout time.Duration) {
 	w.Helper()
-	w.SetReadDeadline(time.Now().Add(within))
+	w.SetReadDeadline(time.Now().Add(timeout))
 	if n, err := io.Copy(io.Discard, w.reader); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-		w.Errorf("%s: the connection is not closed: %d bytes, %v", what, n, err)
+		w.Errorf("%s: the connection is not closed: %d bytes, %v", name, n, err)
 	}
 }
 
@@ -209,12 +209,12 @@ func TestKeys(t *testing.T) {
 // service closes the connections that have been idle longest when it needs room.
 func TestIdleConnections(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	waits := q.dial()
-	id := waits.enqueue(fields{"command": "while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
+	waiter := q.dial()
+	id := waiter.enqueue(fields{"command": "while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
 	answered := func(id string) {
 		t.Helper()
 		for {
-			a, err := waits.read()
+			a, err := waiter.read()
 			if err != nil {
 				t.Fatalf("the one that waits: %v", err)
 			}
@@ -223,8 +223,8 @@ func TestIdleConnections(t *testing.T) {
 			}
 		}
 	}
-	waits.sendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
-	waits.sendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
+	waiter.sendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
+	waiter.sendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
 	answered("98") // the answer shows that the wait request has started
 	for range 1000 {
 		c, err := dial(q.dir)
@@ -340,13 +340,13 @@ func TestPaging(t *testing.T) {
 func TestBatchOfSeveralRequests(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	frame := func(batch string, from, to int, more fields) wireMessage {
+	frame := func(batch string, from, to int, extra fields) wireMessage {
 		var jobs []fields
 		for i := from; i < to; i++ {
 			jobs = append(jobs, fields{"id": fmt.Sprintf("j%d", i), "command": "true"})
 		}
 		p := fields{"batch": batch, "jobs": jobs}
-		for k, v := range more {
+		for k, v := range extra {
 			p[k] = v
 		}
 		return w.call("enqueue.batch", p)

@@ -11,10 +11,10 @@ import (
 )
 
 // waitNoWorkspaces waits until no private directory of any job exists.
-func (q *queue) waitNoWorkspaces(what string, within time.Duration) {
+func (q *queue) waitNoWorkspaces(condition string, timeout time.Duration) {
 	q.Helper()
 	remaining := ""
-	q.waitUntil(what, within, func() bool {
+	q.waitUntil(condition, timeout, func() bool {
 		remaining = ""
 		dirs, _ := filepath.Glob(q.runnerDir() + "/jobs/*/*")
 		for _, dir := range dirs {

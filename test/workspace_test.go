@@ -229,8 +229,8 @@ func TestProgressIsBounded(t *testing.T) {
 		t.Errorf("got %+v", j.Progress)
 	}
 	events := strings.Count(q.must("events", "--jsonl"), `"event":"progress"`)
-	if most := int(time.Since(started)/(400*time.Millisecond)) + 1; events > most {
-		t.Errorf("%d events, want %d at most", events, most)
+	if maxEvents := int(time.Since(started)/(400*time.Millisecond)) + 1; events > maxEvents {
+		t.Errorf("%d events, want %d at most", events, maxEvents)
 	}
 	for _, c := range []struct {
 		args     []string
