@@ -338,7 +338,8 @@ func (c *campaign) report() {
 		return list[min(int(share*float64(len(list))), len(list)-1)].Round(time.Millisecond)
 	}
 	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies), quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
-	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5), quantile(c.startTimes, 1))
+	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5),
+		quantile(c.startTimes, 1))
 	verbs := slices.SortedFunc(maps.Keys(c.slowest), func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
 	fmt.Fprint(&text, "\n  slowest answers:")
 	for _, verb := range verbs[:min(8, len(verbs))] {

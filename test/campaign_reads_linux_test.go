@@ -212,7 +212,8 @@ func (a *campaignClient) drain() {
 	a.call("drain", fields{}, 0)
 	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // duration of the drain
 	for range maxResends {
-		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.clientsStopped.Load() {
+		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil ||
+			a.c.clientsStopped.Load() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // no service may be running at the moment

@@ -198,7 +198,9 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	a.must("resume", "long")
 	a.must("kill", "long", "--signal", "USR1")
-	a.waitUntil("the signal has come", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "told") })
+	a.waitUntil("the signal has come", 20*time.Second, func() bool {
+		return strings.Contains(a.must("logs", "long"), "told")
+	})
 	b.writeFile("go", "")
 	a.must("wait", "--timeout", "20s", "long")
 	if err := followed.Wait(); err != nil || out.String() != "begun\ntold\nended\n" {

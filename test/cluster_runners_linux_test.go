@@ -58,7 +58,9 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	}
 	p.Freeze(false)
 	a.writeFile("go", "")
-	a.waitUntil("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
+	a.waitUntil("both have ended", 60*time.Second, func() bool {
+		return a.show("long").State == "completed" && a.show("ends").State == "completed"
+	})
 }
 
 // If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s

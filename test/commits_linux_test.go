@@ -114,7 +114,9 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 				q.outputThroughKills(verb...)
 				frozen = false
 			}
-			q.waitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return countPaused() == map[bool]int{true: jobs}[frozen] })
+			q.waitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool {
+				return countPaused() == map[bool]int{true: jobs}[frozen]
+			})
 			q.outputThroughKills("cancel", "--all", "--yes")
 			q.stop()
 		}
@@ -139,7 +141,9 @@ func runCommitScenario(q *queue) {
 		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 && count("--id-glob", "x", "--state", "cancelled") == 1
 	})
 	q.runThroughKills("schedule", "rm", "s")
-	q.waitUntil("nothing is left to run", 30*time.Second, func() bool { return count("--state", "waiting", "--state", "processing") == 1 })
+	q.waitUntil("nothing is left to run", 30*time.Second, func() bool {
+		return count("--state", "waiting", "--state", "processing") == 1
+	})
 	hookCounts := map[string]int{} // number of hooks, by the job and outcome that caused them
 	var hooks []struct {
 		State  string            `json:"state"`

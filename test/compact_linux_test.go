@@ -37,7 +37,9 @@ func (q *queue) checkUsableAgain(free func() int64) {
 	q.waitUntil("ended jobs can be removed", 30*time.Second, func() bool {
 		return q.cli("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").code == 0
 	})
-	q.waitUntil("new jobs are taken again", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "after", "true").code == 0 })
+	q.waitUntil("new jobs are taken again", 20*time.Second, func() bool {
+		return q.cli("enqueue", "--id", "after", "true").code == 0
+	})
 	q.must("wait", "after", "--timeout", "20")
 	q.waitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
 	if out := q.cli("doctor", "--verify"); !strings.Contains(out.out, "are free for new rows") || !strings.Contains(out.out, "SQLite finds no damage") {
@@ -87,7 +89,9 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.must("queue", "resume", "default")
 	q.waitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
 	q.cli("queue", "pause", "default") // may be refused for lack of space
-	q.waitUntil("the rest is cancelled", 30*time.Second, func() bool { return q.cli("cancel", "--all", "--yes").code == 0 })
+	q.waitUntil("the rest is cancelled", 30*time.Second, func() bool {
+		return q.cli("cancel", "--all", "--yes").code == 0
+	})
 	q.cli("queue", "resume", "default")
 	q.checkUsableAgain(free)
 }

@@ -109,7 +109,8 @@ func TestNetworkFileSystem(t *testing.T) {
 	q.must("enqueue", "true")
 	q.stop()
 	q.env = []string{"QUEUECTL_FAILPOINTS=nfs"}
-	if err := q.tryStart(); err == nil || !strings.Contains(err.Error(), networkFinding) || q.cmd.ProcessState.ExitCode() != 78 {
+	if err := q.tryStart(); err == nil || !strings.Contains(err.Error(), networkFinding) ||
+		q.cmd.ProcessState.ExitCode() != 78 {
 		t.Errorf("started on NFS: %v", err)
 	}
 	q.cmd = nil
@@ -223,7 +224,8 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q.checkHealthy("with its output repaired")
 
 	q.corrupt(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
-	q.checkFinding("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large", "--verify")
+	q.checkFinding("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large",
+		"--verify")
 	q.corrupt(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.checkHealthy("with its date back")
 

@@ -327,7 +327,9 @@ func TestStartOnAFullDisk(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.waitUntil("it says so", 20*time.Second, func() bool { return strings.Contains(errs.String(), "once there is space") })
+		q.waitUntil("it says so", 20*time.Second, func() bool {
+			return strings.Contains(errs.String(), "once there is space")
+		})
 		cmd.Process.Signal(syscall.SIGTERM)
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()

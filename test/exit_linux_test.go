@@ -27,7 +27,9 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)
 		f.Process.Signal(os.Interrupt)
 		if c.times > 1 {
-			w.waitUntil("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.stderr.String(), hint) })
+			w.waitUntil("it asks for a second one", 20*time.Second, func() bool {
+				return strings.Contains(f.stderr.String(), hint)
+			})
 			f.Process.Signal(os.Interrupt)
 		}
 		if stderr := f.waitExit(t, 130); !strings.Contains(stderr, c.wantText) {

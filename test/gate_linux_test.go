@@ -40,7 +40,9 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	for i := range kills {
 		// An interrupted job runs alone afterwards, and is dead as poison after three interruptions.
 		completed := q.countState("completed")
-		q.waitUntil("some more have run", 30*time.Second, func() bool { return q.countState("completed") >= min(jobs, completed+8) })
+		q.waitUntil("some more have run", 30*time.Second, func() bool {
+			return q.countState("completed") >= min(jobs, completed+8)
+		})
 		if i%2 == 1 {
 			q.killRunners()
 			continue
@@ -115,7 +117,9 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	}
 	q.start("--workers", "4")
 	q.must("queue", "resume", "one")
-	q.waitUntil("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool { return q.show("stands").State == "processing" && q.show("alone").State == "processing" })
+	q.waitUntil("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool {
+		return q.show("stands").State == "processing" && q.show("alone").State == "processing"
+	})
 	q.must("pause", "alone")
 	q.must("queue", "pause", "one", "--freeze")
 	q.must("queue", "resume", "one")

@@ -343,7 +343,8 @@ func processesWithArg(arg string) (lines []string) {
 func processesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
-		if cmdline, env := startData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) && !isWineDesktop(cmdline) {
+		if cmdline, env := startData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) &&
+			!isWineDesktop(cmdline) {
 			list[pid] = cmdline
 		}
 	}
@@ -478,7 +479,8 @@ func plainCommandWords(line string) (words []string, err error) {
 
 // platformLine returns a line of a script as a user of this system would type it.
 func (s *shell) platformLine(line string) string {
-	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock", `'\\.\pipe\nowhere.sock'`).Replace(line)
+	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
+		`'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
 // windowsOutput lists output that differs from Unix, and its form on Unix.

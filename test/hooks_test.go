@@ -122,7 +122,9 @@ func TestHooksOfTheSettings(t *testing.T) {
 	secret := q.writeFile("secret", webhookSecret+"\n")
 	q.must("config", "set", "webhooks", fmt.Sprintf(`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
 	q.must("run", "--id", "a", "--on-completed", "echo own", "true")
-	q.waitUntil("two hooks of a", 20*time.Second, func() bool { return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2 })
+	q.waitUntil("two hooks of a", 20*time.Second, func() bool {
+		return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2
+	})
 	q.must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
 	q.waitHooks("b", 1)
 	ids, bodies, bad := to.received()

@@ -60,7 +60,9 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	pid, thaw := q.stopRunner()
 	names := fmt.Sprintf("the runner with pid %d does not answer", pid)
 	waiting := w.enqueue(fields{"command": "sleep 600"})
-	q.waitUntil("what never started is cancelled", 20*time.Second, func() bool { return q.cliWithin(10*time.Second, "cancel", waiting).code == 0 })
+	q.waitUntil("what never started is cancelled", 20*time.Second, func() bool {
+		return q.cliWithin(10*time.Second, "cancel", waiting).code == 0
+	})
 	if j := w.show(waiting); j.State != "cancelled" {
 		t.Errorf("what never started: %+v", j)
 	}
@@ -184,7 +186,9 @@ func TestStopEndsAHungRunner(t *testing.T) {
 		t.Errorf("the stop took %v", elapsed)
 	}
 	for _, p := range []int{pid, runner} {
-		q.waitUntil(fmt.Sprintf("process %d is gone", p), 5*time.Second, func() bool { return syscall.Kill(p, 0) == syscall.ESRCH })
+		q.waitUntil(fmt.Sprintf("process %d is gone", p), 5*time.Second, func() bool {
+			return syscall.Kill(p, 0) == syscall.ESRCH
+		})
 	}
 	q.start("--workers", "0")
 	w = q.dial()
@@ -335,7 +339,9 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 					attempts = 1
 					q.writeFile("go", "")
 				} else {
-					q.waitUntil("the first tree is gone", 20*time.Second, func() bool { return syscall.Kill(tree, 0) == syscall.ESRCH })
+					q.waitUntil("the first tree is gone", 20*time.Second, func() bool {
+						return syscall.Kill(tree, 0) == syscall.ESRCH
+					})
 				}
 				if j := w.waitEnded(id); j.State != "completed" || len(j.History) != attempts || attempts == 2 && j.History[0].Reason != "lost" {
 					t.Errorf("got %+v, want %d attempts, the first of two lost", j, attempts)

@@ -190,7 +190,9 @@ func (a *requester) request(method string, params any, onNotification func(json.
 	return got, err
 }
 
-func (a *requester) tryRequest(method string, params any, onNotification func(json.RawMessage)) (got wireMessage, err error) {
+func (a *requester) tryRequest(
+	method string, params any, onNotification func(json.RawMessage),
+) (got wireMessage, err error) {
 	if a.conn == nil {
 		if a.conn, err = dial(a.q.dir); err != nil {
 			a.conn = nil
@@ -329,7 +331,8 @@ func (a *requester) batch(jobs ...map[string]any) (ids []string) {
 	var got struct {
 		IDs []string `json:"ids"`
 	}
-	if err := json.Unmarshal(a.mustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}), &got); err != nil {
+	if err := json.Unmarshal(a.mustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}),
+		&got); err != nil {
 		a.q.Fatal(err)
 	}
 	return got.IDs

@@ -296,8 +296,9 @@ func (l *killLoad) checkNothingLeft() {
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	counts := map[string]int{}
 	for name, hit := range map[string]func(*reservedBlock) int{
-		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers, "expiry": (*reservedBlock).expireReserved,
-		"kill": (*reservedBlock).killWhileHeld, "kill in runner": (*reservedBlock).killWhileWaiting,
+		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers,
+		"expiry": (*reservedBlock).expireReserved,
+		"kill":   (*reservedBlock).killWhileHeld, "kill in runner": (*reservedBlock).killWhileWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// A block has 32 to 64 jobs. Workers take some of them when they are released, most of them on a

@@ -143,7 +143,9 @@ func (q *queue) checkReasonEverywhere(id, sentence string) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
-	q.waitUntil("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "is waiting: "+reason) })
+	q.waitUntil("run says it", 20*time.Second, func() bool {
+		return strings.Contains(stderr.String(), "is waiting: "+reason)
+	})
 }
 
 // A service that root started cannot start another launcher after it has changed its account. So
@@ -200,7 +202,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	})
 	q.checkFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
 	for range 3 {
-		if err := sendAs(serviceAccount, filepath.Join(q.rootRunnerDir, "spawn.sock"), "queuectl wants a runner\n"); err != nil {
+		if err := sendAs(serviceAccount, filepath.Join(q.rootRunnerDir, "spawn.sock"),
+			"queuectl wants a runner\n"); err != nil {
 			t.Fatal(err)
 		}
 	}

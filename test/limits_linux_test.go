@@ -246,7 +246,9 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 	q.killRunners()
 	image := filepath.Join(filepath.Dir(disk), "disk.img")
-	q.waitUntil("the disk can be unmounted", 10*time.Second, func() bool { return exec.Command("umount", disk).Run() == nil })
+	q.waitUntil("the disk can be unmounted", 10*time.Second, func() bool {
+		return exec.Command("umount", disk).Run() == nil
+	})
 	if out, err := exec.Command("mount", "-o", "loop", image, disk).CombinedOutput(); err != nil {
 		t.Fatalf("mount again: %v\n%s", err, out)
 	}

@@ -180,7 +180,8 @@ func TestMetricsOfThePage(t *testing.T) {
 			t.Errorf("%s is answered by %d", path, got.code)
 		}
 	}
-	if got := b.request("GET", "/metrics", "", withHeader("X-Forwarded-For", "10.0.0.1")); got.code != http.StatusUnauthorized {
+	if got := b.request("GET", "/metrics", "", withHeader("X-Forwarded-For",
+		"10.0.0.1")); got.code != http.StatusUnauthorized {
 		t.Errorf("sent on by a proxy: %+v", got)
 	}
 	got := b.request("GET", "/metrics", "", withHeader("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))

@@ -82,7 +82,8 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 	cmd.Process.Signal(syscall.SIGINT)
 	remaining, _ := io.ReadAll(stderr)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(string(remaining), "job loud cancelled") {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 ||
+		!strings.Contains(string(remaining), "job loud cancelled") {
 		t.Errorf("it ended with %v and said %q", err, remaining)
 	}
 	if j := q.show("loud"); j.State != "cancelled" {

@@ -277,7 +277,10 @@ func TestCleanupAndRetention(t *testing.T) {
 	}
 	specs = append(specs, fields{"id": "dead", "command": "exit 1", "max_retries": 0}, fields{"id": "later", "command": "true", "delay": "1h"})
 	w.batch(specs)
-	w.waitUntil("all have ended", 20*time.Second, func() bool { c := w.counts(); return c["completed"] == 30 && c["dead"] == 1 })
+	w.waitUntil("all have ended", 20*time.Second, func() bool {
+		c := w.counts()
+		return c["completed"] == 30 && c["dead"] == 1
+	})
 	for _, c := range []struct {
 		args, out string
 		remaining int

@@ -27,8 +27,11 @@ func readBytes(t *testing.T, pid int) (n int64) {
 func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	longJob := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600", "output_limit": "64MiB"})
-	q.waitUntil("the long output is there", 20*time.Second, func() bool { return strings.HasSuffix(w.show(longJob).Output, "last\n") })
+	longJob := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600",
+		"output_limit": "64MiB"})
+	q.waitUntil("the long output is there", 20*time.Second, func() bool {
+		return strings.HasSuffix(w.show(longJob).Output, "last\n")
+	})
 	loud := w.enqueue(fields{"command": "exec yes", "output_limit": "64MiB"})
 	q.waitUntil("the loud job prints", 20*time.Second, func() bool { return w.show(loud).Output != "" })
 	const maxRead = 2 << 20
@@ -47,7 +50,8 @@ func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 		}
 		output := got.out + got.err
 		if got.code != 0 || c.want != "" && output != c.want {
-			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.code, len(output), output, len(c.want), c.want)
+			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.code, len(output), output, len(c.want),
+				c.want)
 		}
 	}
 	q.must("cancel", longJob, loud)

@@ -377,7 +377,9 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done", "cwd": q.dir})
-	q.waitUntil("all is printed", 10*time.Second, func() bool { return strings.Contains(q.cli("logs", "-n", "1", id).out, "last") })
+	q.waitUntil("all is printed", 10*time.Second, func() bool {
+		return strings.Contains(q.cli("logs", "-n", "1", id).out, "last")
+	})
 	files, _ := filepath.Glob(q.path("runner/*/log-*"))
 	if len(files) != 1 {
 		t.Fatalf("logs of running attempts: %v", files)

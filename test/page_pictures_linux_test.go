@@ -31,7 +31,9 @@ func fillWithExamples(q *queue) {
 	q.must("schedule", "add", "backup-db", "0 3 * * *", "--", "pg_dump", "warehouse")
 	q.must("schedule", "add", "cleanup-tmp", "*/15 * * * *", "--", "find", "/srv/tmp", "-mtime", "+2", "-delete")
 	q.must("schedule", "run", "cleanup-tmp")
-	q.waitUntil("the two are dead", 20*time.Second, func() bool { return len(q.must("dlq", "list", "-q")) > len("push-web") })
+	q.waitUntil("the two are dead", 20*time.Second, func() bool {
+		return len(q.must("dlq", "list", "-q")) > len("push-web")
+	})
 }
 
 // Each page can be shown at both widths and in both colour schemes. With -update, the picture in

@@ -290,7 +290,8 @@ func TestPageBehindNginx(t *testing.T) {
 	if got := q.must("web", "start", "--listen", "unix:"+q.path("page.sock")); got != "unix:"+q.path("page.sock") {
 		t.Errorf("the page is at %q", got)
 	}
-	cmd := exec.Command(nginx, "-c", q.writeFile("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p", q.dir)
+	cmd := exec.Command(nginx, "-c", q.writeFile("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p",
+		q.dir)
 	if os.Getuid() == 0 { // nginx's usual account may have no access to the directory
 		cmd.Args = append(cmd.Args, "-g", "user root;")
 	}

@@ -82,7 +82,8 @@ func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 		t.Skipf("networks of its own cannot be made here: %v, %s", err, out)
 	}
 	if os.Getenv("QUEUECTL_APART_INSIDE") == "" { // the rest changes only the networks of this process
-		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$", "-test.v", "-test.timeout=0")
+		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$",
+			"-test.v", "-test.timeout=0")
 		cmd.Env = append(os.Environ(), "QUEUECTL_APART_INSIDE=1")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -179,8 +180,9 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		}
 		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
 		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
-		ownNamespace = n.bin
-		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.namespaceHolder.Process.Pid, ownNamespace))
+		program := n.bin
+		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n",
+			n.namespaceHolder.Process.Pid, program))
 		os.Chmod(n.bin, 0o755)
 		a.nodes = append(a.nodes, n)
 	}
@@ -329,7 +331,8 @@ func (a *partitionTest) injectFaults() {
 			a.mu.Unlock()
 		}
 		a.faults[kind].Add(1)
-		a.faultLog = append(a.faultLog, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ", duration))
+		a.faultLog = append(a.faultLog, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ",
+			duration))
 	}
 }
 

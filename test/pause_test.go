@@ -136,7 +136,9 @@ func TestPauseStopsTheClocks(t *testing.T) {
 		}
 		w.enqueue(job)
 	}
-	q.waitUntil("both are started", 20*time.Second, func() bool { return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n") })
+	q.waitUntil("both are started", 20*time.Second, func() bool {
+		return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n")
+	})
 	q.must("pause", "timeout_ms", "idle_timeout")
 	started := time.Now()
 	q.waitElapsed(started, 2*limit)
@@ -184,7 +186,10 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q.checkNotTicking("a")
 	pid := q.show("a").PID
 	q.must("requeue", "a")
-	q.waitUntil("it runs anew", 20*time.Second, func() bool { j := q.show("a"); return j.State == "processing" && j.PID != pid && j.PID != 0 })
+	q.waitUntil("it runs anew", 20*time.Second, func() bool {
+		j := q.show("a")
+		return j.State == "processing" && j.PID != pid && j.PID != 0
+	})
 	if got := q.pauseOf("a"); !got.PausedAt.IsZero() {
 		t.Errorf("the next attempt is paused: %+v", got)
 	}

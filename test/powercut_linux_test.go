@@ -328,7 +328,8 @@ func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, ve
 	for i, c := range w.cuts(n, rng) {
 		// The name is new each time, because another mount namespace may still mount the last image.
 		image := w.path(fmt.Sprintf("cut.img.%d", i))
-		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))), 0o600); err != nil {
+		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))),
+			0o600); err != nil {
 			w.Fatal(err)
 		}
 		stop := enough(c, w.checkAfterCut(bin, image, c))

@@ -34,7 +34,9 @@ func TestPrivateInterrupted(t *testing.T) {
 	cmd, errs := start()
 	interrupt := func() {
 		cmd.Process.Signal(syscall.SIGINT)
-		p.waitUntil("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "running jobs may finish") })
+		p.waitUntil("it says what it does", 20*time.Second, func() bool {
+			return strings.Contains(errs.String(), "running jobs may finish")
+		})
 	}
 	interrupt()
 	cmd.Process.Signal(syscall.SIGINT)

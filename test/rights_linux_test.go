@@ -392,7 +392,8 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	cmd := asPerson(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
 	cmd.Dir = "/"
-	if r := runCommand(t, cmd); r.code != 5 || !strings.Contains(r.err, "this account has no access to the directory "+q.dir) {
+	if r := runCommand(t, cmd); r.code != 5 || !strings.Contains(r.err,
+		"this account has no access to the directory "+q.dir) {
 		t.Errorf("a folder that cannot be entered: %+v", r)
 	}
 	q.stop()

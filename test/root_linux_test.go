@@ -239,7 +239,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 	cmd := exec.Command("sleep", "1000")
 	cmd.Dir = inner
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(newsUser.uid), Gid: uint32(newsUser.gid)}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(newsUser.uid),
+		Gid: uint32(newsUser.gid)}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,8 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q.mustAs(daemonUser, "edit", id, "--command", "id -un; true")
 	q.must("edit", id, `{"user":"news"}`)
 	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"}, {`{"argv":["id"],"command":null}`}} {
-		if r := q.runAs(daemonUser, append([]string{"edit", id}, set...)...); r.code != 5 || !strings.Contains(r.err, "admin") {
+		if r := q.runAs(daemonUser, append([]string{"edit", id}, set...)...); r.code != 5 ||
+			!strings.Contains(r.err, "admin") {
 			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
 		}
 	}
@@ -366,7 +368,8 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 // enqueued, because they could never run.
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"service\"\n", "accounts = *\n")
-	for what, r := range map[string]result{"a user": q.runAs(daemonUser, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
+	for what, r := range map[string]result{"a user": q.runAs(daemonUser, "enqueue", "true"),
+		"root": q.cli("enqueue", "true")} {
 		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}

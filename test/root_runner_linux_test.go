@@ -49,7 +49,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	}
 	sockets, _ := filepath.Glob(q.rootRunnerDir + "/*/run.sock")
 	for _, socket := range append(sockets, q.rootRunnerDir+"/spawn.sock") {
-		if r := q.runAs(daemonUser, "--socket", socket, "status"); r.code != 5 && !strings.Contains(r.err, "permission denied") {
+		if r := q.runAs(daemonUser, "--socket", socket, "status"); r.code != 5 &&
+			!strings.Contains(r.err, "permission denied") {
 			t.Errorf("%s lets a submitter in: %+v", socket, r)
 		}
 	}
@@ -64,10 +65,16 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
-	q.waitUntil("the job runs", 20*time.Second, func() bool { stray = strings.TrimSpace(q.must("logs", id)); return stray != "" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool {
+		stray = strings.TrimSpace(q.must("logs", id))
+		return stray != ""
+	})
 	old := q.runnerPids()
 	q.killRunners()
-	q.waitUntil("the job runs again", 20*time.Second, func() bool { j := q.show(id); return j.State == "processing" && j.Attempts == 1 })
+	q.waitUntil("the job runs again", 20*time.Second, func() bool {
+		j := q.show(id)
+		return j.State == "processing" && j.Attempts == 1
+	})
 	if j := q.show(id); j.History[0].Reason != "lost" {
 		t.Errorf("got %+v, want its first attempt lost", j)
 	}
@@ -209,7 +216,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 		t.Fatalf("the job says %q", got)
 	}
 	lockingJob := q.mustAs(daemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
-	q.waitUntil("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
+	q.waitUntil("the job has the lock", 20*time.Second, func() bool {
+		return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil
+	})
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
@@ -229,7 +238,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.must("worker", "scale", "2")
-	bad := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", "sleep 0.2; kill -STOP $PPID; exec sleep 300")
+	bad := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
+		"sleep 0.2; kill -STOP $PPID; exec sleep 300")
 	var runner, job int
 	q.waitUntil("the runner is stopped", 20*time.Second, func() bool {
 		for _, pid := range q.runnerPids() {
@@ -240,7 +250,9 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		return runner != 0
 	})
 	other := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "true")
-	q.waitUntil("another job runs in another runner", 30*time.Second, func() bool { return q.show(other).State == "completed" })
+	q.waitUntil("another job runs in another runner", 30*time.Second, func() bool {
+		return q.show(other).State == "completed"
+	})
 	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()

@@ -17,7 +17,8 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("numbers given again", func(t *testing.T) {
 		checkStrangersSurvive(t, func(r *rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
-			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
+				time.Now().Before(deadline); {
 				time.Sleep(5 * time.Millisecond) // until init has reaped them
 			}
 			return []*exec.Cmd{startStranger(r, job), startStranger(r, runner)}

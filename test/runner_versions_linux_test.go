@@ -67,7 +67,8 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
-	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"), "number": buildVersion(t, nil, "9.9.9")} {
+	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"),
+		"number": buildVersion(t, nil, "9.9.9")} {
 		for direction, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
 			t.Run(direction+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -163,7 +164,9 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	q.start("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
 	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+gatedJob(gate))
-	q.waitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
+	q.waitUntil("the job runs", 20*time.Second, func() bool {
+		return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing"
+	})
 	old := q.runnerPid()
 	q.kill()
 	q.waitUntil("the runner has noticed", 20*time.Second, func() bool {

@@ -73,7 +73,9 @@ func TestDatabaseServerAway(t *testing.T) {
 	q, p := onServer(t)
 	q.start("--workers", "2")
 	q.must("enqueue", "--id", "long", "while [ ! -e "+q.path("go")+" ]; do sleep 0.05; done; echo done")
-	q.waitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("list", "-s", "processing"), "long") })
+	q.waitUntil("it runs", 20*time.Second, func() bool {
+		return strings.Contains(q.must("list", "-s", "processing"), "long")
+	})
 	other := newQueue(t, "")
 	other.store = q.store
 	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service already runs as node") {
@@ -170,7 +172,8 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	big := strings.Repeat("x", 100<<10)
 	outcome, stored := result{}, 0
 	for n := 0; n < 400 && outcome.code == 0; n++ {
-		if outcome = q.cli("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command", ": "+big[n:]); outcome.code == 0 {
+		if outcome = q.cli("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command",
+			": "+big[n:]); outcome.code == 0 {
 			stored++
 		}
 	}
@@ -376,7 +379,10 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 		q.stop()
 		orphan := q.writeFile(filepath.Join("runner", "output", "99-7"), "")
 		q.start("--workers", "1")
-		q.waitUntil("the file without an attempt is removed", 20*time.Second, func() bool { _, err := os.Stat(orphan); return err != nil })
+		q.waitUntil("the file without an attempt is removed", 20*time.Second, func() bool {
+			_, err := os.Stat(orphan)
+			return err != nil
+		})
 		if got := q.cli("logs", id); strings.TrimSpace(got.out) != logs[id] || got.code != 0 {
 			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.code, len(got.out), got.err, len(logs[id]))
 		}

@@ -38,7 +38,9 @@ func (q *queue) injectShortage(calls, fault, file string) (stop func()) {
 		}
 	}
 	q.Cleanup(stop)
-	q.waitUntil("strace is attached", 10*time.Second, func() bool { return strings.Contains(q.readFile(file+".said"), " attached") })
+	q.waitUntil("strace is attached", 10*time.Second, func() bool {
+		return strings.Contains(q.readFile(file+".said"), " attached")
+	})
 	return stop
 }
 
@@ -158,7 +160,8 @@ func TestShortageSlowsThePool(t *testing.T) {
 		}
 	}
 	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second || !near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) || !near(firstStart.Sub(failed[2]), 2*time.Second, 5*time.Second) {
-		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed, firstStart)
+		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed,
+			firstStart)
 	}
 }
 

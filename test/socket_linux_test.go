@@ -100,7 +100,9 @@ func TestOtherServicesSocketIsKept(t *testing.T) {
 	if err := os.Rename(socket+".other", socket); err != nil {
 		t.Fatal(err)
 	}
-	q.waitUntil("the service says who stands in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "answers there already") })
+	q.waitUntil("the service says who stands in its way", 10*time.Second, func() bool {
+		return strings.Contains(q.logText(), "answers there already")
+	})
 	c, err := net.Dial("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,9 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 		q.writeFile("go", "")
 		lift()
 		q.must("wait", "--timeout", "20s", "runs")
-		q.waitUntil("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "--id", "taken", "true").code == 0 })
+		q.waitUntil("a new job is taken", 20*time.Second, func() bool {
+			return q.cli("enqueue", "--id", "taken", "true").code == 0
+		})
 		if q.waitKilled(0) {
 			t.Errorf("%s ended the service:\n%s", fault, q.log)
 		}
@@ -92,7 +94,9 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 		if verb == "why" {
 			words = append(words, "waits")
 		}
-		q.waitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, want) })
+		q.waitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool {
+			return strings.Contains(q.cli(words...).out, want)
+		})
 	}
 	if err := os.Chmod(jobsDir, 0o700); err != nil {
 		t.Fatal(err)

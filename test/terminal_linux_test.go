@@ -123,7 +123,8 @@ func enqueueControlJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
 	file := q.writeFile("steering", terminalControls+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
 	loud = w.enqueue(fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
-	lost = w.enqueue(fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls, "max_retries": 0})
+	lost = w.enqueue(fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls,
+		"max_retries": 0})
 	w.waitEnded(loud)
 	if j := w.waitEnded(lost); !strings.Contains(j.Error, terminalControls) {
 		t.Fatalf("the error does not tell of the folder: %+v", j)
@@ -131,8 +132,8 @@ func enqueueControlJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	return loud, lost
 }
 
-// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may print it unchanged. run
-// and logs do, because they print output as the job printed it.
+// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may print
+// it unchanged. run and logs do, because they print output as the job printed it.
 func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -170,7 +171,8 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		if found := findControl(r.out); found != "" || r.code != c.code {
 			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.code, c.code, found, r.out)
 		}
-		coloured, plain := strings.Count(r.out, escapedControls), strings.Count(r.out, colours.ReplaceAllString(escapedControls, ""))
+		coloured, plain := strings.Count(r.out, escapedControls),
+			strings.Count(r.out, colours.ReplaceAllString(escapedControls, ""))
 		if plain != c.plain || coloured+plain != c.times {
 			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured, plain, c.times, c.plain, r.out)
 		}
@@ -235,7 +237,8 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		if code := exitCodeOf(t, cmd); code != 0 || out.String() != c.out {
 			t.Errorf("%q: code %d, stdout in a pipe %q, want %q", c.args, code, out.String(), c.out)
 		}
-		if text := withEscapedReturn(s.text(t), c.args); findControl(text) != "" || strings.Contains(text, escapedControls) != (c.err != "") {
+		if text := withEscapedReturn(s.text(t), c.args); findControl(text) != "" ||
+			strings.Contains(text, escapedControls) != (c.err != "") {
 			t.Errorf("%q: stderr on a terminal %q", c.args, text)
 		}
 		s = newScreen(t, 80)
@@ -485,7 +488,8 @@ func TestTableCellsContainNoColours(t *testing.T) {
 		cmd := q.command("list")
 		cmd.Stdout, cmd.Stderr = s.tty, s.tty
 		exitCodeOf(t, cmd)
-		if text := s.text(t); findControl(text) != "" || !strings.Contains(text, "xxx…\n") || strings.Contains(text, "\x1b[31m") {
+		if text := s.text(t); findControl(text) != "" || !strings.Contains(text, "xxx…\n") ||
+			strings.Contains(text, "\x1b[31m") {
 			t.Errorf("%d columns: a terminal would obey %q in %q", columns, findControl(text), text)
 		}
 	}

@@ -86,10 +86,14 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	if got := q.show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
 		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
 	}
-	q.waitUntil("nothing is left where the directories were", 20*time.Second, func() bool { return len(fileNames(t, first)) == 0 })
+	q.waitUntil("nothing is left where the directories were", 20*time.Second, func() bool {
+		return len(fileNames(t, first)) == 0
+	})
 
 	lostJob := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
-	q.waitUntil("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lostJob).Output, "up") })
+	q.waitUntil("the job to lose runs", 10*time.Second, func() bool {
+		return strings.Contains(q.show(lostJob).Output, "up")
+	})
 	q.kill()
 	q.killRunners()
 	if len(fileNames(t, second)) == 0 {
@@ -98,7 +102,9 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	q.writeFile("queuectl.toml", "")
 	q.start("--workers", "2", "--keep-jobs")
 	q.cli("wait", lostJob)
-	q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool { return len(fileNames(t, second)) == 0 })
+	q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
+		return len(fileNames(t, second)) == 0
+	})
 	if path := q.tmpdirOf(); !strings.HasPrefix(path, q.path("runner/jobs")+"/") {
 		t.Errorf("without the setting a job has its directory at %s", path)
 	}
@@ -131,7 +137,9 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		q.start("--workers", "1")
 		q.must("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
-			q.waitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
+			q.waitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
+				return strings.Contains(q.cli(words...).out, c.want)
+			})
 		}
 		if lines := q.logLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
@@ -250,7 +258,9 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)
 			}
 			lostJob := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
-			q.waitUntil("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lostJob).Output, "up") })
+			q.waitUntil("the job to lose runs", 20*time.Second, func() bool {
+				return strings.Contains(q.show(lostJob).Output, "up")
+			})
 			q.killRunners()
 			q.cli("wait", lostJob)
 			q.waitUntil("what the killed runner left is gone", 20*time.Second, func() bool {

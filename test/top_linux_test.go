@@ -148,7 +148,9 @@ func TestKeysOfTop(t *testing.T) {
 		return strings.Count(q.must("events", "broken"), "started") > 1 || q.show("broken").State == "dead"
 	})
 	p.pressKeys("+", "+", "-")
-	q.waitUntil("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4 (") })
+	q.waitUntil("one worker more", 10*time.Second, func() bool {
+		return strings.Contains(q.must("status", "--verbose"), "4 (")
+	})
 	p.waitText("of 4 workers")
 	p.pressKeys("-")
 	p.waitText("of 3 workers")

@@ -180,7 +180,9 @@ func TestHungCollectorDelaysNothing(t *testing.T) {
 		q.mustWithEnv(in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
 	q.must("wait", "once")
-	q.waitUntil("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "did not accept spans") })
+	q.waitUntil("the log says so", 20*time.Second, func() bool {
+		return strings.Contains(q.logText(), "did not accept spans")
+	})
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}

@@ -91,7 +91,8 @@ func TestStopEndsTrees(t *testing.T) {
 	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
 	for name, shape := range shapes {
 		spec, lock, marker := q.treeJob(len(names), shape)
-		names, ids, locks, words = append(names, name), append(ids, w.enqueue(spec)), append(locks, lock), append(words, marker)
+		names, ids, locks, words = append(names, name), append(ids, w.enqueue(spec)), append(locks, lock),
+			append(words, marker)
 	}
 	for _, id := range ids {
 		w.waitRunning(id)
@@ -205,7 +206,9 @@ func TestStopDurationIsBounded(t *testing.T) {
 	q.start("--workers", "2")
 	job := func() string {
 		id := q.must("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
-		q.waitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing" })
+		q.waitUntil("the job runs", 20*time.Second, func() bool {
+			return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing"
+		})
 		return id
 	}
 	job()

@@ -126,7 +126,9 @@ func (w *wire) attach(params fields) (got struct{ Attempt, Taken int }, code str
 // waitOutput waits until the output of a job contains text.
 func (w *wire) waitOutput(id, text string) {
 	w.Helper()
-	w.waitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool { return strings.Contains(w.show(id).Output, text) })
+	w.waitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool {
+		return strings.Contains(w.show(id).Output, text)
+	})
 }
 
 // A job with a terminal has it as stdin, stdout, stderr and /dev/tty. The terminal has the type and size of
@@ -259,7 +261,8 @@ func TestTTYReadWaitsForInput(t *testing.T) {
 // Several clients can attach to a job. Each sees the output and may type. The newest client sets the size.
 func TestManyAttach(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	first := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `echo up; while read x; do stty size; echo "got $x"; done`)
+	first := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`echo up; while read x; do stty size; echo "got $x"; done`)
 	first.waitAttached()
 	first.waitText("up")
 	second := q.startOnTerminal(50, 160, "attach", "t")
@@ -314,7 +317,8 @@ func TestUnreadTerminalInputIsBounded(t *testing.T) {
 // A job gets all bytes of a paste, even if it reads slowly.
 func TestPaste(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
 	s.waitAttached()
 	s.waitText("up")
 	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
@@ -538,7 +542,9 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	}
 	w.enqueue(fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.waitForFileCommand("goes"), "tty": true})
 	defer q.writeFile("goes", "")
-	q.waitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool { return strings.Contains(q.cli("status").out, "  c\n") })
+	q.waitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool {
+		return strings.Contains(q.cli("status").out, "  c\n")
+	})
 }
 
 // logs -f on a terminal also shows the unfinished last line, such as a question, and replaces it when it
@@ -627,7 +633,9 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	id = q.mustAs(daemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
 	q.must("edit", id, `{"user":"news"}`)
 	q.must("edit", id, "--delay", "0s")
-	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9") })
+	q.waitUntil("it waits", 20*time.Second, func() bool {
+		return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9")
+	})
 	if _, code := w.attach(fields{"id": id, "text": "echo owned\r"}); code != "denied " {
 		t.Errorf("the owner of a job that runs as another: got %q", code)
 	}

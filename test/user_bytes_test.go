@@ -75,7 +75,9 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.must("config", "set", "max_bytes_per_user", "20MiB")
 	q.must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.must("config", "set", "max_bytes_per_user", "64KiB")
-	q.waitUntil("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
+	q.waitUntil("the oldest output is removed", 30*time.Second, func() bool {
+		return !strings.Contains(q.cli("logs", "output").out, "xxx")
+	})
 	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
 	}

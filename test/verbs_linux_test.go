@@ -20,7 +20,9 @@ func TestKillSignalsTheTree(t *testing.T) {
 	w.waitRunning(other)
 	q.must("kill", "-s", "USR1", id)
 	for _, process := range []string{"main", "child", "away"} {
-		w.waitUntil(process+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), process+" got it") })
+		w.waitUntil(process+" got the signal", 20*time.Second, func() bool {
+			return strings.Contains(output(id), process+" got it")
+		})
 	}
 	if got := output(other); strings.Contains(got, "got it") {
 		t.Errorf("a stranger got the signal: %q", got)

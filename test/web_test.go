@@ -140,7 +140,8 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	secret := b.link(q.must("web", "open"))
 	for range 2 { // a program that previews links does not use them up
-		if got := b.request("GET", "/open?link="+secret, ""); got.code != http.StatusOK || got.header.Get("Set-Cookie") != "" {
+		if got := b.request("GET", "/open?link="+secret, ""); got.code != http.StatusOK ||
+			got.header.Get("Set-Cookie") != "" {
 			t.Errorf("got %+v", got)
 		}
 	}
@@ -218,7 +219,8 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
-		if got := b.request(method, "/api/list", ""); got.code != http.StatusMethodNotAllowed && got.code != http.StatusNotFound {
+		if got := b.request(method, "/api/list", ""); got.code != http.StatusMethodNotAllowed &&
+			got.code != http.StatusNotFound {
 			t.Errorf("%s is answered by %d", method, got.code)
 		}
 	}

@@ -183,7 +183,10 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	}
 	q.must("worker", "scale", "4")
 	q.must("enqueue", "--id", "next", "true")
-	q.waitUntil("the workers are busy", 20*time.Second, func() bool { w := read("show", "next").WaitsFor; return w != nil && w.Kind == "workers" })
+	q.waitUntil("the workers are busy", 20*time.Second, func() bool {
+		w := read("show", "next").WaitsFor
+		return w != nil && w.Kind == "workers"
+	})
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
 		t.Errorf("with busy workers a locked job waits for %+v", got)
 	}

@@ -107,7 +107,10 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 		os.Chmod(filepath.Dir(gate), 0o755)
 		id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+gatedJob(gate))
 		path := ""
-		q.waitUntil("it runs", 10*time.Second, func() bool { path, _, _ = strings.Cut(q.show(id).Output, "\n"); return path != "" })
+		q.waitUntil("it runs", 10*time.Second, func() bool {
+			path, _, _ = strings.Cut(q.show(id).Output, "\n")
+			return path != ""
+		})
 		if got := q.outputOf(newsUser, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got, "ermission denied") {
 			t.Errorf("%s: %q", c.what, got)
 		}

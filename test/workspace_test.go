@@ -102,7 +102,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
 	}
-	if r := q.cliWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush", "-q"); r.code != 0 {
+	if r := q.cliWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush",
+		"-q"); r.code != 0 {
 		t.Fatal(r)
 	}
 	q.must("wait", "--batch", "rush")

@@ -57,7 +57,7 @@ func dll() []byte {
 		NumberOfRvaAndSizes:         16,
 	}
 	optional.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_EXPORT] = pe.DataDirectory{VirtualAddress: page, Size: size}
-	for _, part := range []any{
+	for _, header := range []any{
 		dos,
 		[4]byte{'P', 'E'},
 		pe.FileHeader{
@@ -76,7 +76,7 @@ func dll() []byte {
 			Characteristics:  pe.IMAGE_SCN_CNT_INITIALIZED_DATA | pe.IMAGE_SCN_MEM_READ,
 		},
 	} {
-		put(&out, part)
+		put(&out, header)
 	}
 	out.Write(make([]byte, sector-out.Len()))
 	out.Write(exports)
@@ -99,19 +99,19 @@ func exports() []byte {
 	}
 	first := uint32(page + binary.Size(directory{}))
 	texts := first + uint32(binary.Size(tables{}))
-	at := func(before ...string) uint32 {
-		where := texts
+	nameAddress := func(before ...string) uint32 {
+		address := texts
 		for _, text := range before {
-			where += uint32(len(text)) + 1
+			address += uint32(len(text)) + 1
 		}
-		return where
+		return address
 	}
 	var out bytes.Buffer
 	put(&out, directory{
-		Name: at(), Base: 1, Functions: 1, Names: 1,
+		Name: nameAddress(), Base: 1, Functions: 1, Names: 1,
 		AtFunctions: first, AtNames: first + 4, AtOrd: first + 8,
 	})
-	put(&out, tables{Function: at(library, function), Name: at(library)})
+	put(&out, tables{Function: nameAddress(library, function), Name: nameAddress(library)})
 	out.WriteString(library + "\x00" + function + "\x00" + target + "\x00")
 	return out.Bytes()
 }
