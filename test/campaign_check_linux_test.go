@@ -366,9 +366,9 @@ func (c *campaign) remainingProcesses(dir string, program bool) (remaining []str
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		remaining, pids = nil, nil
-		for pid, words := range processesUsing(dir) {
-			if program || !strings.HasPrefix(words, c.bin) {
-				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, words)), append(pids, pid)
+		for pid, commands := range processesUsing(dir) {
+			if program || !strings.HasPrefix(commands, c.bin) {
+				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, commands)), append(pids, pid)
 			}
 		}
 		if len(remaining) == 0 || time.Now().After(deadline) {

@@ -71,8 +71,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			// In the copy both jobs are suspected of killing their runner. Each has a dedicated runner in
 			// addition to the shared one.
 			c.waitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.runnerPids()) == 3 })
-			if copyPID := q.runnerPids(); len(copyPID) != 1 || slices.Contains(c.runnerPids(), copyPID[0]) {
-				t.Errorf("runners %v and %v", copyPID, c.runnerPids())
+			if runners := q.runnerPids(); len(runners) != 1 || slices.Contains(c.runnerPids(), runners[0]) {
+				t.Errorf("runners %v and %v", runners, c.runnerPids())
 			}
 			// A request to one queue does not affect the other.
 			cw.mustCall("cancel", fields{"ids": []string{"b"}}, nil)

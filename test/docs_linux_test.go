@@ -32,7 +32,7 @@ func TestExamplesOfThePages(t *testing.T) {
 				t.Fatal(err)
 			}
 			var h *docsHome
-			for _, block := range fence.FindAllStringSubmatch(string(raw), -1) {
+			for _, block := range fencedBlock.FindAllStringSubmatch(string(raw), -1) {
 				switch kind, text := block[1], block[2]; kind {
 				case "console":
 					if h == nil {
@@ -59,12 +59,12 @@ func TestExamplesOfThePages(t *testing.T) {
 	}
 }
 
-// linked matches the links of a page with their text, headings its headings, and testName the name
+// pageLink matches the links of a page with their text, pageHeading its headings, and testFuncName the name
 // of a test.
 var (
-	linked   = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
-	headings = regexp.MustCompile(`(?m)^#+ +(.*)$`)
-	testName = regexp.MustCompile(`\bTest\w+`)
+	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	testFuncName = regexp.MustCompile(`\bTest\w+`)
 )
 
 // Every link of a page leads to an existing file and heading. Every test that a link names is in
@@ -82,7 +82,7 @@ func TestLinksOfThePages(t *testing.T) {
 		t.Skip("the pages are not here; the program is tested where its source is not")
 	}
 	for _, page := range pages {
-		for _, link := range linked.FindAllStringSubmatch(prose(t, page), -1) {
+		for _, link := range pageLink.FindAllStringSubmatch(prose(t, page), -1) {
 			words, to := link[1], link[2]
 			if strings.Contains(to, "://") {
 				continue
@@ -99,7 +99,7 @@ func TestLinksOfThePages(t *testing.T) {
 			if anchored && !slices.Contains(anchorsOf(t, target), anchor) {
 				t.Errorf("%s links to %s, but no heading is so", page, to)
 			}
-			for _, name := range testName.FindAllString(words, -1) {
+			for _, name := range testFuncName.FindAllString(words, -1) {
 				raw, err := os.ReadFile(target)
 				if err != nil || !bytes.Contains(raw, []byte("func "+name+"(")) {
 					t.Errorf("%s names %s, which is not in %s", page, name, to)
@@ -116,7 +116,7 @@ func prose(t *testing.T, page string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(fence.ReplaceAllString(string(raw), ""), "")
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(fencedBlock.ReplaceAllString(string(raw), ""), "")
 }
 
 // anchorsOf returns the anchors of the headings of a page.
@@ -126,7 +126,7 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range headings.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
+	for _, h := range pageHeading.FindAllStringSubmatch(fencedBlock.ReplaceAllString(string(raw), ""), -1) {
 		name := strings.Map(func(r rune) rune {
 			switch {
 			case r == ' ', r == '-':

@@ -12,7 +12,7 @@ import (
 // within a line, and a line that holds only … matches any lines. Blocks fenced as toml are
 // settings files. The other allowed kinds are sh, which names make targets, cmd and powershell,
 // which are for Windows, and text, which is not an example.
-var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+var fencedBlock = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
 // matchesOutput compares the output with the expectation on a page.
 func matchesOutput(got, want string) bool {

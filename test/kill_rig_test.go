@@ -369,9 +369,9 @@ func (a *requester) warmUp(workers int) {
 // strayProcesses lists the live processes that have the directory in their command line or environment,
 // except the service and the runners.
 func (q *queue) strayProcesses() (list []string) {
-	for pid, words := range processesUsing(q.dir) {
-		if !strings.HasPrefix(words, q.bin) && !strings.HasPrefix(words, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(words, " runner ") && !strings.Contains(words, runnerHelper) {
-			list = append(list, fmt.Sprintf("%d %q", pid, words))
+	for pid, commands := range processesUsing(q.dir) {
+		if !strings.HasPrefix(commands, q.bin) && !strings.HasPrefix(commands, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(commands, " runner ") && !strings.Contains(commands, runnerHelper) {
+			list = append(list, fmt.Sprintf("%d %q", pid, commands))
 		}
 	}
 	return list

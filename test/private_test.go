@@ -59,8 +59,8 @@ func (p *private) killAll(cmd *exec.Cmd) {
 	cmd.Wait()
 	for remaining := 1; remaining > 0; {
 		remaining = 0
-		for pid, words := range processesUsing(p.dir) {
-			if !strings.Contains(words, " events ") {
+		for pid, commands := range processesUsing(p.dir) {
+			if !strings.Contains(commands, " events ") {
 				kill(pid)
 				remaining++
 			}
@@ -275,10 +275,10 @@ func (p *private) checkReadOnly(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
 	const nothing = "; reading the files there\n"
-	run := func(words ...string) string {
-		r := p.cli(append([]string{"--dir", p.dir}, words...)...)
+	run := func(args ...string) string {
+		r := p.cli(append([]string{"--dir", p.dir}, args...)...)
 		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
-			p.Errorf("%s: %q: %+v", when, words, r)
+			p.Errorf("%s: %q: %+v", when, args, r)
 		}
 		return r.out
 	}
@@ -295,9 +295,9 @@ func (p *private) checkReadOnly(when string, states ...string) {
 	if out := run("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
 		p.Errorf("%s: it printed %q", when, out)
 	}
-	for words, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3", "events": "ended", "list --failed": "exit 3"} {
-		if out := run(strings.Fields(words)...); !strings.Contains(out, want) {
-			p.Errorf("%s: %s says %q, want %q", when, words, out, want)
+	for args, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3", "events": "ended", "list --failed": "exit 3"} {
+		if out := run(strings.Fields(args)...); !strings.Contains(out, want) {
+			p.Errorf("%s: %s says %q, want %q", when, args, out, want)
 		}
 	}
 	code, health, next := 0, "ok", ""

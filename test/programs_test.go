@@ -54,12 +54,12 @@ func TestProgramsFindEachOther(t *testing.T) {
 		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
 	}
 
-	bothDir := copyInto("twice")
+	duplicateDir := copyInto("twice")
 	for _, name := range programs {
-		copyProgram(t, both, filepath.Join(bothDir, name))
+		copyProgram(t, both, filepath.Join(duplicateDir, name))
 	}
 	for _, name := range programs {
-		if out, code := runProgram(t, nil, filepath.Join(bothDir, name), "--dir", "q", "serve"); code != 1 || !strings.Contains(out, "is queuectl, not queuectld") {
+		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 || !strings.Contains(out, "is queuectl, not queuectld") {
 			t.Errorf("%s where both are queuectl: exit code %d\n%s", name, code, out)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // verbOnJob is a command on one job, and how to prepare a job for it.
 type verbOnJob struct {
-	words   string // the command, with %s for the job's id
+	args    string // the command, with %s for the job's id
 	prepare func(q *queue, owner person) (id string)
 	others  string // the right that the command needs on a job of another user
 }
@@ -76,8 +76,8 @@ func TestRightsOnJobs(t *testing.T) {
 				}
 				id := v.prepare(q, owner)
 				before := q.show(id)
-				r := q.runAs(p, strings.Fields(fmt.Sprintf(v.words, id))...)
-				what := fmt.Sprintf("%s: %s of %s's job", p.name, v.words, owner.name)
+				r := q.runAs(p, strings.Fields(fmt.Sprintf(v.args, id))...)
+				what := fmt.Sprintf("%s: %s of %s's job", p.name, v.args, owner.name)
 				others := v.others
 				if others == "own" {
 					others = "operate"
@@ -99,7 +99,7 @@ func TestRightsOnJobs(t *testing.T) {
 						t.Errorf("%s: it was refused, and the job is %s", what, after.State)
 					}
 				}
-				if may && v.words == "cancel --state waiting --id-glob %s" && q.show(id).State != "cancelled" {
+				if may && v.args == "cancel --state waiting --id-glob %s" && q.show(id).State != "cancelled" {
 					t.Errorf("%s: the job is %s", what, q.show(id).State)
 				}
 				q.cli("rm", "--force", id)

@@ -197,8 +197,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	big := func() string {
 		return q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	}
-	running, first := big(), big()
-	q.mustAs(daemonUser, "wait", running, first)
+	keptJob, first := big(), big()
+	q.mustAs(daemonUser, "wait", keptJob, first)
 	q.mustAs(daemonUser, "logs", first)
 	outputs, err := filepath.Glob(mails + "/output/*")
 	if err != nil || len(outputs) != 2 {
@@ -207,7 +207,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if got := q.outputOf(daemonUser, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
-	for _, id := range []string{running, first} {
+	for _, id := range []string{keptJob, first} {
 		if r := q.runAs(daemonUser, "logs", id); r.code != 4 || r.out != "" {
 			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
 		}

@@ -18,19 +18,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawer draws random values that a JSON Schema permits, and also changes them. The same seed gives the same
+// randomValues draws random values that a JSON Schema permits, and also changes them. The same seed gives the same
 // values.
-type drawer struct {
+type randomValues struct {
 	*rand.Rand
 	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
 }
 
-func newDrawer(seed uint64) *drawer {
-	return &drawer{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
+func newRandomValues(seed uint64) *randomValues {
+	return &randomValues{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
 }
 
 // oneOf returns a random entry of a list.
-func oneOf[T any](d *drawer, list []T) T { return list[d.IntN(len(list))] }
+func oneOf[T any](d *randomValues, list []T) T { return list[d.IntN(len(list))] }
 
 // number returns the number that the schema has under this name, or fallback if it has none.
 func number(s fields, name string, fallback float64) float64 {
@@ -56,7 +56,7 @@ func kinds(s fields) []string {
 
 // value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve
 // several members.
-func (d *drawer) value(s fields) any {
+func (d *randomValues) value(s fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return oneOf(d, list)
 	}
@@ -77,7 +77,7 @@ func (d *drawer) value(s fields) any {
 	return d.object(s, 0.5)
 }
 
-func (d *drawer) between(s fields, step float64) float64 {
+func (d *randomValues) between(s fields, step float64) float64 {
 	low := number(s, "minimum", number(s, "exclusiveMinimum", -1e6))
 	high := min(number(s, "maximum", 1e6), 1<<53)
 	if s["exclusiveMinimum"] != nil {
@@ -87,7 +87,7 @@ func (d *drawer) between(s fields, step float64) float64 {
 	return oneOf(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
 }
 
-func (d *drawer) text(s fields) string {
+func (d *randomValues) text(s fields) string {
 	if s["format"] == "date-time" {
 		instant := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
 		return instant.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
@@ -109,7 +109,7 @@ func (d *drawer) text(s fields) string {
 	return strings.Repeat("a", low)
 }
 
-func (d *drawer) list(s fields) any {
+func (d *randomValues) list(s fields) any {
 	items, _ := s["items"].(map[string]any)
 	low := number(s, "minItems", 0)
 	n := int(low) + d.IntN(int(min(4, number(s, "maxItems", 4)-low+1)))
@@ -125,22 +125,22 @@ func (d *drawer) list(s fields) any {
 	return list
 }
 
-// typical lists usual values for parameters whose format their schema does not describe.
-var typical = map[string][]any{
+// usualValues lists usual values for parameters whose format their schema does not describe.
+var usualValues = map[string][]any{
 	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
 	"id": {"a", "b", 1}, "name": {"a", "b"},
 	"key": {"workers", "@db", "priority"},
 }
 
 // object draws an object. likely is the probability that an optional member is present.
-func (d *drawer) object(s fields, likely float64) fields {
+func (d *randomValues) object(s fields, likely float64) fields {
 	v := fields{}
 	required, _ := s["required"].([]any)
 	properties, _ := s["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		if slices.Contains(required, any(name)) || d.Float64() < likely {
 			v[name] = d.value(properties[name].(map[string]any))
-			if list := typical[name]; list != nil && d.IntN(4) > 0 {
+			if list := usualValues[name]; list != nil && d.IntN(4) > 0 {
 				v[name] = oneOf(d, list)
 			}
 		}
@@ -158,7 +158,7 @@ func (d *drawer) object(s fields, likely float64) fields {
 }
 
 // permitted draws parameters until the schema permits them. It returns false if it finds none.
-func (d *drawer) permitted(s fields, compiled *jsonschema.Schema) (fields, bool) {
+func (d *randomValues) permitted(s fields, compiled *jsonschema.Schema) (fields, bool) {
 	for i := range 3000 {
 		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
 		if permits(compiled, v) {
@@ -175,7 +175,7 @@ func permits(s *jsonschema.Schema, v any) bool {
 
 // forbidden changes parameters until the schema does not permit them. It returns false if it does not
 // succeed.
-func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fields, bool) {
+func (d *randomValues) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fields, bool) {
 	properties, _ := s["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))
 	for range 100 {
@@ -200,7 +200,7 @@ func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fie
 }
 
 // invalidValue draws a value that its schema probably does not permit.
-func (d *drawer) invalidValue(s fields) any {
+func (d *randomValues) invalidValue(s fields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
 		[]any{}, []any{nil}, []any{"", "!"}, fields{}, fields{"": ""}, fields{"a=b": "c"}, fields{"a": 1.5},
@@ -267,7 +267,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 		if strings.HasPrefix(m.Method, "worker.") || strings.HasPrefix(m.Method, "config.") || m.Method == "reload" {
 			q = others
 		}
-		d, s := newDrawer(uint64(i)), compiledAll[m.Method].params
+		d, s := newRandomValues(uint64(i)), compiledAll[m.Method].params
 		n := 10
 		if strings.HasPrefix(m.Method, "enqueue") || m.Method == "schedule.add" || m.Method == "edit" {
 			n = 40

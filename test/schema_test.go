@@ -11,11 +11,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// compiled holds the compiled schemas of a method. tells is the schema of its stream notifications.
-type compiled struct{ params, notification, result *jsonschema.Schema }
+// methodSchemas holds the compiled schemas of a method. notification is the schema of its stream notifications.
+type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 
 // schemas returns the schemas that the command schema prints, by method.
-func (q *queue) schemas() map[string]compiled {
+func (q *queue) schemas() map[string]methodSchemas {
 	q.Helper()
 	var list []struct {
 		Method                string
@@ -42,9 +42,9 @@ func (q *queue) schemas() map[string]compiled {
 		}
 		return s
 	}
-	all := map[string]compiled{}
+	all := map[string]methodSchemas{}
 	for _, m := range list {
-		all[m.Method] = compiled{compile("params-"+m.Method, m.Params), compile("tells-"+m.Method, m.Tells), compile("result-"+m.Method, m.Result)}
+		all[m.Method] = methodSchemas{compile("params-"+m.Method, m.Params), compile("tells-"+m.Method, m.Tells), compile("result-"+m.Method, m.Result)}
 	}
 	return all
 }

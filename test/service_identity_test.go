@@ -13,12 +13,12 @@ func TestCommandsNameTheirService(t *testing.T) {
 	q := newQueue(t, "")
 	q.start()
 	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {
-		words := strings.Fields(verb)
-		if out := q.must(words...); !strings.Contains(out, "directory") || !strings.Contains(strings.ToLower(out), "socket") {
+		args := strings.Fields(verb)
+		if out := q.must(args...); !strings.Contains(out, "directory") || !strings.Contains(strings.ToLower(out), "socket") {
 			t.Errorf("%s does not name the service and its socket:\n%s", verb, out)
 		}
 		var got struct{ Service, Socket string }
-		if err := json.Unmarshal([]byte(q.must(append(words, "--json")...)), &got); err != nil {
+		if err := json.Unmarshal([]byte(q.must(append(args, "--json")...)), &got); err != nil {
 			t.Errorf("%s --json: %v", verb, err)
 		}
 		if got.Service != "directory" || got.Socket == "" {

@@ -251,21 +251,21 @@ func TestBarSurvivesResizing(t *testing.T) {
 	}
 }
 
-// screens is the expected output of TestScreensInATerminal.
+// wantScreens is the expected output of TestScreensInATerminal.
 //
 //go:embed testdata/screens.txt
-var screens string
+var wantScreens string
 
-// timesOf replaces times, and the column widths that depend on them, so that each run of the test gets the
+// timeReplacements replaces times, and the column widths that depend on them, so that each run of the test gets the
 // same text.
-var timesOf = []struct{ pattern, with string }{
+var timeReplacements = []struct{ pattern, replacement string }{
 	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"}, {`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
 	{`in \d+h(\d\dm?)?`, "in T"}, {`\d+ in the last hour|\d+/min`, "RATE"}, {`  +`, "  "}, {` +\n`, "\n"},
 }
 
-func sameTimes(text string) string {
-	for _, s := range timesOf {
-		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.with)
+func hideTimes(text string) string {
+	for _, s := range timeReplacements {
+		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.replacement)
 	}
 	return text
 }
@@ -305,7 +305,7 @@ func TestScreensInATerminal(t *testing.T) {
 			what := strings.TrimSpace("queuectl " + words)
 			if words == "" {
 				p.waitScreen(what, func(lines []string) bool { return len(lines) > 5 && lines[len(lines)-1] == "$" })
-				fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(p.lines(), "\n")+"\n"))
+				fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, hideTimes(strings.Join(p.lines(), "\n")+"\n"))
 				continue
 			}
 			p.waitScreen(what, func(lines []string) bool { return len(lines) > 5 })
@@ -335,7 +335,7 @@ func TestScreensInATerminal(t *testing.T) {
 					}
 				}
 			}
-			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(lines, "\n")+"\n"))
+			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, hideTimes(strings.Join(lines, "\n")+"\n"))
 			p.pressCtrlC()
 		}
 	}
@@ -345,7 +345,7 @@ func TestScreensInATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got.String() != screens && !*update {
-		t.Errorf("the screens are\n%s\nand were\n%s", &got, screens)
+	if got.String() != wantScreens && !*update {
+		t.Errorf("the screens are\n%s\nand were\n%s", &got, wantScreens)
 	}
 }
