@@ -108,7 +108,7 @@ func Fields() []Field { return fields }
 var fields = []Field{
 	{"id", "", KindText, "job ID (default: the next number)", setID, get(func(s *Spec) **string { return &s.ID })},
 	text("command", "command to run in a shell", func(s *Spec) **string { return &s.Command }),
-	{"argv", "", KindList, "program and arguments, run without a shell", func(s *Spec, v json.RawMessage) error { return setList(&s.Argv, v) }, func(s *Spec) any { return orNil(s.Argv) }},
+	{"argv", "", KindList, "program and arguments, run without a shell", func(s *Spec, v json.RawMessage) error { return setList(&s.Argv, v) }, func(s *Spec) any { return nilIfEmpty(s.Argv) }},
 	text("queue", "queue of the job, created if new (default: default)", func(s *Spec) **string { return &s.Queue }),
 	integer("priority", "number from -1000000 to 1000000; higher starts first", func(s *Spec) **int64 { return &s.Priority }),
 	integer("max_retries", "maximum number of attempts after the first one", func(s *Spec) **int64 { return &s.MaxRetries }),
