@@ -264,7 +264,7 @@ func (m *measurement) runTrue(c *rawClient) error {
 var errReconnect = errors.New("reconnect")
 
 // askOnce sends one request over a connection of its own, as the command-line client does.
-func (m *measured) askOnce(c *caller) error {
+func (m *measurement) askOnce(c *rawClient) error {
 	if _, err := c.call("whoami", `{}`); err != nil {
 		return fmt.Errorf("whoami on a new connection: %w", err)
 	}
