@@ -217,7 +217,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what each file opens
 		"store/sql/space.go":      "the reserve",
 		"store/sql/backup.go":     "a copy",
-		"store/sql/mark.go":       "the mark",
+		"store/sql/high_water.go": "the mark",
 		"store/sql/move.go":       "a copy",
 		"store/sql/restore.go":    "a copy",
 		"store/sql/verify.go":     "an output file",

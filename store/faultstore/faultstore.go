@@ -37,153 +37,156 @@ func New(s store.Store) *Store { return &Store{Store: s} }
 // On sets the hook for all calls that begin or end from now on. A nil hook removes it.
 func (s *Store) On(hook Hook) { s.hook.Store(&hook) }
 
-func (s *Store) told(ctx context.Context, c Call) error {
+func (s *Store) runHook(ctx context.Context, c Call) error {
 	if hook := s.hook.Load(); hook != nil && *hook != nil {
 		return (*hook)(ctx, c)
 	}
 	return nil
 }
 
-// ask executes a call that returns a value.
-func ask[T any](ctx context.Context, s *Store, method string, arg any, do func() (T, error)) (T, error) {
+// call executes a call that returns a value.
+func call[T any](ctx context.Context, s *Store, method string, arg any, do func() (T, error)) (T, error) {
 	var none T
-	if err := s.told(ctx, Call{method, arg, false}); err != nil {
+	if err := s.runHook(ctx, Call{method, arg, false}); err != nil {
 		return none, err
 	}
 	v, err := do()
 	if err != nil {
 		return v, err
 	}
-	if err := s.told(ctx, Call{method, arg, true}); err != nil {
+	if err := s.runHook(ctx, Call{method, arg, true}); err != nil {
 		return none, err
 	}
 	return v, nil
 }
 
-// act executes a call that returns only an error.
-func act(ctx context.Context, s *Store, method string, arg any, do func() error) error {
-	_, err := ask(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, do() })
+// callErr executes a call that returns only an error.
+func callErr(ctx context.Context, s *Store, method string, arg any, do func() error) error {
+	_, err := call(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
 
 // Enqueue implements store.Store.
 func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
-	return ask(ctx, s, "Enqueue", r, func() (store.Receipt, error) { return s.Store.Enqueue(ctx, r) })
+	return call(ctx, s, "Enqueue", r, func() (store.Receipt, error) { return s.Store.Enqueue(ctx, r) })
 }
 
 // StageBatch implements store.Store.
 func (s *Store) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
-	return ask(ctx, s, "StageBatch", r, func() (store.Receipt, error) { return s.Store.StageBatch(ctx, r) })
+	return call(ctx, s, "StageBatch", r, func() (store.Receipt, error) { return s.Store.StageBatch(ctx, r) })
 }
 
 // AbortBatch implements store.Store.
 func (s *Store) AbortBatch(ctx context.Context, uid int, batch string) error {
-	return act(ctx, s, "AbortBatch", uid, func() error { return s.Store.AbortBatch(ctx, uid, batch) })
+	return callErr(ctx, s, "AbortBatch", uid, func() error { return s.Store.AbortBatch(ctx, uid, batch) })
 }
 
 // ApplyBatch implements store.Store.
 func (s *Store) ApplyBatch(ctx context.Context, batch int64) (bool, error) {
-	return ask(ctx, s, "ApplyBatch", batch, func() (bool, error) { return s.Store.ApplyBatch(ctx, batch) })
+	return call(ctx, s, "ApplyBatch", batch, func() (bool, error) { return s.Store.ApplyBatch(ctx, batch) })
 }
 
 // Change implements store.Store.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
-	return act(ctx, s, "Change", seq, func() error { return s.Store.Change(ctx, seq, c) })
+	return callErr(ctx, s, "Change", seq, func() error { return s.Store.Change(ctx, seq, c) })
 }
 
 // Pause implements store.Store.
 func (s *Store) Pause(ctx context.Context, p store.Pause) error {
-	return act(ctx, s, "Pause", p, func() error { return s.Store.Pause(ctx, p) })
+	return callErr(ctx, s, "Pause", p, func() error { return s.Store.Pause(ctx, p) })
 }
 
 // Audit implements store.Store.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
-	return act(ctx, s, "Audit", a, func() error { return s.Store.Audit(ctx, a) })
+	return callErr(ctx, s, "Audit", a, func() error { return s.Store.Audit(ctx, a) })
 }
 
 // Exchange implements store.Store.
 func (s *Store) Exchange(ctx context.Context, t store.Report) (store.Grant, error) {
-	return ask(ctx, s, "Exchange", t, func() (store.Grant, error) { return s.Store.Exchange(ctx, t) })
+	return call(ctx, s, "Exchange", t, func() (store.Grant, error) { return s.Store.Exchange(ctx, t) })
 }
 
 // Await implements store.Store.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	return ask(ctx, s, "Await", want, func() ([]queue.Job, error) { return s.Store.Await(ctx, want) })
+	return call(ctx, s, "Await", want, func() ([]queue.Job, error) { return s.Store.Await(ctx, want) })
 }
 
 // Parents implements store.Store.
 func (s *Store) Parents(ctx context.Context, seq int64) ([]store.Parent, error) {
-	return ask(ctx, s, "Parents", seq, func() ([]store.Parent, error) { return s.Store.Parents(ctx, seq) })
+	return call(ctx, s, "Parents", seq, func() ([]store.Parent, error) { return s.Store.Parents(ctx, seq) })
 }
 
 // Left implements store.Store.
 func (s *Store) Left(ctx context.Context) (store.Left, error) {
-	return ask(ctx, s, "Left", nil, func() (store.Left, error) { return s.Store.Left(ctx) })
+	return call(ctx, s, "Left", nil, func() (store.Left, error) { return s.Store.Left(ctx) })
 }
 
 // NextEpoch implements store.Store.
 func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
-	return ask(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.NextEpoch(ctx) })
+	return call(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.NextEpoch(ctx) })
 }
 
 // NoteRunners implements store.Store.
 func (s *Store) NoteRunners(ctx context.Context, dirs []string) error {
-	return act(ctx, s, "NoteRunners", dirs, func() error { return s.Store.NoteRunners(ctx, dirs) })
+	return callErr(ctx, s, "NoteRunners", dirs, func() error { return s.Store.NoteRunners(ctx, dirs) })
 }
 
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
-	return ask(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.Get(ctx, id) })
+	return call(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.Get(ctx, id) })
 }
 
 // Whole implements store.Store.
 func (s *Store) Whole(ctx context.Context, id string) (queue.Job, error) {
-	return ask(ctx, s, "Whole", id, func() (queue.Job, error) { return s.Store.Whole(ctx, id) })
+	return call(ctx, s, "Whole", id, func() (queue.Job, error) { return s.Store.Whole(ctx, id) })
 }
 
 // History implements store.Store.
 func (s *Store) History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error) {
-	return ask(ctx, s, "History", seq, func() ([]queue.Attempt, error) { return s.Store.History(ctx, seq, before, limit) })
+	return call(ctx, s, "History", seq, func() ([]queue.Attempt, error) {
+		return s.Store.History(ctx, seq, before,
+			limit)
+	})
 }
 
 // Attempt implements store.Store.
 func (s *Store) Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error) {
-	return ask(ctx, s, "Attempt", seq, func() (queue.Attempt, error) { return s.Store.Attempt(ctx, seq, n) })
+	return call(ctx, s, "Attempt", seq, func() (queue.Attempt, error) { return s.Store.Attempt(ctx, seq, n) })
 }
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, f store.Filter) (store.Page, error) {
-	return ask(ctx, s, "List", f, func() (store.Page, error) { return s.Store.List(ctx, f) })
+	return call(ctx, s, "List", f, func() (store.Page, error) { return s.Store.List(ctx, f) })
 }
 
 // Select implements store.Store.
 func (s *Store) Select(ctx context.Context, f store.Filter) (store.Selected, error) {
-	return ask(ctx, s, "Select", f, func() (store.Selected, error) { return s.Store.Select(ctx, f) })
+	return call(ctx, s, "Select", f, func() (store.Selected, error) { return s.Store.Select(ctx, f) })
 }
 
 // Queues implements store.Store.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
-	return ask(ctx, s, "Queues", nil, func() ([]store.QueueState, error) { return s.Store.Queues(ctx) })
+	return call(ctx, s, "Queues", nil, func() ([]store.QueueState, error) { return s.Store.Queues(ctx) })
 }
 
 // Obstacles implements store.Store.
 func (s *Store) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
-	return ask(ctx, s, "Obstacles", seqs, func() (map[int64][]store.Obstacle, error) { return s.Store.Obstacles(ctx, seqs) })
+	return call(ctx, s, "Obstacles", seqs, func() (map[int64][]store.Obstacle, error) { return s.Store.Obstacles(ctx, seqs) })
 }
 
 // Simulate implements store.Store.
 func (s *Store) Simulate(ctx context.Context, n int) (store.Simulation, error) {
-	return ask(ctx, s, "Simulate", n, func() (store.Simulation, error) { return s.Store.Simulate(ctx, n) })
+	return call(ctx, s, "Simulate", n, func() (store.Simulation, error) { return s.Store.Simulate(ctx, n) })
 }
 
 // BestWaiting implements store.Store.
 func (s *Store) BestWaiting(ctx context.Context, uid int) (store.WaitingPriority, error) {
-	return ask(ctx, s, "BestWaiting", uid, func() (store.WaitingPriority, error) { return s.Store.BestWaiting(ctx, uid) })
+	return call(ctx, s, "BestWaiting", uid, func() (store.WaitingPriority, error) { return s.Store.BestWaiting(ctx, uid) })
 }
 
 // Links implements store.Store.
 func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
-	err = act(ctx, s, "Links", seq, func() (err error) {
+	err = callErr(ctx, s, "Links", seq, func() (err error) {
 		parents, children, err = s.Store.Links(ctx, seq, limit)
 		return err
 	})
@@ -192,147 +195,150 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 
 // Oldest implements store.Store.
 func (s *Store) Oldest(ctx context.Context) (queue.Millis, error) {
-	return ask(ctx, s, "Oldest", nil, func() (queue.Millis, error) { return s.Store.Oldest(ctx) })
+	return call(ctx, s, "Oldest", nil, func() (queue.Millis, error) { return s.Store.Oldest(ctx) })
 }
 
 // Screen implements store.Store.
 func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (store.Screen, error) {
-	return ask(ctx, s, "Screen", f, func() (store.Screen, error) { return s.Store.Screen(ctx, f) })
+	return call(ctx, s, "Screen", f, func() (store.Screen, error) { return s.Store.Screen(ctx, f) })
 }
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, after int64, limit int) ([]queue.Event, error) {
-	return ask(ctx, s, "Events", after, func() ([]queue.Event, error) { return s.Store.Events(ctx, after, limit) })
+	return call(ctx, s, "Events", after, func() ([]queue.Event, error) { return s.Store.Events(ctx, after, limit) })
 }
 
 // Stats implements store.Store.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (store.Stats, error) {
-	return ask(ctx, s, "Stats", f, func() (store.Stats, error) { return s.Store.Stats(ctx, f) })
+	return call(ctx, s, "Stats", f, func() (store.Stats, error) { return s.Store.Stats(ctx, f) })
 }
 
 // Settings implements store.Store.
 func (s *Store) Settings(ctx context.Context) ([]store.Setting, error) {
-	return ask(ctx, s, "Settings", nil, func() ([]store.Setting, error) { return s.Store.Settings(ctx) })
+	return call(ctx, s, "Settings", nil, func() ([]store.Setting, error) { return s.Store.Settings(ctx) })
 }
 
 // SetSetting implements store.Store.
 func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
-	return act(ctx, s, "SetSetting", set, func() error { return s.Store.SetSetting(ctx, set) })
+	return callErr(ctx, s, "SetSetting", set, func() error { return s.Store.SetSetting(ctx, set) })
 }
 
 // SetOrder implements store.Store.
 func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
-	return act(ctx, s, "SetOrder", o, func() error { return s.Store.SetOrder(ctx, o) })
+	return callErr(ctx, s, "SetOrder", o, func() error { return s.Store.SetOrder(ctx, o) })
 }
 
 // Rerank implements store.Store.
 func (s *Store) Rerank(ctx context.Context) (bool, error) {
-	return ask(ctx, s, "Rerank", nil, func() (bool, error) { return s.Store.Rerank(ctx) })
+	return call(ctx, s, "Rerank", nil, func() (bool, error) { return s.Store.Rerank(ctx) })
 }
 
 // SetQueue implements store.Store.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
-	return act(ctx, s, "SetQueue", name, func() error { return s.Store.SetQueue(ctx, name, rule) })
+	return callErr(ctx, s, "SetQueue", name, func() error { return s.Store.SetQueue(ctx, name, rule) })
 }
 
 // SetNode implements store.Store.
 func (s *Store) SetNode(ctx context.Context, node store.Node) error {
-	return act(ctx, s, "SetNode", node, func() error { return s.Store.SetNode(ctx, node) })
+	return callErr(ctx, s, "SetNode", node, func() error { return s.Store.SetNode(ctx, node) })
 }
 
 // SetGate implements store.Store.
 func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
-	return act(ctx, s, "SetGate", rule, func() error { return s.Store.SetGate(ctx, rule) })
+	return callErr(ctx, s, "SetGate", rule, func() error { return s.Store.SetGate(ctx, rule) })
 }
 
 // Gates implements store.Store.
 func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
-	return ask(ctx, s, "Gates", uid, func() ([]store.GateState, error) { return s.Store.Gates(ctx, uid, after) })
+	return call(ctx, s, "Gates", uid, func() ([]store.GateState, error) { return s.Store.Gates(ctx, uid, after) })
 }
 
 // SetHooks implements store.Store.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
-	return act(ctx, s, "SetHooks", h.On, func() error { return s.Store.SetHooks(ctx, h) })
+	return callErr(ctx, s, "SetHooks", h.On, func() error { return s.Store.SetHooks(ctx, h) })
 }
 
 // SetMaxRunningUser implements store.Store.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
-	return act(ctx, s, "SetMaxRunningUser", n, func() error { return s.Store.SetMaxRunningUser(ctx, n) })
+	return callErr(ctx, s, "SetMaxRunningUser", n, func() error { return s.Store.SetMaxRunningUser(ctx, n) })
 }
 
 // Promote implements store.Store.
 func (s *Store) Promote(ctx context.Context) (time.Duration, error) {
-	return ask(ctx, s, "Promote", nil, func() (time.Duration, error) { return s.Store.Promote(ctx) })
+	return call(ctx, s, "Promote", nil, func() (time.Duration, error) { return s.Store.Promote(ctx) })
 }
 
 // Purge implements store.Store.
 func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (int, error) {
-	return ask(ctx, s, "Purge", of.States, func() (int, error) { return s.Store.Purge(ctx, of, limit, by) })
+	return call(ctx, s, "Purge", of.States, func() (int, error) { return s.Store.Purge(ctx, of, limit, by) })
 }
 
 // CountEnded implements store.Store.
 func (s *Store) CountEnded(ctx context.Context, of store.Ended) (int64, error) {
-	return ask(ctx, s, "CountEnded", of.States, func() (int64, error) { return s.Store.CountEnded(ctx, of) })
+	return call(ctx, s, "CountEnded", of.States, func() (int64, error) { return s.Store.CountEnded(ctx, of) })
 }
 
 // Keeping implements store.Store.
 func (s *Store) Keeping(ctx context.Context) ([]store.KeepingQueue, error) {
-	return ask(ctx, s, "Keeping", nil, func() ([]store.KeepingQueue, error) { return s.Store.Keeping(ctx) })
+	return call(ctx, s, "Keeping", nil, func() ([]store.KeepingQueue, error) { return s.Store.Keeping(ctx) })
 }
 
 // TrimJobs implements store.Store.
 func (s *Store) TrimJobs(ctx context.Context, queue string, keep int64, limit int) (bool, error) {
-	return ask(ctx, s, "TrimJobs", queue, func() (bool, error) { return s.Store.TrimJobs(ctx, queue, keep, limit) })
+	return call(ctx, s, "TrimJobs", queue, func() (bool, error) { return s.Store.TrimJobs(ctx, queue, keep, limit) })
 }
 
 // TrimEvents implements store.Store.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (bool, error) {
-	return ask(ctx, s, "TrimEvents", before, func() (bool, error) { return s.Store.TrimEvents(ctx, before, keep) })
+	return call(ctx, s, "TrimEvents", before, func() (bool, error) { return s.Store.TrimEvents(ctx, before, keep) })
 }
 
 // TrimOutputs implements store.Store.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (bool, error) {
-	return ask(ctx, s, "TrimOutputs", keep, func() (bool, error) { return s.Store.TrimOutputs(ctx, keep) })
+	return call(ctx, s, "TrimOutputs", keep, func() (bool, error) { return s.Store.TrimOutputs(ctx, keep) })
 }
 
 // TrimOutputsOf implements store.Store.
 func (s *Store) TrimOutputsOf(ctx context.Context, queue string, keep int64) (bool, error) {
-	return ask(ctx, s, "TrimOutputsOf", queue, func() (bool, error) { return s.Store.TrimOutputsOf(ctx, queue, keep) })
+	return call(ctx, s, "TrimOutputsOf", queue, func() (bool, error) { return s.Store.TrimOutputsOf(ctx, queue, keep) })
 }
 
 // Disown implements store.Store.
 func (s *Store) Disown(ctx context.Context, uid int, owner string) (bool, error) {
-	return ask(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, owner) })
+	return call(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, owner) })
 }
 
 // Unowned implements store.Store.
 func (s *Store) Unowned(ctx context.Context, refs []string) ([]string, error) {
-	return ask(ctx, s, "Unowned", refs, func() ([]string, error) { return s.Store.Unowned(ctx, refs) })
+	return call(ctx, s, "Unowned", refs, func() ([]string, error) { return s.Store.Unowned(ctx, refs) })
 }
 
 // DeletableOutputs implements store.Store.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) ([]string, error) {
-	return ask(ctx, s, "DeletableOutputs", limit, func() ([]string, error) { return s.Store.DeletableOutputs(ctx, limit) })
+	return call(ctx, s, "DeletableOutputs", limit, func() ([]string, error) {
+		return s.Store.DeletableOutputs(ctx,
+			limit)
+	})
 }
 
 // RemovableBytes implements store.Store.
 func (s *Store) RemovableBytes(ctx context.Context, uid int, need int64) (int64, error) {
-	return ask(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid, need) })
+	return call(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid, need) })
 }
 
 // TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (bool, error) {
-	return ask(ctx, s, "TrimUser", uid, func() (bool, error) { return s.Store.TrimUser(ctx, uid, keep) })
+	return call(ctx, s, "TrimUser", uid, func() (bool, error) { return s.Store.TrimUser(ctx, uid, keep) })
 }
 
 // OutputsDeleted implements store.Store.
 func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
-	return act(ctx, s, "OutputsDeleted", refs, func() error { return s.Store.OutputsDeleted(ctx, refs) })
+	return callErr(ctx, s, "OutputsDeleted", refs, func() error { return s.Store.OutputsDeleted(ctx, refs) })
 }
 
 // Owners implements store.Store.
 func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
-	err = act(ctx, s, "Owners", nil, func() (err error) {
+	err = callErr(ctx, s, "Owners", nil, func() (err error) {
 		names, moving, err = s.Store.Owners(ctx)
 		return err
 	})
@@ -341,12 +347,12 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 
 // PutSchedule implements store.Store.
 func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (store.Schedule, error) {
-	return ask(ctx, s, "PutSchedule", put, func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, put) })
+	return call(ctx, s, "PutSchedule", put, func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, put) })
 }
 
 // Schedule implements store.Store.
 func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
-	err = act(ctx, s, "Schedule", name, func() (err error) {
+	err = callErr(ctx, s, "Schedule", name, func() (err error) {
 		found, runs, err = s.Store.Schedule(ctx, name)
 		return err
 	})
@@ -355,22 +361,22 @@ func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule
 
 // Schedules implements store.Store.
 func (s *Store) Schedules(ctx context.Context, after string, limit int) ([]store.Schedule, error) {
-	return ask(ctx, s, "Schedules", after, func() ([]store.Schedule, error) { return s.Store.Schedules(ctx, after, limit) })
+	return call(ctx, s, "Schedules", after, func() ([]store.Schedule, error) { return s.Store.Schedules(ctx, after, limit) })
 }
 
 // RemoveSchedule implements store.Store.
 func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
-	return act(ctx, s, "RemoveSchedule", name, func() error { return s.Store.RemoveSchedule(ctx, name, gen, by) })
+	return callErr(ctx, s, "RemoveSchedule", name, func() error { return s.Store.RemoveSchedule(ctx, name, gen, by) })
 }
 
 // PauseSchedule implements store.Store.
 func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
-	return act(ctx, s, "PauseSchedule", p, func() error { return s.Store.PauseSchedule(ctx, p) })
+	return callErr(ctx, s, "PauseSchedule", p, func() error { return s.Store.PauseSchedule(ctx, p) })
 }
 
 // DueSchedules implements store.Store.
 func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
-	err = act(ctx, s, "DueSchedules", boot, func() (err error) {
+	err = callErr(ctx, s, "DueSchedules", boot, func() (err error) {
 		due, next, err = s.Store.DueSchedules(ctx, boot, limit)
 		return err
 	})
@@ -379,5 +385,5 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 
 // Fire implements store.Store.
 func (s *Store) Fire(ctx context.Context, f store.Firing) (store.Fired, error) {
-	return ask(ctx, s, "Fire", f, func() (store.Fired, error) { return s.Store.Fire(ctx, f) })
+	return call(ctx, s, "Fire", f, func() (store.Fired, error) { return s.Store.Fire(ctx, f) })
 }

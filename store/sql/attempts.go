@@ -46,8 +46,8 @@ func readJobAttempt(r row) (a queue.Attempt, found bool) {
 		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }
 
-// setApart inserts a row for the last attempt of a job that does not stay completed.
-func (t *tx) setApart(j *rules.Job) error {
+// insertLastAttempt inserts a row for the last attempt of a job that does not stay completed.
+func (t *tx) insertLastAttempt(j *rules.Job) error {
 	var a queue.Attempt
 	found := false
 	err := t.query(func(r row) (bool, error) {
@@ -63,7 +63,7 @@ func (t *tx) setApart(j *rules.Job) error {
 
 // insertAttempt inserts a row for an attempt.
 func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
-	err := t.row(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+	err := t.writeRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
 		string(a.Reason), a.Error, bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), a.OutputBytes)

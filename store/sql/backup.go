@@ -50,7 +50,7 @@ func (c *madeCopy) Close() error {
 // far and the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, of int64) error) (store.Copy, error) {
 	var made *madeCopy
-	err := s.copied(ctx, s.counted().Outputs, each, func(c *liteConn, path string) error {
+	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *liteConn, path string) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
@@ -77,16 +77,16 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 	return made, nil
 }
 
-// copied copies the database into a temporary file and calls look with a connection to it. If kept is not
+// withCopy copies the database into a temporary file and calls look with a connection to it. If kept is not
 // nil, it then calls kept with the file's path and keeps the file; otherwise it deletes the file. added is
 // how many bytes look will add. When ctx ends, running statements on the copy are interrupted.
-func (s *Store) copied(ctx context.Context, added int64, each func(done, of int64) error, look func(c *liteConn, path string) error, kept func(path string) error) (err error) {
+func (s *Store) withCopy(ctx context.Context, added int64, each func(done, of int64) error, look func(c *liteConn, path string) error, kept func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
 	defer s.copying.Store(false)
-	need := s.Counts().Bytes + added + roomToCopy
-	if free, err := s.free(); err == nil && free < need {
+	need := s.Counts().Bytes + added + minFreeAfterCopy
+	if free, err := s.freeSpace(); err == nil && free < need {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
 		const unit = 1 << 10
 		return queue.Errorf(queue.CodeNoSpace,
@@ -109,9 +109,9 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	}()
 	c, err := openConn(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
 	if err != nil {
-		return noRoomFor(err)
+		return copySpaceError(err)
 	}
-	release := c.endWith(ctx)
+	release := c.interruptWhenDone(ctx)
 	err = s.copyPages(ctx, c, each)
 	if err == nil {
 		// The copy then is a single file, which can be read even from a read-only directory.
@@ -124,7 +124,7 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	if ctx.Err() != nil {
 		err = ctx.Err() // hide the error of the interrupted statement
 	}
-	if err = noRoomFor(errors.Join(err, c.close())); err != nil || kept == nil {
+	if err = copySpaceError(errors.Join(err, c.close())); err != nil || kept == nil {
 		return err
 	}
 	if err := kept(path); err != nil {
@@ -134,24 +134,24 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	return nil
 }
 
-// roomToCopy is how much disk space a copy leaves free for the queue, in bytes. With less space new jobs
+// minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less space new jobs
 // are refused, and with even less running jobs lose output.
-const roomToCopy = roomBytes + copyStep*pageSize
+const minFreeAfterCopy = minFreeBytes + copyStep*pageSize
 
-// leavesRoom returns an error once a copy takes disk space that the queue needs.
-func (s *Store) leavesRoom() error {
-	if free, err := s.free(); err == nil && free < roomToCopy {
-		return errNoRoom
+// checkCopySpace returns an error once a copy takes disk space that the queue needs.
+func (s *Store) checkCopySpace() error {
+	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
+		return errNoCopySpace
 	}
 	return nil
 }
 
-var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no disk space for a copy of the database; free some space and try again")
+var errNoCopySpace = queue.Errorf(queue.CodeNoSpace, "no disk space for a copy of the database; free some space and try again")
 
-// noRoomFor replaces the error for a full disk, since it is the copy that fails and not the database.
-func noRoomFor(err error) error {
+// copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
+func copySpaceError(err error) error {
 	if err != nil && kindOf(err) == full {
-		return errNoRoom
+		return errNoCopySpace
 	}
 	return err
 }
@@ -165,8 +165,8 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 	}
 	defer libc.Xfree(to.tls, main)
 	err = s.betweenTx(ctx, func() error {
-		if s.backup = sqlite3.Xsqlite3_backup_init(s.lite.tls, to.db, main, s.lite.db, main); s.backup == 0 {
-			return to.failed(sqlite3.Xsqlite3_errcode(s.lite.tls, to.db))
+		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.tls, to.db, main, s.conn.db, main); s.backup == 0 {
+			return to.failed(sqlite3.Xsqlite3_errcode(s.conn.tls, to.db))
 		}
 		return nil
 	})
@@ -179,8 +179,8 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 			if s.backup == 0 {
 				return errClosed
 			}
-			rc := sqlite3.Xsqlite3_backup_step(s.lite.tls, s.backup, copyStep)
-			left, of = int64(sqlite3.Xsqlite3_backup_remaining(s.lite.tls, s.backup)), int64(sqlite3.Xsqlite3_backup_pagecount(s.lite.tls, s.backup))
+			rc := sqlite3.Xsqlite3_backup_step(s.conn.tls, s.backup, copyStep)
+			left, of = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.tls, s.backup)), int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.tls, s.backup))
 			more = rc == sqlite3.SQLITE_OK
 			if !more && rc != sqlite3.SQLITE_DONE {
 				return &sqliteError{code: int(rc)}
@@ -188,7 +188,7 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 			return nil
 		})
 		if err == nil {
-			err = s.leavesRoom()
+			err = s.checkCopySpace()
 		}
 		if err == nil {
 			err = each((of-left)*pageSize, of*pageSize)
@@ -196,19 +196,19 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 	}
 	// The backup must end before the target connection is closed, even if ctx has ended or the store has
 	// failed.
-	<-s.turn
+	<-s.writerToken
 	s.endBackup()
-	s.turn <- struct{}{}
+	s.writerToken <- struct{}{}
 	return err
 }
 
 // pageSize is the page size of the database in bytes, SQLite's default.
 const pageSize = 4096
 
-// endBackup ends a running backup. The caller holds the token from turn.
+// endBackup ends a running backup. The caller holds writerToken.
 func (s *Store) endBackup() {
 	if s.backup != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.lite.tls, s.backup) // returns the error of a step again
+		sqlite3.Xsqlite3_backup_finish(s.conn.tls, s.backup) // returns the error of a step again
 		s.backup = 0
 	}
 }
@@ -236,7 +236,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes appended since
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
-			if failed := errors.Join(ctx.Err(), s.leavesRoom()); failed != nil {
+			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {
 				return failed
 			}
 			if got > 0 {

@@ -43,7 +43,7 @@ func TestBackupLeavesRoom(t *testing.T) {
 		read++
 		return io.NopCloser(strings.NewReader("x")), nil
 	}
-	s.free = func() (int64, error) { return 50<<20 + 1, nil }
+	s.freeSpace = func() (int64, error) { return 50<<20 + 1, nil }
 	_, err := s.Backup(t.Context(), outputs, progress)
 	if !errors.Is(err, queue.ErrNoSpace) || read != 0 {
 		t.Errorf("with too little space: %v", err)
@@ -52,9 +52,9 @@ func TestBackupLeavesRoom(t *testing.T) {
 		t.Errorf("with too little space: %v; want %v", err, units)
 	}
 	free := int64(1 << 30)
-	s.free = func() (int64, error) { return free, nil }
+	s.freeSpace = func() (int64, error) { return free, nil }
 	taken := func(string) (io.ReadCloser, error) {
-		free = roomBytes
+		free = minFreeBytes
 		return outputs("")
 	}
 	if _, err := s.Backup(t.Context(), taken, progress); !errors.Is(err, queue.ErrNoSpace) {

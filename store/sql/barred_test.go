@@ -119,8 +119,8 @@ func TestBarredJobsCostNothing(t *testing.T) {
 		rounds(t, s, 20) // prepares the statements
 		all := func() (n int64) {
 			inTransaction(t, s, func() error {
-				for q := range s.lite.stmts {
-					n += runs(s.lite, q)
+				for q := range s.conn.stmts {
+					n += runs(s.conn, q)
 				}
 				return nil
 			})

@@ -20,24 +20,24 @@ import (
 // Each request is stored as one frame, which holds some of the jobs.
 // See docs/decisions/0009.
 type batch struct {
-	n         int64
-	uid       int
-	name      string
-	at        queue.Millis     // time of the last frame
-	node      int64            // number of the node that receives the frames
-	jobs      int64            // number of jobs that are not in the queue yet
-	names     int64            // number of these jobs that were given an id; counted since the store was opened
-	bytes     int64            // size of the jobs in frames, in bytes
-	of        map[string]int64 // jobs per queue, counted since the store was opened; replaced, not changed
-	committed bool
-	dropped   bool // the batch is being removed, one frame per step
+	n           int64
+	uid         int
+	name        string
+	lastFrameAt queue.Millis     // time of the last frame
+	node        int64            // number of the node that receives the frames
+	jobs        int64            // number of jobs that are not in the queue yet
+	givenIDs    int64            // number of these jobs that were given an id; counted since the store was opened
+	bytes       int64            // size of the jobs in frames, in bytes
+	perQueue    map[string]int64 // jobs per queue, counted since the store was opened; replaced, not changed
+	committed   bool
+	dropped     bool // the batch is being removed, one frame per step
 }
 
-// staging reports whether a batch accepts frames.
-func (b *batch) staging() bool { return !b.committed && !b.dropped }
+// acceptsFrames reports whether a batch accepts frames.
+func (b *batch) acceptsFrames() bool { return !b.committed && !b.dropped }
 
-// staged reports whether a batch accepts frames from this node's clients.
-func (s *engine) staged(b *batch) bool { return b.staging() && b.node == s.node }
+// acceptsFramesHere reports whether a batch accepts frames from this node's clients.
+func (s *engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == s.node }
 
 // StageBatch stores one frame of a batch.
 func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
@@ -55,7 +55,7 @@ func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 
 // setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
 func (t *tx) setBatch(n int64, b batch) {
-	t.tellAll()
+	t.requireReload()
 	m := &t.s.mem
 	old, had := m.batches[n]
 	t.undo = append(t.undo, func() {
@@ -75,7 +75,7 @@ func (t *tx) setBatch(n int64, b batch) {
 			m.committed += sign * b.jobs
 		} else {
 			u.batches += int(sign)
-			u.names += sign * b.names
+			u.names += sign * b.givenIDs
 		}
 		t.setUser(b.uid, u)
 	}
@@ -97,20 +97,20 @@ func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
 	return found, ok
 }
 
-// staged returns the user's batch of that name that accepts frames.
-func (m *memory) staged(uid int, name string) (batch, bool) {
-	return m.first(func(b *batch) bool { return b.staging() && b.uid == uid && b.name == name })
+// openBatch returns the user's batch of that name that accepts frames.
+func (m *memory) openBatch(uid int, name string) (batch, bool) {
+	return m.first(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
 func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
-	b, going := m.staged(r.UID, r.Batch)
+	b, going := m.openBatch(r.UID, r.Batch)
 	if !going {
 		b = batch{uid: r.UID, name: r.Batch}
 		if m.users[r.UID].batches >= store.MaxStagedUser {
 			return receipt, store.ErrManyBatches
 		}
-		if err := t.remembered(r); err != nil {
+		if err := t.checkNotForgotten(r); err != nil {
 			return receipt, err
 		}
 	}
@@ -129,7 +129,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, storedAll(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return receipt, err
 	}
 	for i := range r.Drafts {
@@ -137,18 +137,18 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 			return receipt, queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one request (at most %d jobs)", queue.MaxBatch)
 		}
 	}
-	b.of = maps.Clone(b.of)
-	if b.of == nil {
-		b.of = map[string]int64{}
+	b.perQueue = maps.Clone(b.perQueue)
+	if b.perQueue == nil {
+		b.perQueue = map[string]int64{}
 	}
 	for name, n := range rules.PerQueue(r.Drafts) {
-		b.of[name] += n
+		b.perQueue[name] += n
 	}
-	if err := t.admitQueues(r.UID, b.of); err != nil {
+	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
 		return receipt, err
 	}
-	begun := t.begins(rules.PerQueue(r.Drafts))
-	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
+	begun := t.newQueues(rules.PerQueue(r.Drafts))
+	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
 	receipt.Begun = begun
@@ -161,16 +161,16 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err != nil {
 		return receipt, err
 	}
-	if err := t.own(r.UID, r.Owner); err != nil {
+	if err := t.recordOwner(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
 	if err := t.addFrame(b.n, r.Drafts, list, &receipt); err != nil {
 		return receipt, err
 	}
 	b.jobs += int64(len(r.Drafts))
-	b.names += names
-	b.bytes += storedAll(r.Drafts, list)
-	b.at = t.now
+	b.givenIDs += names
+	b.bytes += totalSize(r.Drafts, list)
+	b.lastFrameAt = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
 }
@@ -183,7 +183,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 	var frame []byte
 	for i := range drafts {
 		j := &drafts[i]
-		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), j.ID, list[i]}
+		f := stagedJob{receipt.Seqs[i], withParentSeqs(j, receipt.Seqs), j.ID, list[i]}
 		if frame, err = f.append(frame); err != nil {
 			return err
 		}
@@ -198,13 +198,13 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 		}
 	}
 	err = t.exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
-		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], storedAll(drafts, list), frame)
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], totalSize(drafts, list), frame)
 	return err
 }
 
-// remembered returns an error if a batch of that name was forgotten after some of its frames had arrived. A
+// checkNotForgotten returns an error if a batch of that name was forgotten after some of its frames had arrived. A
 // new batch of that name would be committed without these frames.
-func (t *tx) remembered(r store.Request) error {
+func (t *tx) checkNotForgotten(r store.Request) error {
 	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
 	if err == nil && forgotten != 0 {
 		err = store.ErrForgotten
@@ -234,8 +234,8 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 // ApplyBatch moves them there.
 func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
-	b, _ := m.staged(r.UID, r.Batch)
-	if err := t.admitQueues(r.UID, b.of); err != nil {
+	b, _ := m.openBatch(r.UID, r.Batch)
+	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
 		return receipt, err
 	}
 	if err := rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending); err != nil {
@@ -262,7 +262,7 @@ func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, 
 func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := s.do(ctx, prompt, func(t *tx) error {
-		b, going := t.s.mem.staged(uid, name)
+		b, going := t.s.mem.openBatch(uid, name)
 		if n = b.n; !going {
 			return nil
 		}
@@ -313,7 +313,7 @@ func (t *tx) dropStep(n int64) (more bool, err error) {
 	if !found {
 		return false, t.dropEmpty(n)
 	}
-	if !f.whole { // some of the frame's ids are unreadable
+	if !f.complete { // some of the frame's ids are unreadable
 		if err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
 			return false, err
 		}
@@ -343,15 +343,15 @@ func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 		if more = b.committed; !more {
 			return nil
 		}
-		more, err = t.finish(b)
+		more, err = t.enqueueFirstFrame(b)
 		return err
 	})
 	return more, err
 }
 
-// finish moves the first frame of a batch into the queue. It reports whether there may be more frames.
-func (t *tx) finish(b batch) (more bool, err error) {
-	if err := t.s.host.room(); err != nil {
+// enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more frames.
+func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
+	if err := t.s.backend.checkSpace(); err != nil {
 		return true, err // the disk reserve is for running jobs
 	}
 	f, found, err := t.firstFrame(b.n)
@@ -382,7 +382,7 @@ func (t *tx) finish(b batch) (more bool, err error) {
 	b.jobs -= f.count // they are counted as jobs of the queue now
 	b.bytes -= f.bytes
 	t.setBatch(b.n, b)
-	if !f.whole {
+	if !f.complete {
 		return true, t.detach(&b, &f)
 	}
 	return true, t.dropFrame(&f)
@@ -397,7 +397,7 @@ func (t *tx) tidyBatches() (more bool, err error) {
 		_, err := t.dropStep(b.n)
 		return true, err
 	}
-	silent := func(b *batch) bool { return t.s.staged(b) && b.at.Add(store.StageMemory) < t.now }
+	silent := func(b *batch) bool { return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.now }
 	if b, found := m.first(silent); found {
 		return true, t.forget(b)
 	}
@@ -408,7 +408,7 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	if !found {
 		return false, nil
 	}
-	_, err = t.finish(b)
+	_, err = t.enqueueFirstFrame(b)
 	if errors.Is(err, queue.ErrNoSpace) {
 		return false, nil // the next upkeep tries again
 	}
@@ -417,7 +417,7 @@ func (t *tx) tidyBatches() (more bool, err error) {
 
 // readBatches adds the statements that read all batches, and the number and size of the jobs in their
 // frames.
-func (s *engine) readBatches(all *reads) {
+func (s *engine) readBatches(all *queryBatch) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
@@ -458,7 +458,7 @@ func (s *engine) endBatches(ctx context.Context) error {
 		}
 		err := s.do(ctx, prompt, func(t *tx) (err error) {
 			m := &t.s.mem
-			if b, found := m.first(s.staged); found {
+			if b, found := m.first(s.acceptsFramesHere); found {
 				return t.forget(b)
 			}
 			if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
@@ -467,7 +467,7 @@ func (s *engine) endBatches(ctx context.Context) error {
 			}
 			b, found := m.first(func(b *batch) bool { return b.committed })
 			if more = found; found {
-				_, err = t.finish(b)
+				_, err = t.enqueueFirstFrame(b)
 			}
 			return err
 		})
@@ -481,9 +481,9 @@ func (s *engine) endBatches(ctx context.Context) error {
 	return nil
 }
 
-// idsGiven returns a statement that reads the ids in a column that users gave to jobs. Other jobs have
+// givenIDs returns a statement that reads the ids in a column that users gave to jobs. Other jobs have
 // their seq as id.
-func idsGiven(column string) string {
+func givenIDs(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
 }
 
@@ -497,9 +497,9 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 	}
 	column, list := `id = ?`, strings.Join(ids, " ")
 	if len(ids) > 1 {
-		column = t.amongWords("id")
+		column = t.isOneOfWords("id")
 	}
-	of, args := idsGiven(column), append(make([]any, 0, 5), list)
+	of, args := givenIDs(column), append(make([]any, 0, 5), list)
 	var numbers []byte // seqs of jobs that may exist
 	for _, id := range ids {
 		if n := numberOf(id); n > 0 && n < m.nextSeq {
@@ -507,13 +507,13 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 		}
 	}
 	if len(numbers) > 0 {
-		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.among("seq")+` AND id = CAST(seq AS TEXT)`, append(args, string(bytes.TrimSpace(numbers)))
+		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.isOneOf("seq")+` AND id = CAST(seq AS TEXT)`, append(args, string(bytes.TrimSpace(numbers)))
 	}
 	if len(m.batches) > 0 {
 		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
 	}
 	if t.s.hasInbox {
-		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`, append(args, list, t.taking)
+		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`, append(args, list, t.submission)
 	}
 	err := t.query(func(r row) (bool, error) {
 		there[r.text(0)] = true

@@ -34,7 +34,7 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		b := bestSearch{reader: r, uid: int64(uid), leased: s.reservations()}
-		for _, search := range []func() error{b.retried, b.plainLanes, b.lanesWithDemands} {
+		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
 			if err := search(); err != nil {
 				return err
 			}
@@ -71,8 +71,8 @@ type bestSearch struct {
 	others  rules.Position // if limited: no unsearched lane has a job before this position
 }
 
-// first takes the first job of the given rows that is not leased, if it ranks before the best job found.
-func (b *bestSearch) first(rows string, args ...any) error {
+// takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job found.
+func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 	return b.reader.query(func(r row) (bool, error) {
 		p := rules.Position{Rank: r.num(0), Seq: r.num(1)}
 		if _, leased := b.leased[p.Seq]; leased {
@@ -87,18 +87,18 @@ func (b *bestSearch) first(rows string, args ...any) error {
 		append(args, int64(len(b.leased)+1))...)
 }
 
-// retried searches the jobs that wait to be retried.
-func (b *bestSearch) retried() error {
-	return b.first(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
+// searchRetried searches the jobs that wait to be retried.
+func (b *bestSearch) searchRetried() error {
+	return b.takeFirstOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
 }
 
-// lane searches the jobs of a lane.
-func (b *bestSearch) lane(id int64) error {
-	return b.first(`jobs_ready WHERE place = 1 AND lane = ?`, id)
+// searchLane searches the jobs of a lane.
+func (b *bestSearch) searchLane(id int64) error {
+	return b.takeFirstOf(`jobs_ready WHERE place = 1 AND lane = ?`, id)
 }
 
-// plainLanes searches the lanes without demands, whose rows do not store a head.
-func (b *bestSearch) plainLanes() error {
+// searchPlainLanes searches the lanes without demands, whose rows do not store a head.
+func (b *bestSearch) searchPlainLanes() error {
 	var lanes []int64
 	err := b.reader.query(func(r row) (bool, error) {
 		lanes = append(lanes, r.num(0))
@@ -108,13 +108,13 @@ func (b *bestSearch) plainLanes() error {
 		lanes, b.limited, b.others = lanes[:maxBestLanes], true, rules.Start
 	}
 	for i := 0; i < len(lanes) && err == nil; i++ {
-		err = b.lane(lanes[i])
+		err = b.searchLane(lanes[i])
 	}
 	return err
 }
 
-// lanesWithDemands searches the lanes with demands, in the order of their heads.
-func (b *bestSearch) lanesWithDemands() error {
+// searchDemandLanes searches the lanes with demands, in the order of their heads.
+func (b *bestSearch) searchDemandLanes() error {
 	type laneHead struct {
 		id   int64
 		head rules.Position
@@ -134,7 +134,7 @@ func (b *bestSearch) lanesWithDemands() error {
 			if b.found && l.head.After(b.best) {
 				return nil
 			}
-			if err := b.lane(l.id); err != nil {
+			if err := b.searchLane(l.id); err != nil {
 				return err
 			}
 			last = l.head

@@ -24,7 +24,7 @@ func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)
 	var begun int
 	clock := s.now
 	hook := func() queue.Millis { // each transaction begins by reading the clock
-		n, err := s.lite.number(`SELECT total_changes()`)
+		n, err := s.conn.number(`SELECT total_changes()`)
 		if err != nil {
 			t.Error(err)
 		}
@@ -67,7 +67,7 @@ func dropsDamaged(t *testing.T, s *Store) {
 	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
 		err = s.do(t.Context(), urgent, func(t *tx) error {
-			b, _ := t.s.mem.staged(0, "e")
+			b, _ := t.s.mem.openBatch(0, "e")
 			err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
 			return err
 		})
@@ -214,7 +214,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
 	err := s.do(t.Context(), urgent, func(t *tx) error {
-		b, _ := t.s.mem.staged(0, "a")
+		b, _ := t.s.mem.openBatch(0, "a")
 		if err := t.drop(b); err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func TestRemovalsTogetherAreBounded(t *testing.T) {
 	if n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs, nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
-	if rows, _ := most(); rows > removeMost+4*jobs+10 {
+	if rows, _ := most(); rows > maxRemoved+4*jobs+10 {
 		t.Errorf("%d rows were changed", rows)
 	}
 	promoteAll(t, s)

@@ -16,8 +16,8 @@ import (
 // stays 0.
 type clockOffset struct{ atomic.Int64 }
 
-// correct adjusts the offset to a reading of the server's clock. sent and received are times of this
+// update adjusts the offset to a reading of the server's clock. sent and received are times of this
 // machine's clock.
-func (o *clockOffset) correct(sent, server, received queue.Millis) {
+func (o *clockOffset) update(sent, server, received queue.Millis) {
 	o.Store(min(max(o.Load(), int64(server-received)), int64(server-sent)))
 }

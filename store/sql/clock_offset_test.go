@@ -96,7 +96,7 @@ func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 	} {
 		var o clockOffset
 		for _, r := range row.readings {
-			o.correct(r.sent, r.server, r.received)
+			o.update(r.sent, r.server, r.received)
 		}
 		if got := o.Load(); got != row.want {
 			t.Errorf("%s: %d ms, want %d", name, got, row.want)

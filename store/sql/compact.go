@@ -24,16 +24,16 @@ import (
 // for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no difference in CPU time was
 // measured.
 const (
-	compactPages  = 256                  // maximum number of pages cut by one step
-	compactBudget = 5 * time.Millisecond // time limit of one step; it ends with the page that exceeds it
-	compactRest   = 3                    // the pause after a step, as a multiple of the step's duration
-	compactLook   = 30 * time.Second     // the pause when there is nothing to do
-	compactAgain  = 100 * time.Millisecond
-	compactFrom   = 16 << 20 / pageSize // number of free pages below which a file never counts as mostly free
-	compactSpare  = 1 << 20 / pageSize  // number of free pages not worth a step, even on a full disk
-	// compactLog is a number of bytes. Compaction pauses while the write-ahead log has more than that to
+	compactPages       = 256                  // maximum number of pages cut by one step
+	compactBudget      = 5 * time.Millisecond // time limit of one step; it ends with the page that exceeds it
+	compactPauseFactor = 3                    // the pause after a step, as a multiple of the step's duration
+	compactIdlePause   = 30 * time.Second     // the pause when there is nothing to do
+	compactRetryPause  = 100 * time.Millisecond
+	compactMinFree     = 16 << 20 / pageSize // number of free pages below which a file never counts as mostly free
+	compactMinCut      = 1 << 20 / pageSize  // number of free pages not worth a step, even on a full disk
+	// compactMaxBacklog is a number of bytes. Compaction pauses while the write-ahead log has more than that to
 	// checkpoint.
-	compactLog = 16 << 20
+	compactMaxBacklog = 16 << 20
 )
 
 // compaction is the state of a running compaction, used by the writer only.
@@ -69,11 +69,11 @@ func (s *Store) Compact(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && kindOf(err) == breakage:
-			s.failed(err)
+			s.failFromRead(err)
 			return
 		case err != nil:
 			s.log.Warn("cannot compact the database now; trying again later", "error", err)
-			wait = compactLook
+			wait = compactIdlePause
 		}
 		if !s.pauseCompaction(ctx, wait) {
 			return
@@ -85,10 +85,10 @@ func (s *Store) Compact(ctx context.Context) {
 // reports whether compaction continues.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	asked := s.needsSpace
-	if wait < compactAgain {
+	if wait < compactRetryPause {
 		asked = nil
 	}
-	soonest := time.Now().Add(compactAgain)
+	soonest := time.Now().Add(compactRetryPause)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -112,7 +112,7 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 // caller holds the token from turn.
 func (s *Store) compactStep() (wait time.Duration, err error) {
 	if s.copying.Load() {
-		return compactLook, nil // a running copy would have to copy each moved page again
+		return compactIdlePause, nil // a running copy would have to copy each moved page again
 	}
 	if _, err := s.checkFiles(); err != nil {
 		return 0, err
@@ -126,14 +126,14 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if n == 0 {
 		return s.finishCompaction(missing)
 	}
-	if waiting, err := s.logBacklog(); err != nil || waiting > compactLog {
+	if waiting, err := s.logBacklog(); err != nil || waiting > compactMaxBacklog {
 		return time.Second, err // each moved page would make the log longer
 	}
 	began := time.Now()
 	cut, err := s.cutPages(n)
 	switch {
 	case err != nil && kindOf(err) == full:
-		if s.relieve(true) {
+		if s.releaseReserve(true) {
 			return 0, nil
 		}
 		return s.finishCompaction(missing)
@@ -150,19 +150,19 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if missing > 0 {
 		return time.Since(began), nil
 	}
-	return compactRest * time.Since(began), nil
+	return compactPauseFactor * time.Since(began), nil
 }
 
 // pagesToCut returns how many pages the next step should cut from the end of the file.
 func (s *Store) pagesToCut(pages pageCounts, missing int64) int64 {
 	c := &s.compaction
 	switch {
-	case pages.free >= compactFrom && 2*pages.free > pages.all:
+	case pages.free >= compactMinFree && 2*pages.free > pages.all:
 		c.mostlyFree = true
 	case 8*pages.free <= pages.all:
 		c.mostlyFree = false
 	}
-	if c.mostlyFree || missing > c.cut && pages.free > compactSpare {
+	if c.mostlyFree || missing > c.cut && pages.free > compactMinCut {
 		return min(pages.free, compactPages)
 	}
 	return 0
@@ -171,11 +171,11 @@ func (s *Store) pagesToCut(pages pageCounts, missing int64) int64 {
 // missingSpace returns how many bytes of disk space are missing to accept new jobs for a while, including
 // the disk reserve if it does not exist.
 func (s *Store) missingSpace() int64 {
-	free, err := s.free()
+	free, err := s.freeSpace()
 	if err != nil {
 		return 0
 	}
-	need := int64(roomBytes + reserveBytes) // with less free space doctor reports a failure
+	need := int64(minFreeBytes + reserveBytes) // with less free space doctor reports a failure
 	if info, err := os.Stat(filepath.Join(s.dir, reserve)); err != nil || info.Size() < reserveBytes {
 		need += reserveBytes
 	}
@@ -184,7 +184,7 @@ func (s *Store) missingSpace() int64 {
 
 // countFree counts pages, and stores for Room how many bytes are free inside the file.
 func (s *Store) countFree() (pageCounts, error) {
-	pages, err := countPages(s.lite)
+	pages, err := countPages(s.conn)
 	if err == nil {
 		s.freeInside.Store(pages.free * pageSize)
 	}
@@ -193,22 +193,22 @@ func (s *Store) countFree() (pageCounts, error) {
 
 // cutPages cuts up to n pages from the end of the database, in one transaction.
 func (s *Store) cutPages(n int64) (cut int64, err error) {
-	if err := s.lite.begin(); err != nil {
+	if err := s.conn.begin(); err != nil {
 		return 0, err
 	}
 	end := time.Now().Add(compactBudget)
-	err = s.lite.query(func(row) (bool, error) {
+	err = s.conn.query(func(row) (bool, error) {
 		cut++
 		return cut < n && time.Now().Before(end), nil
 	}, `PRAGMA incremental_vacuum`)
 	if err == nil {
-		err = s.lite.commit()
+		err = s.conn.commit()
 	}
 	if err != nil {
-		s.lite.rollback()
+		s.conn.rollback()
 		return 0, err
 	}
-	s.committed(false)
+	s.onCommit(false)
 	_, err = s.countFree()
 	return cut, err
 }
@@ -217,26 +217,26 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 // log as well.
 func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
 	c := &s.compaction
-	if c.cut == 0 && (missing == 0 || s.seen.wal <= compactSpare*pageSize) {
+	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*pageSize) {
 		c.pause = 0
-		return compactLook, nil
+		return compactIdlePause, nil
 	}
 	if err = s.emptyLog(`TRUNCATE`); err != nil {
-		c.pause = min(max(2*c.pause, walAgain), walSeldom)
-		if kind := kindOf(err); errors.Is(err, errHeld) || kind == busy || kind == full {
+		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
+		if kind := kindOf(err); errors.Is(err, errWALInUse) || kind == busy || kind == full {
 			err = nil // Compact tries again after the pause
 		}
 		return c.pause, err
 	}
 	c.cut, c.pause = 0, 0
-	s.committed(false)
-	s.keepRoom()
-	return compactAgain, nil
+	s.onCommit(false)
+	s.maintainReserve()
+	return compactRetryPause, nil
 }
 
 // logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
 func (s *Store) logBacklog() (bytes int64, err error) {
-	err = s.lite.query(func(r row) (bool, error) {
+	err = s.conn.query(func(r row) (bool, error) {
 		bytes = (r.num(1) - r.num(2)) * pageSize
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
@@ -247,7 +247,7 @@ func (s *Store) logBacklog() (bytes int64, err error) {
 func examineSize(c *liteConn) []store.Finding {
 	pages, err := countPages(c)
 	if err != nil {
-		return []store.Finding{{Check: "size", Level: store.Failure, Message: err.Error(), Next: replace}}
+		return []store.Finding{{Check: "size", Level: store.Failure, Message: err.Error(), Next: replaceAdvice}}
 	}
 	return []store.Finding{{Check: "size", Level: store.Fine, Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
 		pages.all*pageSize>>20, pages.free*pageSize>>20)}}

@@ -59,7 +59,7 @@ func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
 // compactAll does steps until there is nothing to do, and returns their number.
 func compactAll(t *testing.T, s *Store) (steps int) {
 	t.Helper()
-	for compactOnce(t, s) != compactLook {
+	for compactOnce(t, s) != compactIdlePause {
 		if steps++; steps > 100_000 {
 			t.Fatal("compaction does not end")
 		}
@@ -69,7 +69,7 @@ func compactAll(t *testing.T, s *Store) (steps int) {
 
 func fileSize(t *testing.T, s *Store, end string) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, fileName+end))
+	info, err := os.Stat(filepath.Join(s.dir, databaseName+end))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	compactOnce(t, s)
-	now, err := countPages(s.lite)
+	now, err := countPages(s.conn)
 	if err != nil || before-now.all < 1 || before-now.all > compactPages {
 		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.all, err, compactPages)
 	}
@@ -112,7 +112,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	if size := fileSize(t, s, ""); size > was/8 {
 		t.Errorf("the file has %d bytes of %d", size, was)
 	}
-	if err := integrity(s.lite); err != nil {
+	if err := integrity(s.conn); err != nil {
 		t.Error(err)
 	}
 	for _, id := range kept.IDs {
@@ -137,7 +137,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	enqueueLarge(t, s, 80)
 	purgeAll(t, s)
 	for _, missing := range []int64{0, 1 << 30} { // also on a disk that is short of space
-		s.free = func() (int64, error) { return 1<<30 - missing, nil }
+		s.freeSpace = func() (int64, error) { return 1<<30 - missing, nil }
 		if steps := compactAll(t, s); steps > 3 {
 			t.Errorf("%d bytes missing: got %d steps, want one at most, and those that empty the log", missing, steps)
 		}
@@ -148,10 +148,10 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 func TestFreePagesCountAsRoom(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 24)
-	s.free = func() (int64, error) { return 1 << 20, nil }
+	s.freeSpace = func() (int64, error) { return 1 << 20, nil }
 	s.space = spaceCheck{}
 	add := func() error {
-		s.space.at = time.Time{}
+		s.space.time = time.Time{}
 		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
 		return err
 	}
@@ -179,8 +179,8 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 		}
 	}
 	disk := func() int64 { return fileSize(t, s, "") + fileSize(t, s, "-wal") }
-	all := disk() + roomBytes
-	s.free = func() (int64, error) { return all - disk(), nil }
+	all := disk() + minFreeBytes
+	s.freeSpace = func() (int64, error) { return all - disk(), nil }
 	purgeAll(t, s)
 	if s.missingSpace() == 0 {
 		t.Fatal("nothing is missing")
@@ -189,7 +189,7 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 	if left := s.missingSpace(); left > 0 {
 		t.Errorf("%d bytes are still missing", left)
 	}
-	if err := integrity(s.lite); err != nil {
+	if err := integrity(s.conn); err != nil {
 		t.Error(err)
 	}
 }
@@ -201,7 +201,7 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 	if size := fileSize(t, s, "-wal"); size < 1<<20 {
 		t.Fatalf("the log has only %d bytes", size)
 	}
-	s.free = func() (int64, error) { return roomBytes, nil }
+	s.freeSpace = func() (int64, error) { return minFreeBytes, nil }
 	compactAll(t, s)
 	if size := fileSize(t, s, "-wal"); size > 0 {
 		t.Errorf("the log has %d bytes, want none", size)
@@ -213,7 +213,7 @@ func TestReserveKeepsRoomToRemove(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 1)
 	full := &sqliteError{code: sqlite3.SQLITE_FULL}
-	s.free = func() (int64, error) { return 0, nil }
+	s.freeSpace = func() (int64, error) { return 0, nil }
 	left := func() int64 {
 		info, err := os.Stat(filepath.Join(s.dir, reserve))
 		if err != nil {

@@ -23,19 +23,19 @@ import (
 // CPU time for a short job. As in that package, addresses in SQLite's memory are uintptr.
 // See docs/decisions/0007.
 type liteConn struct {
-	tls   *libc.TLS
-	db    uintptr
-	stmts map[string]uintptr // by SQL text
-	word  uintptr            // memory for the value that a call returns
-	texts uintptr            // memory for the texts and blobs of one statement
-	room  int                // size of texts in bytes
-	bound int64              // total size in bytes of the texts and blobs bound to statements
+	tls            *libc.TLS
+	db             uintptr
+	stmts          map[string]uintptr // by SQL text
+	resultMemory   uintptr            // memory for the value that a call returns
+	textMemory     uintptr            // memory for the texts and blobs of one statement
+	textMemorySize int                // in bytes
+	boundBytes     int64              // total size in bytes of the texts and blobs bound to statements
 }
 
-// keptRoom is how much memory for texts is kept between statements, in bytes.
-const keptRoom = 64 << 10
+// keptTextMemory is how much memory for texts is kept between statements, in bytes.
+const keptTextMemory = 64 << 10
 
-var locking sync.Once
+var setLocking sync.Once
 
 // openConn opens a database, creates it if it does not exist, and executes the pragmas.
 func openConn(path string, pragmas ...string) (*liteConn, error) {
@@ -50,7 +50,7 @@ const readWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
 func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error) {
 	// POSIX locks vanish when this process closes any descriptor of the file; open-file-description locks
 	// do not. On systems without them, OFDLocking reports that and SQLite keeps using POSIX locks.
-	locking.Do(func() {
+	setLocking.Do(func() {
 		sqlite.OFDLocking(true)
 		sqlite.StrictPragmas(true)
 	})
@@ -60,10 +60,10 @@ func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error
 			c.close()
 		}
 	}()
-	if c.word = libc.Xmalloc(c.tls, 16); c.word == 0 {
+	if c.resultMemory = libc.Xmalloc(c.tls, 16); c.resultMemory == 0 {
 		return nil, &sqliteError{code: sqlite3.SQLITE_NOMEM}
 	}
-	if err := c.grow(keptRoom); err != nil {
+	if err := c.grow(keptTextMemory); err != nil {
 		return nil, err
 	}
 	name, err := libc.CString(path)
@@ -71,14 +71,15 @@ func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error
 		return nil, err
 	}
 	defer libc.Xfree(c.tls, name)
-	rc := sqlite3.Xsqlite3_open_v2(c.tls, name, c.word, flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
-	c.db = *(*uintptr)(at(c.word))
+	rc := sqlite3.Xsqlite3_open_v2(c.tls, name, c.resultMemory,
+		flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
+	c.db = *(*uintptr)(pointerTo(c.resultMemory))
 	if rc != sqlite3.SQLITE_OK {
 		return nil, c.failed(rc)
 	}
 	// Defensive mode disables the SQL features that can corrupt a database, so the schema of a hostile file
 	// cannot use them.
-	if rc := sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_DEFENSIVE, libc.VaList(c.word, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
+	if rc := sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_DEFENSIVE, libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
 		return nil, c.failed(rc)
 	}
 	for _, p := range pragmas {
@@ -89,20 +90,20 @@ func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error
 	return c, nil
 }
 
-// at converts an address in SQLite's memory, which the garbage collector does not manage.
-func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+// pointerTo converts an address in SQLite's memory, which the garbage collector does not manage.
+func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
 // view returns n bytes of SQLite's memory as a slice.
-func view(address uintptr, n int) []byte { return unsafe.Slice((*byte)(at(address)), n) }
+func view(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
 
-// grow reallocates texts with n bytes.
+// grow reallocates textMemory with n bytes.
 func (c *liteConn) grow(n int) error {
-	libc.Xfree(c.tls, c.texts)
-	c.room = 0
-	if c.texts = libc.Xmalloc(c.tls, libc.Tsize_t(n)); c.texts == 0 {
+	libc.Xfree(c.tls, c.textMemory)
+	c.textMemorySize = 0
+	if c.textMemory = libc.Xmalloc(c.tls, libc.Tsize_t(n)); c.textMemory == 0 {
 		return &sqliteError{code: sqlite3.SQLITE_NOMEM}
 	}
-	c.room = n
+	c.textMemorySize = n
 	return nil
 }
 
@@ -114,8 +115,8 @@ func (c *liteConn) close() error {
 	if rc := sqlite3.Xsqlite3_close(c.tls, c.db); rc != sqlite3.SQLITE_OK {
 		err = c.failed(rc)
 	}
-	libc.Xfree(c.tls, c.word)
-	libc.Xfree(c.tls, c.texts)
+	libc.Xfree(c.tls, c.resultMemory)
+	libc.Xfree(c.tls, c.textMemory)
 	c.tls.Close()
 	return err
 }
@@ -129,16 +130,16 @@ func (c *liteConn) prepare(sql string) (uintptr, error) {
 		return 0, err
 	}
 	defer libc.Xfree(c.tls, text)
-	if rc := sqlite3.Xsqlite3_prepare_v3(c.tls, c.db, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.word, 0); rc != sqlite3.SQLITE_OK {
+	if rc := sqlite3.Xsqlite3_prepare_v3(c.tls, c.db, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory, 0); rc != sqlite3.SQLITE_OK {
 		return 0, c.failed(rc)
 	}
-	p := *(*uintptr)(at(c.word))
+	p := *(*uintptr)(pointerTo(c.resultMemory))
 	c.stmts[sql] = p
 	return p, nil
 }
 
 // bind prepares a statement and binds its arguments: int64, string, []byte or nil. The contents of texts
-// and blobs stay in c.texts until the next statement.
+// and blobs stay in c.textMemory until the next statement.
 func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 	p, err := c.prepare(sql)
 	if err != nil {
@@ -156,13 +157,13 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 			size += len(a)
 		}
 	}
-	c.bound += int64(size)
-	if size > c.room || c.room > keptRoom && size <= keptRoom {
-		if err := c.grow(max(size, keptRoom)); err != nil {
+	c.boundBytes += int64(size)
+	if size > c.textMemorySize || c.textMemorySize > keptTextMemory && size <= keptTextMemory {
+		if err := c.grow(max(size, keptTextMemory)); err != nil {
 			return 0, err
 		}
 	}
-	next := c.texts
+	next := c.textMemory
 	for i, a := range args {
 		var rc int32
 		switch a := a.(type) {
@@ -194,8 +195,8 @@ func (c *liteConn) exec(sql string, args ...any) error {
 	return err
 }
 
-// row implements conn.
-func (c *liteConn) row(sql string, args ...any) error { return c.exec(sql, args...) }
+// writeRow implements conn.
+func (c *liteConn) writeRow(sql string, args ...any) error { return c.exec(sql, args...) }
 
 // begin begins the writer's transaction, and commit commits it.
 func (c *liteConn) begin() error  { return c.exec(`BEGIN IMMEDIATE`) }
@@ -209,7 +210,7 @@ func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
 func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
 
 // queries implements conn.
-func (c *liteConn) queries(list []asked) error {
+func (c *liteConn) queries(list []batchQuery) error {
 	for _, a := range list {
 		if err := c.query(a.each, a.sql, a.args...); err != nil {
 			return err
@@ -218,30 +219,30 @@ func (c *liteConn) queries(list []asked) error {
 	return nil
 }
 
-// among implements conn.
-func (c *liteConn) among(column string) string {
+// isOneOf implements conn.
+func (c *liteConn) isOneOf(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
-// amongWords implements conn.
-func (c *liteConn) amongWords(column string) string {
+// isOneOfWords implements conn.
+func (c *liteConn) isOneOfWords(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
 
-// ahead implements conn. SQLite finds each row only when it is read, so no limit is needed.
-func (c *liteConn) ahead(int, int) int { return math.MaxInt32 }
+// readLimit implements conn. SQLite finds each row only when it is read, so no limit is needed.
+func (c *liteConn) readLimit(int, int) int { return math.MaxInt32 }
 
 // hasWritten implements conn. With SQLite, every write shows in the counters that the engine keeps.
 func (c *liteConn) hasWritten() bool { return false }
 
-// interrupted reports whether err is an interruption by endWith.
-func (c *liteConn) interrupted(err error) bool {
+// isInterruption reports whether err is an interruption by interruptWhenDone.
+func (c *liteConn) isInterruption(err error) bool {
 	var e *sqliteError
 	return errors.As(err, &e) && e.code&0xff == sqlite3.SQLITE_INTERRUPT
 }
 
-// carried implements conn.
-func (c *liteConn) carried() int64 { return c.bound }
+// argumentBytes implements conn.
+func (c *liteConn) argumentBytes() int64 { return c.boundBytes }
 
 // count executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
 // nil.
@@ -294,9 +295,9 @@ func (c *liteConn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// endWith interrupts the running statement when ctx ends, until release is called. SQLite forgets an
-// interruption that arrives between two statements, so endWith repeats it.
-func (c *liteConn) endWith(ctx context.Context) (release func()) {
+// interruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets an
+// interruption that arrives between two statements, so interruptWhenDone repeats it.
+func (c *liteConn) interruptWhenDone(ctx context.Context) (release func()) {
 	released, ended := make(chan struct{}), make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -320,7 +321,7 @@ func (c *liteConn) endWith(ctx context.Context) (release func()) {
 // keepWAL makes the connection leave the WAL unchanged when it closes. The next start can diagnose a
 // damaged WAL better.
 func (c *liteConn) keepWAL() {
-	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.word, int32(1), uintptr(0)))
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.resultMemory, int32(1), uintptr(0)))
 }
 
 // interruptAgain is the time between two interruptions of one statement.

@@ -45,8 +45,8 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 			t.Errorf("%.20q: %d rows, %v", v.given, rows, err)
 		}
 	}
-	if err := c.exec(`SELECT ?`, "small"); err != nil || c.room != keptRoom {
-		t.Errorf("room for %d bytes is kept, %v", c.room, err)
+	if err := c.exec(`SELECT ?`, "small"); err != nil || c.textMemorySize != keptTextMemory {
+		t.Errorf("room for %d bytes is kept, %v", c.textMemorySize, err)
 	}
 }
 

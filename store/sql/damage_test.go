@@ -44,7 +44,7 @@ func sum(t *testing.T, path string) string {
 // not change the file.
 func refuses(t *testing.T, dir, says string) error {
 	t.Helper()
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, databaseName)
 	before, _ := os.ReadFile(path)
 	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
 	if err == nil {
@@ -63,7 +63,7 @@ func refuses(t *testing.T, dir, says string) error {
 // carryOut executes statements on a closed database.
 func carryOut(t *testing.T, dir string, statements ...string) {
 	t.Helper()
-	c, err := openWriter(filepath.Join(dir, fileName))
+	c, err := openWriter(filepath.Join(dir, databaseName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +87,12 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	enqueue(t, s, 1)
 	s.Close()
 	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
-	before := sum(t, filepath.Join(dir, fileName))
+	before := sum(t, filepath.Join(dir, databaseName))
 	err := refuses(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer, len(migrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	if sum(t, filepath.Join(dir, fileName)) != before {
+	if sum(t, filepath.Join(dir, databaseName)) != before {
 		t.Error("the file was changed")
 	}
 	// A newer file that does not say which versions may read it is rejected.
@@ -118,7 +118,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := filled(t, 1)
 			carryOut(t, dir, statement)
-			err := refuses(t, dir, filepath.Join(dir, fileName))
+			err := refuses(t, dir, filepath.Join(dir, databaseName))
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
 				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
 			}
@@ -143,7 +143,7 @@ func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := filled(t, 100)
-			if err := c.harm(filepath.Join(dir, fileName)); err != nil {
+			if err := c.harm(filepath.Join(dir, databaseName)); err != nil {
 				t.Fatal(err)
 			}
 			refuses(t, dir, c.says)
@@ -155,7 +155,7 @@ func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
 // since no queue was lost.
 func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, fileName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, databaseName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	enqueue(t, openStore(t, dir), 1)
@@ -166,7 +166,7 @@ func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
 	dir := filled(t, jobs)
-	whole, err := os.ReadFile(filepath.Join(dir, fileName))
+	whole, err := os.ReadFile(filepath.Join(dir, databaseName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,9 +196,9 @@ func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	files := map[string][]byte{fileName: raw, markName: nil, reserve: nil}
+	files := map[string][]byte{databaseName: raw, highWaterName: nil, reserve: nil}
 	if doubt {
-		files[doubtName] = nil
+		files[checkName] = nil
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
@@ -210,7 +210,7 @@ func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
 		return "refused"
 	}
 	defer s.Close()
-	s.free = func() (int64, error) { return 0, nil }
+	s.freeSpace = func() (int64, error) { return 0, nil }
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
 	if err != nil && !doubt {
 		return "told"
@@ -227,7 +227,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	for v := range migrations {
 		for n := range len(migrations[v]) + 1 {
 			dir := t.TempDir()
-			path := filepath.Join(dir, fileName)
+			path := filepath.Join(dir, databaseName)
 			c, err := openWriter(path)
 			if err != nil {
 				t.Fatal(err)
@@ -248,7 +248,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			for _, suffix := range []string{"", "-wal"} {
 				raw, err := os.ReadFile(path + suffix)
 				if err == nil {
-					err = os.WriteFile(filepath.Join(crashed, fileName)+suffix, raw, 0o600)
+					err = os.WriteFile(filepath.Join(crashed, databaseName)+suffix, raw, 0o600)
 				}
 				if err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Fatal(err)
@@ -261,7 +261,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
 				err := s.do(t.Context(), urgent, func(tx *tx) error {
-					faults, err := schemaFaults(s.lite)
+					faults, err := schemaFaults(s.conn)
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
 					}
@@ -351,7 +351,7 @@ func broken(t *testing.T, s *Store) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the store has not failed")
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, doubtName)); err != nil {
+	if _, err := os.Stat(filepath.Join(s.dir, checkName)); err != nil {
 		t.Errorf("the next start checks nothing: %v", err)
 	}
 }
@@ -361,10 +361,10 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := s.lite.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+	if err := s.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, databaseName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,10 +396,10 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, doubtName), nil, 0o600)); err != nil {
+	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, checkName), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, databaseName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,15 +425,15 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 		}
 	}
 	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
-		before := s.seen
-		said, stop := other(t, filepath.Join(dir, fileName), sql)
+		before := s.lastSizes
+		said, stop := other(t, filepath.Join(dir, databaseName), sql)
 		stop()
 		if said != "<nil>" {
 			t.Fatalf("%s: %s", sql, said)
 		}
 		enqueue(t, s, 1)
-		if s.seen.wal >= before.wal && s.seen.database >= before.database && strings.Contains(sql, "TRUNCATE") {
-			t.Errorf("%s: nothing became smaller: %+v, %+v", sql, before, s.seen)
+		if s.lastSizes.wal >= before.wal && s.lastSizes.database >= before.database && strings.Contains(sql, "TRUNCATE") {
+			t.Errorf("%s: nothing became smaller: %+v, %+v", sql, before, s.lastSizes)
 		}
 	}
 	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
@@ -473,7 +473,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	for _, jobs := range []int{30, 600} { // the index has one page with 30 jobs, and several with 600
 		dir := t.TempDir()
 		ids, roots := manyNamed(t, dir, jobs)
-		path := filepath.Join(dir, fileName)
+		path := filepath.Join(dir, databaseName)
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -531,7 +531,7 @@ func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[stri
 		ids = append(ids, got.IDs[0])
 	}
 	roots = map[string]int{}
-	err := s.lite.query(func(r row) (bool, error) {
+	err := s.conn.query(func(r row) (bool, error) {
 		roots[r.text(0)] = int(r.num(1))
 		return true, nil
 	}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
@@ -554,12 +554,12 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
 			continue
 		}
-		_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, argsOfID(id)...)
+		_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !is {
 			err = checkMissing(c, id)
 		}
 		switch {
-		case err != nil && saidBySQLite(err) != nil:
+		case err != nil && sqliteErrorIn(err) != nil:
 			refused++
 		case err != nil || !is:
 			t.Errorf("%s: job %s: found %t, %v", what, id, is, err)

@@ -132,7 +132,7 @@ const (
 func storeOfEnded(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil {
+	if err := s.conn.exec(`PRAGMA synchronous = OFF`); err != nil {
 		t.Fatal(err)
 	}
 	now, count := int64(s.Now()), int64(n)
@@ -156,7 +156,7 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := openConn(filepath.Join(dir, fileName))
+	c, err := openConn(filepath.Join(dir, databaseName))
 	if err == nil {
 		err = errors.Join(c.exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count, count), recount(c), c.close())
 	}
@@ -176,13 +176,13 @@ func steps(t *testing.T, s *Store) (n int64) {
 		}
 	}
 	err := s.do(t.Context(), urgent, func(*tx) error {
-		of(s.lite)
+		of(s.conn)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range s.read.idle {
+	for _, c := range s.readers.idle {
 		of(c.(*liteConn))
 	}
 	return n

@@ -10,11 +10,11 @@ import (
 )
 
 // HasEdges implements rules.Tx.
-func (t *tx) HasEdges() bool { return t.s.mem.linked }
+func (t *tx) HasEdges() bool { return t.s.mem.hasDependencies }
 
 // AddEdge implements rules.Tx.
 func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error {
-	t.s.mem.linked = true
+	t.s.mem.hasDependencies = true
 	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child, int64(d.How), int64(do), int64(met))
 	return err
 }
@@ -53,7 +53,7 @@ func (t *tx) Named(uid int, id string) (seq int64, err error) {
 		}
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+hasID,
-		append([]any{int64(queue.HookSettings), int64(uid)}, argsOfID(id)...)...)
+		append([]any{int64(queue.HookSettings), int64(uid)}, hasIDArgs(id)...)...)
 	if seq != 0 || err != nil {
 		return seq, err
 	}
@@ -86,7 +86,7 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 
 // Noted implements rules.Tx.
 func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
-	if t.s.mem.ended == 0 {
+	if t.s.mem.undecided == 0 {
 		return 0, newest, nil
 	}
 	err = t.query(func(r row) (bool, error) {
@@ -101,7 +101,7 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, after)
-	t.s.mem.ended += n
+	t.s.mem.undecided += n
 	return err
 }
 
@@ -112,7 +112,7 @@ func (t *tx) BackToAnew(parent int64) (was bool, err error) {
 		return false, err
 	}
 	n, err := t.count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, anew)
-	t.s.mem.ended -= n
+	t.s.mem.undecided -= n
 	if err == nil {
 		err = t.exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, anew)
 	}
@@ -121,10 +121,10 @@ func (t *tx) BackToAnew(parent int64) (was bool, err error) {
 
 // NextEnded implements rules.Tx.
 func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
-	if t.s.mem.ended == 0 {
+	if t.s.mem.undecided == 0 {
 		return e, false, nil
 	}
-	last, uid := t.s.mem.endedUID, int64(0)
+	last, uid := t.s.mem.lastDecidedUID, int64(0)
 	err = t.query(func(r row) (bool, error) {
 		if !found || uid <= last {
 			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), Upto: r.num(3)}, r.num(4), true
@@ -132,7 +132,7 @@ func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 		return true, nil
 	}, `SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
 		UNION ALL SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid ORDER BY uid, id LIMIT 1) f`, last)
-	t.s.mem.endedUID = uid
+	t.s.mem.lastDecidedUID = uid
 	return e, found, err
 }
 
@@ -151,7 +151,7 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 
 // DropEnded implements rules.Tx.
 func (t *tx) DropEnded(id int64) error {
-	t.s.mem.ended--
+	t.s.mem.undecided--
 	err := t.exec(`DELETE FROM ended WHERE id = ?`, id)
 	return err
 }
@@ -187,13 +187,13 @@ func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
 
 // readEdges adds the statements that find out whether any job waits or has waited for another one, and how
 // many ended jobs have undecided dependants.
-func (s *engine) readEdges(all *reads) {
+func (s *engine) readEdges(all *queryBatch) {
 	all.add(func(r row) (bool, error) {
-		s.mem.linked = true
+		s.mem.hasDependencies = true
 		return false, nil
 	}, `SELECT 1 FROM edges LIMIT 1`)
 	all.add(func(r row) (bool, error) {
-		s.mem.ended = r.num(0)
+		s.mem.undecided = r.num(0)
 		return false, nil
 	}, `SELECT count(*) FROM ended`)
 }

@@ -1,8 +1,8 @@
 // Package sql stores the jobs of a queue durably in a SQL database: in one embedded SQLite file, or on a
 // PostgreSQL server that several nodes share.
 //
-// Start with engine, which implements store.Store for both databases. A host provides what differs between
-// them: Store is the host on SQLite, Server the host on PostgreSQL. Package store/rules decides what
+// Start with engine, which implements store.Store for both databases. A backend provides what differs between
+// them: Store is the backend on SQLite, Server the backend on PostgreSQL. Package store/rules decides what
 // happens to jobs; this package stores the results.
 package sql
 
@@ -25,29 +25,29 @@ import (
 )
 
 // engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the
-// token from turn, called the writer below. It commits the operations of all waiting callers together, one
+// token from writerToken, called the writer below. It commits the operations of all waiting callers together, one
 // group per transaction.
 // See docs/decisions/0013.
 type engine struct {
-	host host                // what differs between SQLite and PostgreSQL
-	now  func() queue.Millis // the store's clock
-	db   conn                // the writer's connection
-	read *readers            // connections for reading, safe for concurrent use
-	log  *slog.Logger
+	backend backend             // what differs between SQLite and PostgreSQL
+	now     func() queue.Millis // the store's clock
+	db      conn                // the writer's connection
+	readers *readers            // connections for reading, safe for concurrent use
+	log     *slog.Logger
 
-	turn     chan struct{} // holds one token; the goroutine that takes it is the writer
-	group    []*op         // scratch space for the operations of the current commit; writer only
-	ended    bool          // no more writes are allowed; writer only
-	broken   chan struct{} // closed when the store has failed
-	alarm    chan struct{} // receives a hint when Promote must be called earlier than it reported
-	looks    bool          // the store is read-only and has no writer
-	hasInbox bool          // other programs can submit jobs, and their submissions reserve ids
+	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
+	group         []*op         // scratch space for the operations of the current commit; writer only
+	writesStopped bool          // no more writes are allowed; writer only
+	broken        chan struct{} // closed when the store has failed
+	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
+	readOnly      bool          // the store is read-only and has no writer
+	hasInbox      bool          // other programs can submit jobs, and their submissions reserve ids
 
 	watchers store.Watchers
 
 	copying atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
-	dice *rand.Rand // source of random numbers; writer only
+	rng *rand.Rand // source of random numbers; writer only
 	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
 	// keeping it.
 	lanesKept int64
@@ -56,39 +56,39 @@ type engine struct {
 	// it. Writer only.
 	rechecks rules.Memory
 
-	// readied reports that another node's changes may have made jobs runnable, and that no claim has
+	// jobsReadied reports that another node's changes may have made jobs runnable, and that no claim has
 	// followed yet. Writer only.
-	readied bool
-	// hereStale reports that the lanes closed only for this node must be checked again. Writer only.
-	hereStale bool
-	// hereLooked is the time of the last check of the lanes closed only for this node. Writer only.
-	hereLooked queue.Millis
-	// standsIn is the time at which this node checks for timers that another node has not served. Writer
+	jobsReadied bool
+	// closedHereStale reports that the lanes closed only for this node must be checked again. Writer only.
+	closedHereStale bool
+	// closedHereChecked is the time of the last check of the lanes closed only for this node. Writer only.
+	closedHereChecked queue.Millis
+	// foreignTimerAt is the time at which this node checks for timers that another node has not served. Writer
 	// only.
-	standsIn  queue.Millis
-	leaseRoom []int64 // memory reused for tx.leases of the next transaction; writer only
+	foreignTimerAt queue.Millis
+	leaseBuffer    []int64 // memory reused for tx.leases of the next transaction; writer only
 
-	// served holds when operations of each user and class were last carried out, as values of serving.
+	// lastServed holds when operations of each user and class were last carried out, as values of serveClock.
 	// Writer only.
-	served    map[served]int64
-	serving   int64        // number of operations carried out for users; writer only
-	slow      map[int]bool // users whose last operation took slowOp or longer; writer only
-	surprised bool         // the last transaction ended with errForeseen; writer only
-	shared    time.Time    // last time that operations of several users waited; writer only
-	late      *op          // a slow user's operation, committed next and alone; writer only
+	lastServed     map[userClass]int64
+	serveClock     int64        // number of operations carried out for users; writer only
+	slowUsers      map[int]bool // users whose last operation took slowOp or longer; writer only
+	prewriteFailed bool         // the last transaction ended with errPrewrite; writer only
+	lastShared     time.Time    // last time that operations of several users waited; writer only
+	nextSolo       *op          // a slow user's operation, committed next and alone; writer only
 
-	looked  string // name of the queue that was last claimed from; writer only
-	typical int    // recent size of a claimed job in bytes; writer only
+	lastClaimQueue  string // name of the queue that was last claimed from; writer only
+	typicalJobBytes int    // recent size of a claimed job in bytes; writer only
 
-	minute minuteFigures // cached statistics of the current minute; writer only
-	usual  estimates     // typical run times of commands
+	minute           minuteFigures    // cached statistics of the current minute; writer only
+	runtimeEstimates runtimeEstimates // typical run times of commands
 
 	node int64 // number of this node in the database; 0 if the store has only one node
-	// foreign lists jobs changed by other nodes whose watchers have not been notified yet. Writer only.
-	foreign foreigners
+	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet. Writer only.
+	foreignChanges foreignChanges
 
-	file  string // identifier of the database; a copy has another one
-	moved bool   // the database had another identifier when it was last used, so it is a copy
+	databaseID string // identifier of the database; a copy has another one
+	isCopy     bool   // the database had another identifier when it was last used, so it is a copy
 
 	order   atomic.Pointer[queue.Order] // the order as of the last commit
 	created time.Time
@@ -102,38 +102,38 @@ type engine struct {
 	usage       map[int]userUsage     // by uid; guarded by mu
 	reserved    map[int64]reservation // by seq of the job; guarded by mu
 	waiter      *waiter               // the claim that waits for a runnable job; guarded by mu
-	last        int64                 // number of the newest stored event; guarded by mu
-	// servedSeen holds queueState.served of each queue as of the last commit. The inner maps never change.
+	lastEvent   int64                 // number of the newest stored event; guarded by mu
+	// publishedTurns holds queueState.served of each queue as of the last commit. The inner maps never change.
 	// Guarded by mu.
-	servedSeen map[string]map[int]int64
-	newer      chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
+	publishedTurns map[string]map[int]int64
+	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// foreigners lists the jobs that other nodes have changed. If any is set, every job may have changed.
-type foreigners struct {
+// foreignChanges lists the jobs that other nodes have changed. If any is set, every job may have changed.
+type foreignChanges struct {
 	seqs []int64
 	uids []int // users whose counts changed with the jobs
 	any  bool
 }
 
 // newEngine returns an engine that is not open yet.
-func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
+func newEngine(h backend, order queue.Order, log *slog.Logger) *engine {
 	e := &engine{
-		host: h, log: log, lanesKept: 1000, created: time.Now(),
-		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
-		turn:   make(chan struct{}, 1),
-		broken: make(chan struct{}),
-		alarm:  make(chan struct{}, 1),
-		usage:  map[int]userUsage{},
+		backend: h, log: log, lanesKept: 1000, created: time.Now(),
+		now:         func() queue.Millis { return queue.MillisOf(time.Now()) },
+		writerToken: make(chan struct{}, 1),
+		broken:      make(chan struct{}),
+		dueSooner:   make(chan struct{}, 1),
+		usage:       map[int]userUsage{},
 
-		servedSeen: map[string]map[int]int64{},
+		publishedTurns: map[string]map[int]int64{},
 	}
 	if log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
-	e.dice = rand.New(rand.NewChaCha8(seed))
+	e.rng = rand.New(rand.NewChaCha8(seed))
 	e.order.Store(&order)
 	return e
 }
@@ -141,7 +141,7 @@ func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 // begin prepares a loaded engine for work: it releases the writer's token, applies the configured order,
 // resumes interrupted changes of lanes and ranks, and finishes or forgets batches.
 func (s *engine) begin(ctx context.Context, o Options) error {
-	s.turn <- struct{}{}
+	s.writerToken <- struct{}{}
 	s.mem.order = o.Order
 	if o.OrderOf != nil {
 		settings, err := s.Settings(ctx)
@@ -175,40 +175,40 @@ type memory struct {
 	leases    map[int64]*rules.Lease // by seq of the job
 	// used counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started.
-	used      map[int64]int
-	turn      int64           // Pass of the queue that was served last, while weights differ
-	served    int64           // number of jobs that this node has claimed; orders the turns of users
-	linked    bool            // some job waits, or once waited, for another job
-	ended     int64           // number of ended jobs whose dependants are not decided yet
-	endedUID  int64           // uid of the user whose ended job was decided last
-	empties   int64           // number of lanes without jobs
-	rechecked int64           // gates up to this one have been checked again; 0 if all have
-	promoted  queue.Millis    // time of the last call of Promote
-	hooks     store.Hooks     // hooks that are made for jobs at certain moments
-	users     map[int]user    // users who have waiting or leased jobs
-	maxUser   int             // maximum number of leased jobs per user; 0 means unlimited
-	listed    []int           // users listed in meta.users; replaced, not changed, by each transaction
-	list      string          // content of meta.users
-	changed   []string        // queues listed in meta.queues; replaced, not changed, by each transaction
-	queues    string          // content of meta.queues
-	owners    map[int]string  // account names by uid, without former owners
-	disowning []disowning     // unfinished moves of jobs to former owners; replaced, not changed
-	batches   map[int64]batch // by number, without forgotten ones
-	committed int64           // number of jobs in committed batches
-	order     queue.Order     // how ranks are computed
-	ranking   ranking
+	used             map[int64]int
+	lastPass         int64           // Pass of the queue that was served last, while weights differ
+	turnCount        int64           // number of jobs that this node has claimed; orders the turns of users
+	hasDependencies  bool            // some job waits, or once waited, for another job
+	undecided        int64           // number of ended jobs whose dependants are not decided yet
+	lastDecidedUID   int64           // uid of the user whose ended job was decided last
+	emptyLanes       int64           // number of lanes without jobs
+	recheckedUpTo    int64           // gates up to this one have been checked again; 0 if all have
+	lastPromote      queue.Millis    // time of the last call of Promote
+	hooks            store.Hooks     // hooks that are made for jobs at certain moments
+	users            map[int]user    // users who have waiting or leased jobs
+	maxLeasedPerUser int             // maximum number of leased jobs per user; 0 means unlimited
+	listedUsers      []int           // users listed in meta.users; replaced, not changed, by each transaction
+	userList         string          // content of meta.users
+	listedQueues     []string        // queues listed in meta.queues; replaced, not changed, by each transaction
+	queueList        string          // content of meta.queues
+	owners           map[int]string  // account names by uid, without former owners
+	disowning        []disowning     // unfinished moves of jobs to former owners; replaced, not changed
+	batches          map[int64]batch // by number, without forgotten ones
+	committed        int64           // number of jobs in committed batches
+	order            queue.Order     // how ranks are computed
+	ranking          ranking
 	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
 	// being recomputed.
 	rankedBy string
 	outputs  int64 // total size of all outputs in bytes
-	kept     int64 // number of jobs that ended while their queue had its own retention
-	// gathered reports that meta lists leases that are not known to have started, although each node has
+	keptJobs int64 // number of jobs that ended while their queue had its own retention
+	// reservedInMeta reports that meta lists leases that are not known to have started, although each node has
 	// its own row for them.
-	gathered bool
-	// upto holds, for hours and days, the end of the last period whose statistics were summed up from finer
-	// ones. tidied is the hour in which tidyFigures last finished.
-	upto   [store.Day + 1]queue.Millis
-	tidied queue.Millis
+	reservedInMeta bool
+	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from finer
+	// ones. figuresTidied is the hour in which tidyFigures last finished.
+	summedUpTo    [store.Day + 1]queue.Millis
+	figuresTidied queue.Millis
 }
 
 // load reads the whole cache for the first time.
@@ -216,10 +216,10 @@ func (s *engine) load() error {
 	if err := s.loadHeads(); err != nil {
 		return err
 	}
-	if err := s.loadUsual(); err != nil {
+	if err := s.loadEstimates(); err != nil {
 		return err
 	}
-	s.publish()
+	s.publishCounts()
 	return nil
 }
 
@@ -227,8 +227,8 @@ func (s *engine) load() error {
 // settings in memory that are not stored.
 func (s *engine) loadHeads() error {
 	was := &s.mem
-	s.mem = memory{maxUser: was.maxUser, hooks: was.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}, here: map[int64]int64{}}}
-	var first, second reads
+	s.mem = memory{maxLeasedPerUser: was.maxLeasedPerUser, hooks: was.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
+	var first, second queryBatch
 	var moved movedNotes
 	moved.read(&first)
 	reserved, gathered, ordered := "", "", ""
@@ -237,9 +237,9 @@ func (s *engine) loadHeads() error {
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
+		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.userList, s.mem.commits, s.mem.queueList = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
 		ordered = r.text(19)
-		s.mem.upto[store.Hour], s.mem.upto[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
+		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
 		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 	leased := func(r row) (bool, error) {
@@ -248,7 +248,7 @@ func (s *engine) loadHeads() error {
 		return true, nil
 	}
 	first.add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	s.host.readReserved(&first, func(r row) (bool, error) {
+	s.backend.readReserved(&first, func(r row) (bool, error) {
 		reserved += r.text(0)
 		return true, nil
 	})
@@ -258,7 +258,7 @@ func (s *engine) loadHeads() error {
 	s.readEdges(&first)
 	s.readBatches(&first)
 	lanesTaken := s.readLanes(&first)
-	if err := s.db.queries(first.list); err != nil {
+	if err := s.db.queries(first.queries); err != nil {
 		return err
 	}
 	if err := moved.refuse(); err != nil {
@@ -267,7 +267,7 @@ func (s *engine) loadHeads() error {
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
 		return fmt.Errorf("the database has lost its counters: %w", damage(`the row of the table "meta" is damaged`))
 	}
-	s.mem.gathered = gathered != ""
+	s.mem.reservedInMeta = gathered != ""
 	reserved += gathered
 	held, err := numbers(reserved)
 	if err != nil {
@@ -278,8 +278,8 @@ func (s *engine) loadHeads() error {
 		for seq := range held {
 			list = append(strconv.AppendInt(list, seq, 10), ' ')
 		}
-		second.add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.among("seq"), strings.TrimSpace(string(list)))
-		if err := s.db.queries(second.list); err != nil {
+		second.add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.isOneOf("seq"), strings.TrimSpace(string(list)))
+		if err := s.db.queries(second.queries); err != nil {
 			return err
 		}
 	}
@@ -324,39 +324,39 @@ func (s *engine) Close() error {
 	if !first {
 		return nil
 	}
-	<-s.turn
+	<-s.writerToken
 	for !s.idle() {
-		s.lead()
+		s.commitNextGroup()
 	}
 	var unwritten error
-	if s.Err() == nil && !s.ended { // otherwise nothing may be written any more
+	if s.Err() == nil && !s.writesStopped { // otherwise nothing may be written any more
 		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
-		unwritten = s.writeUsual()
+		unwritten = s.writeEstimates()
 		if k := kindOf(unwritten); k == full || k == busy || errors.As(unwritten, new(serverLost)) {
 			unwritten = nil
 		}
 	}
-	s.ended = true
+	s.writesStopped = true
 	s.mu.Lock()
 	w := s.waiter
 	s.waiter = nil
 	s.mu.Unlock()
 	if w != nil {
-		w.done <- granted{err: errClosed}
+		w.done <- claimResult{err: errClosed}
 	}
-	s.turn <- struct{}{} // operations that arrive later are refused
-	return errors.Join(unwritten, s.read.close(), s.host.close())
+	s.writerToken <- struct{}{} // operations that arrive later are refused
+	return errors.Join(unwritten, s.readers.close(), s.backend.close())
 }
 
 // DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
 // reported.
-func (s *engine) DueSooner() <-chan struct{} { return s.alarm }
+func (s *engine) DueSooner() <-chan struct{} { return s.dueSooner }
 
 // Watch returns hints about changes of the given jobs.
 func (s *engine) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
 
-// counted returns the counts as of the last commit.
-func (s *engine) counted() store.Counts {
+// countsNow returns the counts as of the last commit.
+func (s *engine) countsNow() store.Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts
@@ -364,8 +364,8 @@ func (s *engine) counted() store.Counts {
 
 // Counts returns the number of jobs in each state, and the size of the database.
 func (s *engine) Counts() store.Counts {
-	c := s.counted()
-	c.Bytes = s.host.bytes()
+	c := s.countsNow()
+	c.Bytes = s.backend.bytes()
 	return c
 }
 
@@ -374,19 +374,19 @@ func (s *engine) Counts() store.Counts {
 func (s *engine) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.newer == nil {
-		s.newer = make(chan struct{})
+	if s.newEvent == nil {
+		s.newEvent = make(chan struct{})
 	}
-	return s.last, s.newer
+	return s.lastEvent, s.newEvent
 }
 
-// publish makes the writer's counts visible to readers after a load.
-func (s *engine) publish() {
+// publishCounts makes the writer's counts visible to readers after a load.
+func (s *engine) publishCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = s.mem.nextEvent - 1
+	s.lastEvent = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
+	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.keptJobs
 	s.noteAllUsageLocked()
 	s.listAllReserved()
 }

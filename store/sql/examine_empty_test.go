@@ -26,12 +26,12 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 	for what, create := range map[string]func(path string) error{"an empty file": emptyFile, "no tables": noTables} {
 		for level, hasMark := range map[store.Level]bool{store.Warning: false, store.Failure: true} {
 			dir := t.TempDir()
-			path := filepath.Join(dir, fileName)
+			path := filepath.Join(dir, databaseName)
 			if err := create(path); err != nil {
 				t.Fatal(err)
 			}
 			if hasMark {
-				if err := os.WriteFile(filepath.Join(dir, markName), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, highWaterName), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -20,12 +20,12 @@ import (
 // store.OtherQueues.
 // See docs/decisions/0024.
 type minuteFigures struct {
-	at   queue.Millis              // start of the minute
-	rows map[string]*store.Figures // by queue; nil if they have not been read
-	// ever holds the queues that have their own name in the all-time statistics. It is nil if they have not
+	minute queue.Millis              // start of the minute
+	rows   map[string]*store.Figures // by queue; nil if they have not been read
+	// everNamed holds the queues that have their own name in the all-time statistics. It is nil if they have not
 	// been read.
-	ever map[string]bool
-	room [1024]byte // memory for two encoded histograms
+	everNamed map[string]bool
+	room      [1024]byte // memory for two encoded histograms
 }
 
 const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
@@ -47,7 +47,7 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	}
 	var others int64
 	if g == store.Minute {
-		named, err := t.namedEver(name)
+		named, err := t.isNamedEver(name)
 		if err != nil {
 			return err
 		}
@@ -60,28 +60,28 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	return err
 }
 
-// namedEver reports whether a queue has its own name in the all-time statistics. It gets one with its first
+// isNamedEver reports whether a queue has its own name in the all-time statistics. It gets one with its first
 // measurement for which there is room, or if hasOwnFigures reports true; the name stays for good. Until
 // then the queue counts as one of the others. The column others of each minute's row records which of the
 // two applied, so measurements never move from one to the other.
 // See docs/decisions/0086.
-func (t *tx) namedEver(name string) (bool, error) {
+func (t *tx) isNamedEver(name string) (bool, error) {
 	kept := &t.s.minute
-	if kept.ever == nil {
+	if kept.everNamed == nil {
 		known := map[string]bool{}
 		err := t.query(func(r row) (bool, error) {
 			known[r.text(0)] = true
 			return true, nil
-		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(ever), int64(store.Minute), int64(t.s.mem.upto[store.Hour]))
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(ever), int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
 		if err != nil {
 			return false, err
 		}
-		kept.ever = known
+		kept.everNamed = known
 	}
-	if !kept.ever[name] && figuresName(kept.ever, name, t.hasOwnFigures) == name {
-		kept.ever[name] = true
+	if !kept.everNamed[name] && figuresName(kept.everNamed, name, t.hasOwnFigures) == name {
+		kept.everNamed[name] = true
 	}
-	return kept.ever[name], nil
+	return kept.everNamed[name], nil
 }
 
 // periodFigures returns the statistics from one instant until before another, by queue.
@@ -107,11 +107,11 @@ func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
 // maximum number of queues.
 func (t *tx) hasOwnFigures(name string) bool {
 	q := t.s.mem.lanes.queues[name]
-	return standsAlone(name) || q != nil && q.rule != store.Plain
+	return alwaysNamed(name) || q != nil && q.rule != store.Plain
 }
 
-// standsAlone reports whether a queue without a rule always has its own statistics.
-func standsAlone(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
+// alwaysNamed reports whether a queue without a rule always has its own statistics.
+func alwaysNamed(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
 
 // figuresName returns the name under which a queue is counted in a period that has these rows.
 func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
@@ -143,12 +143,12 @@ func (t *tx) writeFigures() error {
 	}
 	at := store.Minute.Floor(t.now)
 	kept := &t.s.minute
-	if kept.rows == nil || kept.at != at {
+	if kept.rows == nil || kept.minute != at {
 		rows, err := t.periodFigures(store.Minute, at, at+1)
 		if err != nil {
 			return err
 		}
-		kept.at, kept.rows = at, rows
+		kept.minute, kept.rows = at, rows
 	}
 	var few [4]changedFigures
 	changed := few[:0]
@@ -166,19 +166,19 @@ func (t *tx) writeFigures() error {
 		count(row, m)
 	}
 	for _, c := range changed {
-		if t.told != nil {
-			t.told.minute = append(t.told.minute, c.name)
+		if t.delta != nil {
+			t.delta.minuteQueues = append(t.delta.minuteQueues, c.name)
 		}
-		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.there); err != nil {
+		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.exists); err != nil {
 			return err
 		}
 	}
-	if at < t.s.mem.upto[store.Hour] {
+	if at < t.s.mem.summedUpTo[store.Hour] {
 		if err := t.addFigures(ever, 0); err != nil {
 			return err
 		}
 	}
-	for g := store.Hour; g <= store.Day && at < t.s.mem.upto[g]; g++ {
+	for g := store.Hour; g <= store.Day && at < t.s.mem.summedUpTo[g]; g++ {
 		if err := t.addFigures(g, g.Floor(at)); err != nil {
 			return err
 		}
@@ -188,8 +188,8 @@ func (t *tx) writeFigures() error {
 
 // changedFigures names a changed row, and says whether it existed before.
 type changedFigures struct {
-	name  string
-	there bool
+	name   string
+	exists bool
 }
 
 func count(f *store.Figures, m *rules.Measured) {
@@ -212,7 +212,7 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 		name := t.figuresName(rows, m.Queue)
 		if g == ever {
 			name = store.OtherQueues
-			if named, err := t.namedEver(m.Queue); err != nil {
+			if named, err := t.isNamedEver(m.Queue); err != nil {
 				return err
 			} else if named {
 				name = m.Queue
@@ -240,7 +240,7 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 func (t *tx) tidyFigures() (more bool, err error) {
 	m := &t.s.mem
 	hour := store.Hour.Floor(t.now)
-	if m.tidied == hour {
+	if m.figuresTidied == hour {
 		return false, nil
 	}
 	hours, err := t.rollUp(store.Hour, hour)
@@ -249,7 +249,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	}
 	by := hour // all minutes before this hour are summed up
 	if hours {
-		by = m.upto[store.Hour]
+		by = m.summedUpTo[store.Hour]
 	}
 	days, err := t.rollUp(store.Day, by)
 	if err != nil {
@@ -259,7 +259,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	for g := store.Minute; g <= store.Day; g++ {
 		old := store.Hour.Floor(g.Oldest(t.now)) // rounded to the hour, so that an idle queue causes no writes
 		if g < store.Day {
-			old = min(old, m.upto[g+1])
+			old = min(old, m.summedUpTo[g+1])
 		}
 		n, err := t.count(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN (SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT `+step+`)`, int64(g), int64(g), int64(old))
 		if err != nil {
@@ -271,7 +271,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 		}
 	}
 	if more = hours || days || removed == promoteStep; !more {
-		m.tidied = hour
+		m.figuresTidied = hour
 	}
 	return more, nil
 }
@@ -280,7 +280,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 // whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
 // once.
 func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
-	mark := &t.s.mem.upto[g]
+	mark := &t.s.mem.summedUpTo[g]
 	// Zero means that there is no such row.
 	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark))
 	if err != nil || next == 0 {
@@ -307,8 +307,8 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	}
 	*mark = end
 	// A day is summed up only after all of its minutes were.
-	t.s.mem.upto[store.Hour] = max(t.s.mem.upto[store.Hour], end)
-	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.upto[store.Hour]), int64(t.s.mem.upto[store.Day]))
+	t.s.mem.summedUpTo[store.Hour] = max(t.s.mem.summedUpTo[store.Hour], end)
+	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.summedUpTo[store.Hour]), int64(t.s.mem.summedUpTo[store.Day]))
 	return true, err
 }
 

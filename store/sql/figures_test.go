@@ -237,8 +237,8 @@ func TestCloseOnAFullDisk(t *testing.T) {
 	for i := range many {
 		many[i] = rules.Measured{Fingerprint: uint64(i + 1), Took: time.Second}
 	}
-	s.usual.note(many)
-	if err := s.lite.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
+	s.runtimeEstimates.note(many)
+	if err := s.conn.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -267,16 +267,16 @@ func TestUsualOverRestarts(t *testing.T) {
 	for i := range store.MaxEstimates - 1 {
 		many = append(many, rules.Measured{Fingerprint: uint64(i + 1), Took: time.Duration(i) * time.Second})
 	}
-	s.usual.note(many)
+	s.runtimeEstimates.note(many)
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
 		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
 	}
 	promoteAll(t, s) // writes the estimates
-	s.usual.note([]rules.Measured{{Fingerprint: store.MaxEstimates, Took: time.Second}})
+	s.runtimeEstimates.note([]rules.Measured{{Fingerprint: store.MaxEstimates, Took: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
 		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1), s.Usual(store.MaxEstimates))
 	}
-	s.usual.take() // as if the service was killed
+	s.runtimeEstimates.take() // as if the service was killed
 	reopen()
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
 		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates), s.Usual(600))

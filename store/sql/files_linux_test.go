@@ -26,7 +26,7 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
 	} {
 		dir := filled(t, 100)
-		if err := harm(filepath.Join(dir, fileName)); err != nil {
+		if err := harm(filepath.Join(dir, databaseName)); err != nil {
 			t.Fatal(err)
 		}
 		refuses(t, dir, says)
@@ -38,7 +38,7 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
-		"database":  func(dir string) string { return filepath.Join(dir, fileName) },
+		"database":  func(dir string) string { return filepath.Join(dir, databaseName) },
 	} {
 		t.Run(name, func(t *testing.T) { refusesReadOnly(t, filled(t, 1), path) })
 	}
@@ -47,7 +47,7 @@ func TestReadOnlyFilesAreRefused(t *testing.T) {
 func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		for _, p := range []string{dir, filepath.Join(dir, fileName), filepath.Join(dir, markName)} {
+		for _, p := range []string{dir, filepath.Join(dir, databaseName), filepath.Join(dir, highWaterName)} {
 			if err := os.Chown(p, 65534, 65534); err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
 			enqueue(t, s, 1)
-			if err := harm(filepath.Join(dir, fileName)); err != nil {
+			if err := harm(filepath.Join(dir, databaseName)); err != nil {
 				t.Fatal(err)
 			}
 			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
@@ -117,7 +117,7 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 
 // The locks of the database belong to the open file description, not to the process.
 func TestLocksAreOfTheOpenFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), fileName)
+	path := filepath.Join(t.TempDir(), databaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		info, err := os.Stat(path)
@@ -173,7 +173,7 @@ func TestCopiesSaySo(t *testing.T) {
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(copied, fileName), 0o600); err != nil {
+	if err := os.Chmod(filepath.Join(copied, databaseName), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, copied)
@@ -217,11 +217,11 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
 			enqueueMany(t, s, 5000, func(*queue.Job) {})
-			if err := s.lite.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			if err := s.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 				t.Fatal(err)
 			}
 			enqueueMany(t, s, 1000, func(*queue.Job) {})
-			path := filepath.Join(dir, fileName+c.suffix)
+			path := filepath.Join(dir, databaseName+c.suffix)
 			var load sync.WaitGroup
 			for range 4 {
 				load.Go(func() {
@@ -235,12 +235,12 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 					s.List(context.Background(), store.Filter{Limit: 100})
 				}
 			})
-			<-s.turn // between two commits, which is the most common case
+			<-s.writerToken // between two commits, which is the most common case
 			info, err := os.Stat(path)
 			if err == nil {
 				err = os.Truncate(path, c.keep(info.Size()))
 			}
-			s.turn <- struct{}{}
+			s.writerToken <- struct{}{}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 					t.Fatalf("with less than it had it opens: %v", err)
 				}
 				// Continue with the remaining jobs.
-				if err = os.Remove(filepath.Join(dir, markName)); err == nil {
+				if err = os.Remove(filepath.Join(dir, highWaterName)); err == nil {
 					s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
 				}
 			}

@@ -33,17 +33,17 @@ func (t *tx) Find(l *rules.Look) error {
 			return len(l.Damaged) < l.Steps || more(), nil
 		}
 		if l.Jobs == nil {
-			l.Jobs = make([]rules.Job, 0, min(l.Want, usualBlock))
+			l.Jobs = make([]rules.Job, 0, min(l.Want, maxClaimBlock))
 		}
 		l.Jobs = append(l.Jobs, j)
 		took := weight(&j.Job)
 		l.Bytes += took
-		t.s.typical += (took - t.s.typical) / 8
+		t.s.typicalJobBytes += (took - t.s.typicalJobBytes) / 8
 		full = len(l.Jobs) >= l.Want || l.Bytes >= rules.MaxClaimBytes
 		return !full || more(), nil
 	}
 	if l.Part == rules.Whole {
-		t.s.looked = l.Lane.Queue
+		t.s.lastClaimQueue = l.Lane.Queue
 	}
 	for all := false; !all && !enough; {
 		var err error
@@ -62,7 +62,7 @@ func (t *tx) Find(l *rules.Look) error {
 func (t *tx) peek(l *rules.Look) error {
 	l.End = true
 	found := func(h *laneHead) (more bool) {
-		if t.gone(h.at.Seq) || t.s.mem.leases[h.at.Seq] != nil {
+		if t.hasLeftLane(h.at.Seq) || t.s.mem.leases[h.at.Seq] != nil {
 			l.Next = following(h.at)
 			return true
 		}
@@ -73,7 +73,7 @@ func (t *tx) peek(l *rules.Look) error {
 		return nil
 	}
 	for all := false; !all && l.End; {
-		rows, piece := 0, t.ahead(0, 0)
+		rows, piece := 0, t.readLimit(0, 0)
 		err := t.query(func(r row) (bool, error) {
 			rows++
 			h := readLaneHead(r)
@@ -110,16 +110,16 @@ func findArgs(lane int64, from rules.Position, most int) []any {
 // findPiece reads the next jobs of a lane and passes them to each. gone is true for a job that has left the
 // lane since its row was read. findPiece reports whether the lane has no further jobs.
 func (t *tx) findPiece(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
-	rows, piece := 0, t.ahead(l.Want-len(l.Jobs), t.s.typical)
+	rows, piece := 0, t.readLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
 	counted := func(r row, gone bool) (bool, error) {
 		rows++
 		return each(r, gone)
 	}
 	args := findArgs(l.Lane.ID, l.Next, piece)
-	e := t.expected
-	t.expected = nil
+	e := t.claimPrefetch
+	t.claimPrefetch = nil
 	if e != nil && l.Part == rules.Whole && slices.Equal(e.args, args) {
-		answered, err := e.answered(func(r row) (bool, error) { return counted(r, e.ended[r.num(0)]) })
+		answered, err := e.eachRow(func(r row) (bool, error) { return counted(r, e.endedLeases[r.num(0)]) })
 		if answered || err != nil {
 			return rows < piece, err
 		}

@@ -13,19 +13,19 @@ import (
 // frame holds the jobs of one request of a batch.
 // See docs/decisions/0009.
 type frame struct {
-	n     int64
-	count int64 // number of jobs
-	bytes int64 // size of the jobs in bytes
-	jobs  []stagedJob
-	whole bool // all jobs could be read
+	id       int64
+	count    int64 // number of jobs
+	bytes    int64 // size of the jobs in bytes
+	jobs     []stagedJob
+	complete bool // all jobs could be read
 }
 
 // firstFrame reads the first frame of a batch.
 func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	err = t.query(func(r row) (bool, error) {
-		f.n, f.count, f.bytes, found = r.num(0), r.num(1), r.num(2), true
-		f.jobs, f.whole = readFrame(r.view(3))
-		f.whole = f.whole && int64(len(f.jobs)) == f.count
+		f.id, f.count, f.bytes, found = r.num(0), r.num(1), r.num(2), true
+		f.jobs, f.complete = readFrame(r.view(3))
+		f.complete = f.complete && int64(len(f.jobs)) == f.count
 		return false, nil
 	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
 	return f, found, err
@@ -49,7 +49,7 @@ func (t *tx) dropFrame(f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
-	err := t.exec(`DELETE FROM frames WHERE n = ?`, f.n)
+	err := t.exec(`DELETE FROM frames WHERE n = ?`, f.id)
 	return err
 }
 
@@ -60,18 +60,18 @@ func (t *tx) detach(b *batch, f *frame) error {
 		return err
 	}
 	ended, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
-		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.n)
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
 	if err != nil {
 		return err
 	}
-	t.s.mem.ended += ended // dependants of lost jobs are decided as if these jobs were removed
+	t.s.mem.undecided += ended // dependants of lost jobs are decided as if these jobs were removed
 	t.wakeAt(t.now)
 	lost := max(1, f.count-int64(len(f.jobs)))
-	if err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.n); err != nil {
+	if err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id); err != nil {
 		return err
 	}
 	name, uid := b.name, b.uid
-	t.then = append(t.then, func() {
+	t.afterCommit = append(t.afterCommit, func() {
 		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are not in the queue; see: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
 	})
 	return nil

@@ -103,7 +103,7 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 			// Damage one bit of a job in the middle of the second frame, and the whole third frame.
 			var raw []byte
 			inTransaction(t, s, func() error {
-				return s.lite.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil }, `SELECT jobs FROM frames WHERE n = 2`)
+				return s.conn.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil }, `SELECT jobs FROM frames WHERE n = 2`)
 			})
 			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
 			harm(t, s, `UPDATE frames SET jobs = ? WHERE n = 2`, raw)
@@ -144,7 +144,7 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
-			if err := recount(s.lite); err != nil {
+			if err := recount(s.conn); err != nil {
 				t.Fatal(err)
 			}
 			sound(t, s, "after restoring")
@@ -158,8 +158,8 @@ func TestNamesInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 2, true)
 	s.do(t.Context(), urgent, func(tx *tx) error {
-		b, _ := tx.s.mem.staged(0, "a")
-		b.names = store.MaxStagedNames - 1
+		b, _ := tx.s.mem.openBatch(0, "a")
+		b.givenIDs = store.MaxStagedNames - 1
 		tx.setBatch(b.n, b)
 		return nil
 	})
@@ -196,8 +196,8 @@ func TestSquattedNumbersCostLittle(t *testing.T) {
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
-			for _, of := range []string{`id = ?`, s.lite.amongWords("id")} {
-				n += runs(s.lite, idsGiven(of))
+			for _, of := range []string{`id = ?`, s.conn.isOneOfWords("id")} {
+				n += runs(s.conn, givenIDs(of))
 			}
 			return nil
 		})
@@ -213,11 +213,11 @@ func TestSquattedNumbersCostLittle(t *testing.T) {
 		t.Errorf("the next 1000 took %d looks", looks()-before)
 	}
 	other := openStore(t, t.TempDir())
-	n := numbering{at: 1, dice: other.dice, window: leapFirst}
-	for range 10 * skipMost {
-		before := n.at
-		if n.skip(); n.at <= before || n.at > maxSeq || n.window > leapMost {
-			t.Fatalf("from %d to %d in a window of %d", before, n.at, n.window)
+	n := numberSource{next: 1, rng: other.rng, window: firstLeap}
+	for range 10 * maxSkips {
+		before := n.next
+		if n.skip(); n.next <= before || n.next > maxSeq || n.window > maxLeap {
+			t.Fatalf("from %d to %d in a window of %d", before, n.next, n.window)
 		}
 	}
 	harm(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))

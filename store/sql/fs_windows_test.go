@@ -76,7 +76,7 @@ func TestFilesInUseStay(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
-	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm"} {
+	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm"} {
 		path := filepath.Join(dir, name)
 		other := filepath.Join(t.TempDir(), "other")
 		if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
@@ -116,7 +116,7 @@ func TestFolderInUse(t *testing.T) {
 // database unchanged. It succeeds once that program has ended.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
 	dir, file := filled(t, 2), backedUp(t, 3, "true")
-	said, stop := other(t, filepath.Join(dir, fileName), `SELECT count(*) FROM jobs`)
+	said, stop := other(t, filepath.Join(dir, databaseName), `SELECT count(*) FROM jobs`)
 	err := restore(dir, file)
 	stop()
 	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {

@@ -21,18 +21,18 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 		return id, err
 	}
 	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds())
-	t.s.mem.lanes.keyed = t.s.mem.lanes.keyed || err == nil
+	t.s.mem.lanes.hasGates = t.s.mem.lanes.hasGates || err == nil
 	if err == nil && d.Kind == queue.GateResource {
-		t.keepResources()
+		t.saveResources()
 		t.s.mem.lanes.resourceGates = append(t.s.mem.lanes.resourceGates, id)
 	}
 	return id, err
 }
 
-// keepResources replaces the list of resources with a copy, and restores the old list if the transaction is
+// saveResources replaces the list of resources with a copy, and restores the old list if the transaction is
 // rolled back.
-func (t *tx) keepResources() {
-	t.tellAll()
+func (t *tx) saveResources() {
+	t.requireReload()
 	ls := t.s.mem.lanes
 	was := ls.resourceGates
 	ls.resourceGates = slices.Clone(was)
@@ -63,7 +63,7 @@ func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
 
 // forgetResource removes a gate from the list of resources.
 func (t *tx) forgetResource(gate int64) {
-	t.keepResources()
+	t.saveResources()
 	ls := t.s.mem.lanes
 	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
 }
@@ -71,10 +71,10 @@ func (t *tx) forgetResource(gate int64) {
 // tidyGates removes one step of the gates that no lane needs and no job names. It removes a rate only once
 // no start is within the rate's period. It reports whether there is more to do.
 func (t *tx) tidyGates() (more bool, err error) {
-	if !t.s.mem.lanes.keyed {
+	if !t.s.mem.lanes.hasGates {
 		return false, nil
 	}
-	if err := t.writeNaming(); err != nil {
+	if err := t.writeGateJobs(); err != nil {
 		return false, err
 	}
 	type gate struct{ id, per int64 }
@@ -112,7 +112,7 @@ func (t *tx) removeGate(id int64) error {
 }
 
 // Quota implements rules.Tx.
-func (t *tx) Quota() int { return t.s.mem.maxUser }
+func (t *tx) Quota() int { return t.s.mem.maxLeasedPerUser }
 
 // Node implements rules.Tx.
 func (t *tx) Node() *store.Node { return &t.s.mem.lanes.node }
@@ -181,7 +181,7 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	n, per := int64(d.N), d.Per.Milliseconds()
-	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), t.naming[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
+	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
@@ -229,7 +229,7 @@ func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
 // Gates lists locks, rates and resources. It runs in the writer, which is the only one to know the units
 // held of them.
 func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
-	return ask(ctx, s, func(t *tx) (list []store.GateState, err error) {
+	return readInWriter(ctx, s, func(t *tx) (list []store.GateState, err error) {
 		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
 			if after.Kind != 0 && after.UID > owner {
 				continue
@@ -246,9 +246,9 @@ func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 	})
 }
 
-// maxGatesLooked limits how many gates of an owner are read for one list. For a while there may be many
+// maxGatesRead limits how many gates of an owner are read for one list. For a while there may be many
 // gates that are no longer needed.
-const maxGatesLooked = 5 * store.MaxGates
+const maxGatesRead = 5 * store.MaxGates
 
 // gatesOf appends the gates of an owner that follow the given kind and key.
 func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
@@ -257,12 +257,12 @@ func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState)
 	err := t.query(func(r row) (bool, error) {
 		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
 		if looked++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) {
-			return looked < maxGatesLooked, nil
+			return looked < maxGatesRead, nil
 		}
 		ids = append(ids, r.num(0))
 		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
-		return len(*list) < store.MaxGates && looked < maxGatesLooked, nil
-	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesLooked))
+		return len(*list) < store.MaxGates && looked < maxGatesRead, nil
+	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
 	for i, id := range ids {
 		g := &(*list)[first+i]
@@ -309,10 +309,10 @@ func (t *tx) CountNaming(j *rules.Job, by int) error {
 				return err
 			}
 		}
-		if t.naming == nil {
-			t.naming = map[namedGate]int64{}
+		if t.gateJobs == nil {
+			t.gateJobs = map[namedGate]int64{}
 		}
-		t.naming[namedGate{d.Owner(j.UID), d.Kind, d.Key}] += int64(by)
+		t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}] += int64(by)
 	}
 	return nil
 }
@@ -324,10 +324,10 @@ type namedGate struct {
 	key   string
 }
 
-// writeNaming writes the changes in how many jobs name each gate. It writes each gate once per transaction,
+// writeGateJobs writes the changes in how many jobs name each gate. It writes each gate once per transaction,
 // for any number of jobs.
-func (t *tx) writeNaming() error {
-	for g, by := range t.naming {
+func (t *tx) writeGateJobs() error {
+	for g, by := range t.gateJobs {
 		if by == 0 {
 			continue
 		}
@@ -335,23 +335,23 @@ func (t *tx) writeNaming() error {
 			return err
 		}
 	}
-	clear(t.naming)
+	clear(t.gateJobs)
 	return nil
 }
 
 // openGates rechecks the gates whose opening time has come. It reports whether there are more.
 func (t *tx) openGates() (more bool, err error) {
-	if !t.s.mem.lanes.keyed {
+	if !t.s.mem.lanes.hasGates {
 		return false, nil
 	}
 	// The clock was set back. No rate stays closed for longer than its period, so limit the opening times
 	// to that.
-	if t.now < t.s.mem.promoted {
+	if t.now < t.s.mem.lastPromote {
 		if err := t.exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
 			return false, err
 		}
 	}
-	t.s.mem.promoted = t.now
+	t.s.mem.lastPromote = t.now
 	var list []int64
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, r.num(0))
@@ -366,55 +366,55 @@ func (t *tx) openGates() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// recheckShut starts to recheck all gates that close a lane, from the first one. It is called when nothing
+// recheckClosedLanes starts to recheck all gates that close a lane, from the first one. It is called when nothing
 // is known about which of them have room. Promote continues step by step.
-func (t *tx) recheckShut() error {
-	if !t.s.mem.lanes.keyed {
+func (t *tx) recheckClosedLanes() error {
+	if !t.s.mem.lanes.hasGates {
 		return nil
 	}
-	t.recheckHere()
-	t.s.mem.rechecked = math.MinInt64 + 1
+	t.recheckClosedHere()
+	t.s.mem.recheckedUpTo = math.MinInt64 + 1
 	t.wakeAt(t.now)
 	return nil
 }
 
-// recheckStale rechecks the lanes that are closed for this node alone, after another node has changed jobs
-// that may come before theirs. It does so at most once per standInAfter, since it takes long if there are
+// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, after another node has changed jobs
+// that may come before theirs. It does so at most once per foreignTimerGrace, since it takes long if there are
 // many queues.
-func (t *tx) recheckStale() {
+func (t *tx) recheckClosedHereIfStale() {
 	s := t.s
-	if !s.hereStale {
+	if !s.closedHereStale {
 		return
 	}
-	if s.hereLooked <= t.now && t.now < s.hereLooked.Add(standInAfter) {
-		s.standIn(t.now, t.now)
+	if s.closedHereChecked <= t.now && t.now < s.closedHereChecked.Add(foreignTimerGrace) {
+		s.watchForeignTimer(t.now, t.now)
 		return
 	}
-	looked := s.hereLooked
-	t.undo = append(t.undo, func() { s.hereStale, s.hereLooked = true, looked })
-	s.hereStale, s.hereLooked = false, t.now
-	t.recheckHere()
+	looked := s.closedHereChecked
+	t.undo = append(t.undo, func() { s.closedHereStale, s.closedHereChecked = true, looked })
+	s.closedHereStale, s.closedHereChecked = false, t.now
+	t.recheckClosedHere()
 }
 
-// recheckHere rechecks the gates that close lanes for this node alone.
-func (t *tx) recheckHere() {
-	for _, gate := range t.s.mem.lanes.here {
+// recheckClosedHere rechecks the gates that close lanes for this node alone.
+func (t *tx) recheckClosedHere() {
+	for _, gate := range t.s.mem.lanes.closedHere {
 		t.rules.Recheck(gate)
 	}
 }
 
-// recheckMore continues the recheck that recheckShut started. It reports whether there are more gates.
-func (t *tx) recheckMore() (more bool, err error) {
+// continueRecheck continues the recheck that recheckClosedLanes started. It reports whether there are more gates.
+func (t *tx) continueRecheck() (more bool, err error) {
 	m := &t.s.mem
-	for n := 0; m.rechecked != 0; n++ {
+	for n := 0; m.recheckedUpTo != 0; n++ {
 		if n == moveStep {
 			return true, nil
 		}
-		gate, err := t.number(`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`, m.rechecked)
+		gate, err := t.number(`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`, m.recheckedUpTo)
 		if err != nil {
 			return false, err
 		}
-		if m.rechecked = gate; gate != 0 {
+		if m.recheckedUpTo = gate; gate != 0 {
 			t.rules.Recheck(gate)
 		}
 	}
@@ -424,20 +424,20 @@ func (t *tx) recheckMore() (more bool, err error) {
 // resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
 // changed while the store was closed.
 func (s *engine) resumeLanes(ctx context.Context) error {
-	if !s.mem.lanes.keyed {
+	if !s.mem.lanes.hasGates {
 		return nil
 	}
 	return s.do(ctx, urgent, func(t *tx) error {
-		if err := t.needAll(nil); err != nil {
+		if err := t.setNeedsOfLeases(nil); err != nil {
 			return err
 		}
-		return t.recheckShut()
+		return t.recheckClosedLanes()
 	})
 }
 
-// needAll computes which gates the leases hold. A lease that is unchanged from before keeps its known
+// setNeedsOfLeases computes which gates the leases hold. A lease that is unchanged from before keeps its known
 // gates.
-func (t *tx) needAll(before map[int64]*rules.Lease) error {
+func (t *tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 	leased, leases := t.leased, len(t.leases)
 	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases themselves have not changed
 	for seq, l := range t.s.mem.leases {

@@ -155,9 +155,9 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.After = after; return nil }})
 	inTransaction(t, s, func() error {
 		looks := int64(0)
-		for q := range s.lite.stmts {
+		for q := range s.conn.stmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
-				looks += runs(s.lite, q)
+				looks += runs(s.conn, q)
 			}
 		}
 		if looks < length || looks > 2*length {
@@ -185,7 +185,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
 	promote(t, s)
-	if rows, _ := most(); rows > removeMost+100 {
+	if rows, _ := most(); rows > maxRemoved+100 {
 		t.Errorf("one transaction changed %d rows", rows)
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
@@ -220,7 +220,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.mended {
 			continue
 		}
-		if err := recount(s.lite); err != nil { // as a restore does before it moves the database into place
+		if err := recount(s.conn); err != nil { // as a restore does before it moves the database into place
 			t.Fatal(err)
 		}
 		s.Close()
@@ -328,7 +328,7 @@ func TestWhoWaitsForAResourceIsNotReadWhole(t *testing.T) {
 	}
 	promote(t, s)
 	put(t, s, 2, 1, needing(lockOf("k", 1)))
-	most := pagesRead(t, s.lite, func() { claimed(t, s, store.Report{Want: 1}) })
+	most := pagesRead(t, s.conn, func() { claimed(t, s, store.Report{Want: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}

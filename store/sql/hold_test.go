@@ -82,7 +82,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 		err := tx.exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
 		return err
 	})
-	said, stop := holder(t, filepath.Join(dir, fileName))
+	said, stop := holder(t, filepath.Join(dir, databaseName))
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
@@ -102,7 +102,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 // Closing another descriptor of the database releases no lock: no other program can write during a
 // transaction.
 func TestLocksSurviveOtherDescriptors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), fileName)
+	path := filepath.Join(t.TempDir(), databaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		// The -shm file has locks of the process, so it must never be opened.
@@ -212,7 +212,7 @@ func TestManyShareCommits(t *testing.T) {
 func TestFullDiskClaimsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
-	<-s.turn // prevents commits
+	<-s.writerToken // prevents commits
 	type claim struct {
 		jobs []queue.Job
 		err  error
@@ -233,7 +233,7 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		n = len(s.waiting[urgent])
 		s.mu.Unlock()
 	}
-	s.turn <- struct{}{}
+	s.writerToken <- struct{}{}
 	if err := <-other; !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
 	}
@@ -247,8 +247,8 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var free atomic.Int64
-	free.Store(roomBytes - 1)
-	s.free = func() (int64, error) { return free.Load(), nil }
+	free.Store(minFreeBytes - 1)
+	s.freeSpace = func() (int64, error) { return free.Load(), nil }
 	s.do(t.Context(), urgent, func(tx *tx) error { // a job enqueued earlier
 		j := draft()
 		tx.drafts = []texts{{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
@@ -272,7 +272,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if c := s.Counts().States; c[queue.Completed] != 1 {
 		t.Errorf("got states %v, want one completed", c)
 	}
-	free.Store(roomBytes)
+	free.Store(minFreeBytes)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if err = add(); err == nil || time.Now().After(deadline) {
 			break

@@ -25,7 +25,7 @@ const (
 	submissionUnit     = 2684    // in bytes; bounds the waiting specs of a role to 256 MiB
 	maxSubmissionBytes = 1 << 20 // maximum size of one job
 	maxRefusedSpec     = 4 << 10 // how many characters of a refused spec are kept
-	submissionWait     = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
+	submissionTimeout  = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
 )
 
 // inboxTables returns the statements that create the tables for submissions. Applications submit jobs in
@@ -56,7 +56,7 @@ func inboxTables() []string {
 // their own transactions. It runs with the rights of its owner, and ignores the caller's search_path.
 func enqueueFunction() []string {
 	return []string{
-		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionWait + ` SET enable_seqscan = off AS $$
+		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionTimeout + ` SET enable_seqscan = off AS $$
 DECLARE
 	job_id text;
 	wrong  text;
@@ -102,7 +102,8 @@ BEGIN
 		RAISE EXCEPTION 'id: % is already used by another job; choose another id', job_id USING ERRCODE = '23505';
 	END IF;
 	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
-	SELECT max(nextval(('` + submitted + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1, units);
+	SELECT max(nextval(('` + submittedSequence + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1,
+units);
 	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(maxSubmissions) + ` THEN
 		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnit) + `) INTO open, units
 			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;
@@ -119,20 +120,20 @@ BEGIN
 		WHEN lock_not_available THEN
 			RAISE EXCEPTION 'id: an open transaction has also enqueued a job with the id %', job_id USING ERRCODE = '55P03', HINT = 'try again after that transaction, or choose another id';
 	END;
-	PERFORM pg_notify('` + arrivals + `', '');
+	PERFORM pg_notify('` + submissionsChannel + `', '');
 	RETURN job_id;
 END $$`,
 		`REVOKE ALL ON FUNCTION enqueue(jsonb) FROM PUBLIC`,
 	}
 }
 
-// submitted is the first part of the name of the sequence that counts a role's submitted units. The second
+// submittedSequence is the first part of the name of the sequence that counts a role's submitted units. The second
 // part is the MD5 of the role's name, which may be too long for the name of a sequence or have invalid
 // characters.
-const submitted = "submitted_"
+const submittedSequence = "submitted_"
 
-// arrivals is the channel on which the server sends notifications about submissions.
-const arrivals = "queuectl_submissions"
+// submissionsChannel is the channel on which the server sends notifications about submissions.
+const submissionsChannel = "queuectl_submissions"
 
 // SetRoles implements store.Inbox.
 func (s *Server) SetRoles(ctx context.Context, roles []string) error {
@@ -141,7 +142,7 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 			return err
 		}
 		for _, role := range roles {
-			sequence := fmt.Sprintf(`CREATE SEQUENCE IF NOT EXISTS %s%x`, submitted, md5.Sum([]byte(role)))
+			sequence := fmt.Sprintf(`CREATE SEQUENCE IF NOT EXISTS %s%x`, submittedSequence, md5.Sum([]byte(role)))
 			if err := t.exec(sequence); err != nil {
 				return err
 			}
@@ -190,16 +191,17 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 	return list, err
 }
 
-// take calls enqueue for a submission, and deletes the submission in the same transaction. If the
+// takeSubmission calls enqueue for a submission, and deletes the submission in the same transaction. If the
 // submission no longer exists, another service has enqueued it, and take returns a duplicate.
-func (t *tx) take(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
+func (t *tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt,
+	err error) {
 	there, err := t.number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
 	if err != nil || there == 0 {
 		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
 	}
-	t.taking = r.Submission
+	t.submission = r.Submission
 	receipt, err = enqueue()
-	t.taking = 0
+	t.submission = 0
 	if err == nil {
 		err = t.exec(`DELETE FROM submissions WHERE n = ?`, r.Submission)
 	}
@@ -223,8 +225,8 @@ func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
 
 // Pauses between attempts to reconnect after the connection for notifications was lost.
 const (
-	listenAgain = time.Second // doubles up to listenMost
-	listenMost  = 30 * time.Second
+	minListenRetry = time.Second // doubles up to maxListenRetry
+	maxListenRetry = 30 * time.Second
 )
 
 // Arrivals implements store.Inbox. While the connection is lost there are no hints, so the receiver must
@@ -235,12 +237,12 @@ func (s *Server) Arrivals(ctx context.Context) <-chan struct{} {
 		return hint
 	}
 	go func() {
-		for pause := listenAgain; ctx.Err() == nil; pause = min(2*pause, listenMost) {
+		for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 			c, err := connectServer(ctx, s.config)
 			if err == nil {
-				err = c.pg.Exec(ctx, `LISTEN `+arrivals).Close()
+				err = c.pg.Exec(ctx, `LISTEN `+submissionsChannel).Close()
 				for ; err == nil; err = c.pg.WaitForNotification(ctx) {
-					pause = listenAgain
+					pause = minListenRetry
 					poke(hint)
 				}
 				c.close()

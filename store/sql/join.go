@@ -30,17 +30,17 @@ var ErrCopied = errors.New("the state directory is a copy of another node's dire
 // continues with its leases, unless other nodes have taken them over. If the earlier service ran in another
 // place, it may still be running, so join waits until its lease has expired.
 func (s *Server) join(ctx context.Context, m Member) error {
-	left, err := s.tryToJoin(ctx, m)
-	if err != nil || left == 0 {
+	remaining, err := s.tryToJoin(ctx, m)
+	if err != nil || remaining == 0 {
 		return err
 	}
-	s.log.Info("waiting until the lease of this node's previous service ends (it ran before a reboot or on another machine)", "node", m.Name, "for", left.Round(time.Millisecond).String())
+	s.log.Info("waiting until the lease of this node's previous service ends (it ran before a reboot or on another machine)", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
 	select {
-	case <-time.After(left):
+	case <-time.After(remaining):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if left, err = s.tryToJoin(ctx, m); left != 0 {
+	if remaining, err = s.tryToJoin(ctx, m); remaining != 0 {
 		return queue.Errorf(queue.CodeExists, `another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 	}
 	return err
@@ -48,7 +48,7 @@ func (s *Server) join(ctx context.Context, m Member) error {
 
 // tryToJoin makes this service a node. If the lease of a service in another place has not expired, it does
 // nothing and returns the remaining time.
-func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, err error) {
+func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Duration, err error) {
 	copied := false
 	err = s.do(ctx, urgent, func(t *tx) error {
 		if free, err := t.number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(serverLock) + `)`); err != nil {
@@ -56,21 +56,21 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		} else if free == 0 {
 			return s.errLocked(t.query)
 		}
-		folder, alive, last := "", false, ""
-		left = 0
+		dir, alive, last := "", false, ""
+		remaining = 0
 		err := t.query(func(r row) (bool, error) {
-			folder, alive, last = r.text(0), r.num(1) != 0, r.text(2)
-			left = time.Duration(r.num(3)) * time.Millisecond
+			dir, alive, last = r.text(0), r.num(1) != 0, r.text(2)
+			remaining = time.Duration(r.num(3)) * time.Millisecond
 			return false, nil
 		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until) THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END FROM nodes WHERE name = ?`, m.Name)
 		if err != nil {
 			return err
 		}
-		if folder == m.Folder && alive && m.elsewhere(last) {
+		if dir == m.Folder && alive && m.ranElsewhere(last) {
 			return nil
 		}
-		left = 0
-		if folder != m.Folder && alive {
+		remaining = 0
+		if dir != m.Folder && alive {
 			return queue.Errorf(queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
@@ -80,7 +80,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		} else if err != nil {
 			return err
 		} else if renamed {
-			folder = m.Folder
+			dir = m.Folder
 		}
 		id, incarnation := int64(0), int64(0)
 		err = t.query(func(r row) (bool, error) {
@@ -99,12 +99,12 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		s.node, s.incarnation = id, incarnation
 		t.undo = append(t.undo, func() { s.node, s.incarnation = 0, 0 })
 		// The leases of the other service now belong to no node.
-		if folder != "" && folder != m.Folder {
-			if err := t.disinherit(id); err != nil {
+		if dir != "" && dir != m.Folder {
+			if err := t.orphanLeases(id); err != nil {
 				return err
 			}
 		}
-		t.then = append(t.then, func() {
+		t.afterCommit = append(t.afterCommit, func() {
 			s.lease = m.Lease
 			s.mem.lanes.node.ID = id
 		})
@@ -113,23 +113,23 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 	if copied && err == nil {
 		err = ErrCopied
 	}
-	return left, err
+	return remaining, err
 }
 
-// elsewhere reports whether both places are known and differ.
-func (m *Member) elsewhere(place string) bool {
+// ranElsewhere reports whether both places are known and differ.
+func (m *Member) ranElsewhere(place string) bool {
 	return place != m.Place && place != "" && m.Place != ""
 }
 
 // rename gives this node's name to an existing node with the same state directory, so that the node keeps
 // its leases.
 func (t *tx) rename(m Member) (renamed bool, err error) {
-	id, was, alive, place := int64(0), "", false, ""
+	id, oldName, alive, place := int64(0), "", false, ""
 	err = t.query(func(r row) (bool, error) {
-		id, was, alive, place = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
+		id, oldName, alive, place = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
 		return false, nil
 	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.Folder, m.Name)
-	if err == nil && alive && m.elsewhere(place) {
+	if err == nil && alive && m.ranElsewhere(place) {
 		return false, ErrCopied
 	}
 	if err != nil || id == 0 {
@@ -140,10 +140,10 @@ func (t *tx) rename(m Member) (renamed bool, err error) {
 		err = t.forgetNode(other)
 	}
 	if err == nil {
-		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, was)
+		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
 	}
 	if err == nil { // output files are found by the node's name
-		err = t.exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, was)
+		err = t.exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
 	}
 	if err == nil {
 		err = t.exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
@@ -151,19 +151,19 @@ func (t *tx) rename(m Member) (renamed bool, err error) {
 	return true, err
 }
 
-// disinherit gives the leases of a node to no node; the next node that takes over leases gets them. This
+// orphanLeases gives the leases of a node to no node; the next node that takes over leases gets them. This
 // node takes over the node's uncommitted batches.
-func (t *tx) disinherit(node int64) error {
+func (t *tx) orphanLeases(former int64) error {
 	for _, b := range t.s.mem.batches {
-		if b.node == node && b.staging() {
+		if b.node == former && b.acceptsFrames() {
 			if err := t.takeBatch(&b); err != nil {
 				return err
 			}
 		}
 	}
 	for _, l := range t.s.mem.leases {
-		if l.Job.Node == node {
-			if err := t.giveLease(l, nobody); err != nil {
+		if l.Job.Node == former {
+			if err := t.giveLease(l, noOwner); err != nil {
 				return err
 			}
 		}
@@ -171,19 +171,19 @@ func (t *tx) disinherit(node int64) error {
 	return nil
 }
 
-// nobody is the node number of a lease that belongs to no node.
-const nobody = -1
+// noOwner is the node number of a lease that belongs to no node.
+const noOwner = -1
 
 // takeBatch makes this node the owner of a batch, and counts its age from now.
 func (t *tx) takeBatch(b *batch) error {
-	b.node, b.at = t.s.node, t.now
+	b.node, b.lastFrameAt = t.s.node, t.now
 	t.setBatch(b.n, *b)
 	return t.exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
 }
 
 // giveLease gives a lease to another node, with a new fence.
 func (t *tx) giveLease(l *rules.Lease, node int64) error {
-	l, err := t.whole(l)
+	l, err := t.loadFullLease(l)
 	if err != nil {
 		return err
 	}

@@ -12,18 +12,18 @@ import (
 // for the same gates. The cache saves a database query for each job.
 //
 // Changed lanes are written before the next statement that may read them, by exec, count, query and number.
-// The method row does not write them, since it only writes rows of other tables. Neither does fillAhead,
+// The method writeRow does not write them, since it only writes rows of other tables. Neither does fillAhead,
 // which only reads jobs.
 type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the Shut to be stored
-	// shut holds the result of each search for lanes that a gate closes. It is cleared when any lane is
+	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane is
 	// closed or opened.
-	shut      map[shutLook][]rules.Lane
-	gateRules map[int64]rules.Rule // without the field Used, which the method Rule fills in
+	closedLanes map[closedSearch][]rules.Lane
+	gateRules   map[int64]rules.Rule // without the field Used, which the method Rule fills in
 }
 
-// writeLater puts a changed lane into the cache, for writeLanes to write.
-func (t *tx) writeLater(l rules.Lane) {
+// cacheLane puts a changed lane into the cache, for writeLanes to write.
+func (t *tx) cacheLane(l rules.Lane) {
 	if t.unwritten == nil {
 		t.unwritten = map[int64]rules.Lane{}
 	}
@@ -39,7 +39,7 @@ func (t *tx) writeLanes() error {
 	t.unwritten = nil
 	for _, id := range slices.Sorted(maps.Keys(lanes)) {
 		l := lanes[id]
-		err := t.conn.row(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
+		err := t.conn.writeRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
 			l.Head.Rank, l.Head.Seq, l.Priority, l.Shut, l.ID)
 		if err != nil {
 			return err

@@ -17,20 +17,20 @@ import (
 // lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
 // There may be many lanes with demands, so it holds only the best ones of each queue and user.
 type lanes struct {
-	plain  map[laneName]*rules.Lane
-	of     map[int][]*rules.Lane // plain lanes by uid
-	queues map[string]*queueState
-	ready  readyQueues // queues with room and an open lane; a heap ordered by the best head
-	stale  []*queueState
-	keyed  bool // gates exist, or lanes with demands
-	// over counts the lanes with demands that are closed by a user's quota, by the gate of that quota.
-	over          map[int64]int
+	plain       map[laneName]*rules.Lane
+	byUID       map[int][]*rules.Lane // plain lanes by uid
+	queues      map[string]*queueState
+	ready       readyQueues // queues with room and an open lane; a heap ordered by the best head
+	staleQueues []*queueState
+	hasGates    bool // gates exist, or lanes with demands
+	// overQuota counts the lanes with demands that are closed by a user's quota, by the gate of that quota.
+	overQuota     map[int64]int
 	weights       int // number of queues whose weight is not 1
 	node          store.Node
 	resourceGates []int64 // ids of the gates that are resources
-	// here maps lanes that are open in the database, but closed for this node, to the gate that closes
+	// closedHere maps lanes that are open in the database, but closed for this node, to the gate that closes
 	// them. Another node may have room at that gate.
-	here map[int64]int64
+	closedHere map[int64]int64
 }
 
 // laneName names a lane without demands.
@@ -70,9 +70,9 @@ func (o *open) Pop() any {
 	return l
 }
 
-// place adds a plain lane to the heap of open lanes, moves it there or removes it, according to its head
+// updateHeap adds a plain lane to the heap of open lanes, moves it there or removes it, according to its head
 // and whether it is open.
-func (ls *lanes) place(l *rules.Lane) {
+func (ls *lanes) updateHeap(l *rules.Lane) {
 	q := ls.state(l.Queue)
 	switch {
 	case l.Shut == rules.Open && l.HeapIndex < 0:
@@ -82,7 +82,7 @@ func (ls *lanes) place(l *rules.Lane) {
 	case l.HeapIndex >= 0:
 		heap.Remove(&q.open, l.HeapIndex)
 	}
-	ls.put(q)
+	ls.updateQueue(q)
 }
 
 // userOf returns the uid whose quota a gate is; see rules.UserGate.
@@ -97,23 +97,23 @@ func userOf(gate int64) int {
 func (t *tx) SetLane(l rules.Lane) error {
 	m := &t.s.mem
 	if len(l.Needs) > 0 {
-		return t.setKeyed(l)
+		return t.setDemandLane(l)
 	}
-	t.tellLane(&l)
+	t.noteLane(&l)
 	own := m.lanes.plain[laneName{l.Queue, l.UID}]
 	was := *own
 	t.undo = append(t.undo, func() {
 		own.Head, own.Priority, own.Shut = was.Head, was.Priority, was.Shut
-		m.lanes.place(own)
+		m.lanes.updateHeap(own)
 	})
-	m.empties += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
+	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
 	own.Head, own.Priority, own.Shut = l.Head, l.Priority, l.Shut
-	m.lanes.place(own)
+	m.lanes.updateHeap(own)
 	return nil
 }
 
-// setKeyed implements SetLane for a lane with demands.
-func (t *tx) setKeyed(l rules.Lane) error {
+// setDemandLane implements SetLane for a lane with demands.
+func (t *tx) setDemandLane(l rules.Lane) error {
 	m := &t.s.mem
 	q := m.lanes.state(l.Queue)
 	known := !q.stale && !q.staleUsers[l.UID] &&
@@ -126,38 +126,38 @@ func (t *tx) setKeyed(l rules.Lane) error {
 		}
 		was.Shut = shut
 	}
-	m.empties += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
-	is := t.shutHere(&l)
-	m.lanes.countOver(was.Shut, -1)
-	m.lanes.countOver(is, 1)
+	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
+	is := t.storedGate(&l)
+	m.lanes.countOverQuota(was.Shut, -1)
+	m.lanes.countOverQuota(is, 1)
 	t.undo = append(t.undo, func() {
-		m.lanes.countOver(is, -1)
-		m.lanes.countOver(was.Shut, 1)
+		m.lanes.countOverQuota(is, -1)
+		m.lanes.countOverQuota(was.Shut, 1)
 		m.lanes.markStaleUser(q, l.UID)
 	})
 	t.noteOpenLanes(q, l.UID)
 	m.lanes.setOpen(q, l)
 	if !known || l.Shut != rules.Open {
-		t.shut = nil
+		t.closedLanes = nil
 	}
 	l.Shut = is
-	t.writeLater(l)
+	t.cacheLane(l)
 	return nil
 }
 
-// shutHere returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
-// node lacks room. In that case it notes in lanes.here that the lane is closed for this node.
-func (t *tx) shutHere(l *rules.Lane) int64 {
+// storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
+// node lacks room. In that case it notes in lanes.closedHere that the lane is closed for this node.
+func (t *tx) storedGate(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.Shut
 	}
-	here := t.s.mem.lanes.here
+	here := t.s.mem.lanes.closedHere
 	if was, there := here[l.ID]; there {
 		t.undo = append(t.undo, func() { here[l.ID] = was })
 	} else {
 		t.undo = append(t.undo, func() { delete(here, l.ID) })
 	}
-	if t.s.mem.strange(l) {
+	if t.s.mem.unknownUser(l) {
 		here[l.ID] = l.Shut
 		return rules.Open
 	}
@@ -171,19 +171,19 @@ func (t *tx) shutHere(l *rules.Lane) int64 {
 	return l.Shut
 }
 
-// strange reports whether a lane is closed for this node alone because its user is unknown on this node.
-func (m *memory) strange(l *rules.Lane) bool {
-	return l.Shut == rules.UserGate(l.UID) && m.lanes.node.Strangers[l.UID] && (m.maxUser == 0 || m.users[l.UID].leased < m.maxUser)
+// unknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
+func (m *memory) unknownUser(l *rules.Lane) bool {
+	return l.Shut == rules.UserGate(l.UID) && m.lanes.node.Strangers[l.UID] && (m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
-// countOver adds n to the number of lanes with demands that are closed by a user's quota. It ignores other
+// countOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores other
 // gates.
-func (ls *lanes) countOver(shut int64, n int) {
+func (ls *lanes) countOverQuota(shut int64, n int) {
 	if shut >= 0 || shut == rules.Empty {
 		return
 	}
-	if ls.over[shut] += n; ls.over[shut] == 0 {
-		delete(ls.over, shut)
+	if ls.overQuota[shut] += n; ls.overQuota[shut] == 0 {
+		delete(ls.overQuota, shut)
 	}
 }
 
@@ -217,14 +217,14 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
 		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
-			t.tellLane(l) // other nodes may still see the lane as empty
+			t.noteLane(l) // other nodes may still see the lane as empty
 			return *l, nil
 		}
 		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
 		err := t.newLane(l, "", "")
 		if err == nil {
 			ls.add(l)
-			t.tellLane(l)
+			t.noteLane(l)
 			t.undo = append(t.undo, func() { ls.remove(l) })
 		}
 		return *l, err
@@ -237,7 +237,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return false, err
 	}, `SELECT `+laneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || l.ID != 0 {
-		if gate, shut := ls.here[l.ID]; shut && l.Shut == rules.Open {
+		if gate, shut := ls.closedHere[l.ID]; shut && l.Shut == rules.Open {
 			l.Shut = gate
 		}
 		return l, err
@@ -268,7 +268,7 @@ func (t *tx) countLanes(name string, by int) {
 }
 
 func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
-	t.s.mem.empties++
+	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
 	l.ID, err = t.number(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.Shut)
@@ -277,31 +277,31 @@ func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 
 func (ls *lanes) add(l *rules.Lane) {
 	ls.plain[laneName{l.Queue, l.UID}] = l
-	ls.of[l.UID] = append(ls.of[l.UID], l)
-	ls.place(l)
+	ls.byUID[l.UID] = append(ls.byUID[l.UID], l)
+	ls.updateHeap(l)
 }
 
 func (ls *lanes) remove(l *rules.Lane) {
 	delete(ls.plain, laneName{l.Queue, l.UID})
-	rest := slices.DeleteFunc(slices.Clone(ls.of[l.UID]), func(other *rules.Lane) bool { return other == l })
-	if ls.of[l.UID] = rest; len(rest) == 0 {
-		delete(ls.of, l.UID)
+	rest := slices.DeleteFunc(slices.Clone(ls.byUID[l.UID]), func(other *rules.Lane) bool { return other == l })
+	if ls.byUID[l.UID] = rest; len(rest) == 0 {
+		delete(ls.byUID, l.UID)
 	}
 	q := ls.state(l.Queue)
 	if l.HeapIndex >= 0 {
 		heap.Remove(&q.open, l.HeapIndex)
 	}
-	ls.put(q)
+	ls.updateQueue(q)
 }
 
 // tidyLanes removes one step of the lanes without jobs if there are more than lanesKept. It reports whether
 // there is more to do.
 func (t *tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.here)) > t.s.lanesKept { // some of these lanes may no longer exist
-		t.openHere()
+	if int64(len(m.lanes.closedHere)) > t.s.lanesKept { // some of these lanes may no longer exist
+		t.forgetClosedHere()
 	}
-	if m.empties <= t.s.lanesKept {
+	if m.emptyLanes <= t.s.lanesKept {
 		return false, nil
 	}
 	leased := map[int64]bool{}
@@ -320,9 +320,9 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		if err := t.exec(`DELETE FROM lanes WHERE id = ?`, l.ID); err != nil {
 			return false, err
 		}
-		m.empties--
+		m.emptyLanes--
 		m.lanes.remove(l)
-		t.tellLane(l)
+		t.noteLane(l)
 		t.undo = append(t.undo, func() { m.lanes.add(l) })
 		t.countLanes(l.Queue, -1)
 	}
@@ -335,7 +335,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		return len(empty) < moveStep-n, err
 	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`, rules.Empty, int64(moveStep+len(leased)))
 	for i := 0; i < len(empty) && err == nil; i++ {
-		m.empties--
+		m.emptyLanes--
 		err = t.exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
 		for _, need := range empty[i].Needs {
 			if err == nil {
@@ -347,28 +347,28 @@ func (t *tx) tidyLanes() (more bool, err error) {
 	return n+len(empty) >= moveStep, err
 }
 
-// openHere forgets which lanes are closed for this node alone, so that all of them are checked again.
-func (t *tx) openHere() {
+// forgetClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
+func (t *tx) forgetClosedHere() {
 	ls := t.s.mem.lanes
-	was := ls.here
+	was := ls.closedHere
 	stale := func() {
 		for _, q := range ls.queues {
 			ls.markStale(q)
 		}
 	}
 	t.undo = append(t.undo, func() {
-		ls.here = was
+		ls.closedHere = was
 		stale()
 	})
-	ls.here = map[int64]int64{}
-	t.shut = nil
+	ls.closedHere = map[int64]int64{}
+	t.closedLanes = nil
 	stale()
 	t.rules.Readied = true
 }
 
 // readLanes adds the statements that read the lanes. The caller calls take once the leases are counted,
 // since that decides which lanes a user's quota closes.
-func (s *engine) readLanes(all *reads) (take func()) {
+func (s *engine) readLanes(all *queryBatch) (take func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
 	all.add(func(r row) (bool, error) {
@@ -387,9 +387,9 @@ func (s *engine) readLanes(all *reads) (take func()) {
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
 	all.add(func(r row) (bool, error) {
 		if shut, n := r.num(0), r.num(1); shut == rules.Empty {
-			s.mem.empties += n
+			s.mem.emptyLanes += n
 		} else {
-			ls.countOver(shut, int(n))
+			ls.countOverQuota(shut, int(n))
 		}
 		return true, nil
 	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0 GROUP BY shut`)
@@ -398,16 +398,16 @@ func (s *engine) readLanes(all *reads) (take func()) {
 		return true, nil
 	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.Everybody), int64(queue.GateResource))
 	all.add(func(r row) (bool, error) {
-		ls.keyed = true
+		ls.hasGates = true
 		return false, nil
 	}, `SELECT 1 FROM gates LIMIT 1`)
 	return func() {
 		for i := range plain {
 			l := &plain[i]
-			switch most := s.mem.maxUser; {
+			switch most := s.mem.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
 				l.Head, l.Shut = rules.End, rules.Empty
-				s.mem.empties++
+				s.mem.emptyLanes++
 			case most > 0 && s.mem.users[l.UID].leased >= most:
 				l.Shut = rules.UserGate(l.UID)
 			default:
@@ -423,17 +423,17 @@ func (s *engine) readLanes(all *reads) (take func()) {
 func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
-		if n == m.maxUser {
+		if n == m.maxLeasedPerUser {
 			return nil
 		}
-		m.maxUser = n
-		for uid := range m.lanes.of {
+		m.maxLeasedPerUser = n
+		for uid := range m.lanes.byUID {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
-		if err := t.recheckShut(); err != nil {
+		if err := t.recheckClosedLanes(); err != nil {
 			return err
 		}
-		_, err := t.recheckMore()
+		_, err := t.continueRecheck()
 		return err
 	})
 }
@@ -457,13 +457,13 @@ func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 		for uid := range was.Strangers {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
-		if err := t.tellNode(); err != nil {
+		if err := t.storeNode(); err != nil {
 			return err
 		}
-		if err := t.recheckShut(); err != nil {
+		if err := t.recheckClosedLanes(); err != nil {
 			return err
 		}
-		_, err := t.recheckMore()
+		_, err := t.continueRecheck()
 		return err
 	})
 }

@@ -270,8 +270,8 @@ func TestUsersAreCounted(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
-		if len(s.mem.listed) > maxListed {
-			t.Errorf("%s: %d are listed", when, len(s.mem.listed))
+		if len(s.mem.listedUsers) > maxListed {
+			t.Errorf("%s: %d are listed", when, len(s.mem.listedUsers))
 		}
 		sound(t, s, when)
 	}
@@ -322,7 +322,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := s.lite.number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+	if n, err := s.conn.number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
 		t.Errorf("there are %d rows (%v), want none", n, err)
 	}
 }
@@ -363,7 +363,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 		}
 	}
 	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
-	if err := recount(s.lite); err != nil {
+	if err := recount(s.conn); err != nil {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)

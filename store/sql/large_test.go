@@ -16,10 +16,10 @@ import (
 func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
 	t.Helper()
 	count := func() int {
-		if rc := sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, c.word, c.word+4, 0); rc != sqlite3.SQLITE_OK {
+		if rc := sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, c.resultMemory, c.resultMemory+4, 0); rc != sqlite3.SQLITE_OK {
 			t.Fatal(c.failed(rc))
 		}
-		return int(*(*int32)(at(c.word)))
+		return int(*(*int32)(pointerTo(c.resultMemory)))
 	}
 	before := count()
 	f()
@@ -29,10 +29,10 @@ func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
 // soleReader returns the only connection for reading that a test uses.
 func soleReader(t *testing.T, s *Store) *liteConn {
 	t.Helper()
-	if _, err := s.Oldest(t.Context()); err != nil || len(s.read.idle) != 1 {
-		t.Fatalf("%d readers are idle, %v", len(s.read.idle), err)
+	if _, err := s.Oldest(t.Context()); err != nil || len(s.readers.idle) != 1 {
+		t.Fatalf("%d readers are idle, %v", len(s.readers.idle), err)
 	}
-	return s.read.idle[0].(*liteConn)
+	return s.readers.idle[0].(*liteConn)
 }
 
 // given gives a job 760 KB of env and stdin.
@@ -142,7 +142,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		{"cancel", change(queue.VerbCancel)},
 	} {
 		wal := walSize(t, s)
-		pages := pagesRead(t, s.lite, func() {
+		pages := pagesRead(t, s.conn, func() {
 			if err := step.do(); err != nil {
 				t.Errorf("%s: %v", step.name, err)
 			}

@@ -14,24 +14,24 @@ import (
 // waiter is a claim that waits for the first runnable job.
 type waiter struct {
 	want int
-	done chan granted // receives the claim's result; buffered, so that the writer never blocks
-	// again receives a value when the claim was cut short, because it took too many steps for one
+	done chan claimResult // receives the claim's result; buffered, so that the writer never blocks
+	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
-	again  chan struct{}
-	left   bool // Await's context has ended, and it only waits for done; guarded by the store's mu
-	served bool // done has received the result; guarded by the store's mu
+	retry     chan struct{}
+	abandoned bool // Await's context has ended, and it only waits for done; guarded by the store's mu
+	served    bool // done has received the result; guarded by the store's mu
 }
 
-// granted is the result of a waiting claim.
-type granted struct {
-	to   *waiter
-	jobs []queue.Job
-	err  error
+// claimResult is the result of a waiting claim.
+type claimResult struct {
+	waiter *waiter
+	jobs   []queue.Job
+	err    error
 }
 
 // Exchange records what happened to leases and claims more, in one commit.
 func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	o := &op{ended: report.Ended, quota: report.MaxBytesUser, wants: report.Want}
+	o := &op{endedAttempts: report.Ended, quota: report.MaxBytesUser, wantedJobs: report.Want}
 	return s.exchange(ctx, o, func(*tx) *store.Report { return &report })
 }
 
@@ -51,7 +51,7 @@ func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.
 
 // Await claims up to want jobs. If none is runnable, it waits for the first one.
 func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
+	w := &waiter{want: want, done: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
 		err := s.do(ctx, urgent, func(t *tx) (err error) {
@@ -80,7 +80,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		select {
 		case g := <-w.done:
 			return g.jobs, g.err
-		case <-w.again:
+		case <-w.retry:
 			gone = s.do(ctx, urgent, func(t *tx) error { t.rules.Readied = true; return nil })
 		case <-ctx.Done():
 			gone = ctx.Err()
@@ -97,7 +97,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 			return nil, gone
 		}
 	}
-	w.left = true
+	w.abandoned = true
 	s.mu.Unlock()
 	g := <-w.done // The writer is serving this waiter, and its leases must not be lost.
 	if g.err == nil && len(g.jobs) == 0 {
@@ -106,18 +106,18 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	return g.jobs, g.err
 }
 
-// waitOn lets a waiter wait again after it was not served. If Await's context has ended, waitOn sends it an
+// resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter sends it an
 // empty result instead. The caller holds mu.
-func (s *engine) waitOn(w *waiter) {
-	if w.left {
-		w.done <- granted{to: w}
+func (s *engine) resumeWaiter(w *waiter) {
+	if w.abandoned {
+		w.done <- claimResult{waiter: w}
 		return
 	}
 	s.waiter = w
 }
 
 // serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
-func (t *tx) serveWaiter() (*granted, error) {
+func (t *tx) serveWaiter() (*claimResult, error) {
 	if !t.rules.Readied {
 		return nil, nil
 	}
@@ -129,7 +129,7 @@ func (t *tx) serveWaiter() (*granted, error) {
 			t.s.mu.Lock()
 			defer t.s.mu.Unlock()
 			if t.s.waiter == nil && !w.served {
-				t.s.waitOn(w)
+				t.s.resumeWaiter(w)
 			}
 		})
 	}
@@ -143,21 +143,21 @@ func (t *tx) serveWaiter() (*granted, error) {
 	}
 	if len(jobs) == 0 {
 		if more {
-			t.uncut = w
+			t.cutShort = w
 		}
 		t.s.mu.Lock()
-		t.s.waitOn(w)
-		w.served = w.left // waitOn has sent the result
+		t.s.resumeWaiter(w)
+		w.served = w.abandoned // resumeWaiter has sent the result
 		t.s.mu.Unlock()
 		return nil, nil
 	}
-	return &granted{to: w, jobs: jobs}, nil
+	return &claimResult{waiter: w, jobs: jobs}, nil
 }
 
 // Left returns the leases and runners that an earlier service of this node has left.
 func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
-		left = store.Left{LastSeq: s.mem.nextSeq - 1, Moved: s.moved}
+		left = store.Left{LastSeq: s.mem.nextSeq - 1, Moved: s.isCopy}
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
 			if s.mem.leases[seq].Job.Node != s.node {
 				continue
@@ -169,7 +169,7 @@ func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
 			j.Fence = s.mem.leases[seq].Job.Fence
 			left.Leased = append(left.Leased, j.Job)
 		}
-		text, err := noted(t, runnersNote(s.node))
+		text, err := readNote(t, runnersNote(s.node))
 		if err != nil || text == "" {
 			return err
 		}

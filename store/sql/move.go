@@ -20,7 +20,7 @@ type Place struct{ Dir, URL string }
 // String returns the location without a password.
 func (p Place) String() string {
 	if p.URL == "" {
-		return filepath.Join(p.Dir, fileName)
+		return filepath.Join(p.Dir, databaseName)
 	}
 	config, err := readAddress(p.URL)
 	if err != nil {
@@ -48,14 +48,14 @@ func Move(ctx context.Context, from, to Place, member Member, each func(table st
 	if from == to {
 		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if the service uses other settings, give the queue's present store with --from STORE", from)
 	}
-	m := &move{ctx: ctx, from: from, to: to, member: member, each: each}
+	m := &move{ctx: ctx, from: from, to: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
-		if err := step(); err != nil || m.done.Before {
-			return m.done, err
+		if err := step(); err != nil || m.result.Before {
+			return m.result, err
 		}
 	}
-	return m.done, nil
+	return m.result, nil
 }
 
 // Keys of the notes about a move.
@@ -80,13 +80,13 @@ type move struct {
 	ctx      context.Context
 	from, to Place
 	member   Member
-	each     func(string, int64)
-	done     Moved
+	progress func(string, int64)
+	result   Moved
 
-	old, made conn
-	lite      *liteConn // made, if the target is a file; nil otherwise
-	tables    []table
-	source    source
+	sourceConn, targetConn conn
+	targetFile             *liteConn // targetConn, if the target is a file; nil otherwise
+	tables                 []table
+	source                 source
 	// moved is the location to which the source has moved according to its note, "" if it has none. An
 	// interrupted move may have written this note.
 	moved string
@@ -94,7 +94,7 @@ type move struct {
 
 // close closes the connections.
 func (m *move) close() (err error) {
-	for _, c := range []conn{m.old, m.made} {
+	for _, c := range []conn{m.sourceConn, m.targetConn} {
 		if c != nil {
 			err = errors.Join(err, c.close())
 		}
@@ -108,15 +108,15 @@ func (m *move) openSource() (err error) {
 		return err
 	}
 	if m.from.URL != "" {
-		m.old, err = m.server(m.from)
+		m.sourceConn, err = m.server(m.from)
 	} else {
-		m.old, err = m.file()
+		m.sourceConn, err = m.file()
 	}
 	if err != nil {
 		return err
 	}
 	if m.from.URL != "" {
-		open, err := m.old.number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
+		open, err := m.sourceConn.number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
 			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL in %s are not accepted yet; let the service run until it has accepted them", open, m.from)
 		}
@@ -124,20 +124,20 @@ func (m *move) openSource() (err error) {
 			return err
 		}
 	}
-	if m.moved, err = noted(m.old, noteMoved); err == nil && m.moved != "" && m.moved != m.to.String() {
+	if m.moved, err = readNote(m.sourceConn, noteMoved); err == nil && m.moved != "" && m.moved != m.to.String() {
 		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, give its new store with --from", m.from, m.moved)
 	}
 	if err != nil {
 		return err
 	}
 	m.source.Place = m.from.String()
-	m.source.Commits, err = m.old.number(`SELECT commits FROM meta`)
+	m.source.Commits, err = m.sourceConn.number(`SELECT commits FROM meta`)
 	return err
 }
 
 // file opens the database in the source's state directory.
 func (m *move) file() (conn, error) {
-	path := filepath.Join(m.from.Dir, fileName)
+	path := filepath.Join(m.from.Dir, databaseName)
 	if _, err := os.Stat(path); err != nil {
 		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.from.Dir)
 	}
@@ -150,7 +150,7 @@ func (m *move) file() (conn, error) {
 		err = checkTables(c)
 	}
 	if err == nil {
-		err = checkMark(c, m.from.Dir)
+		err = checkHighWater(c, m.from.Dir)
 	}
 	if err == nil && version != int64(len(migrations)) {
 		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs version %d; start the service of this version once to update the database", m.from.Dir, version, len(migrations))
@@ -273,10 +273,10 @@ func (m *move) openTarget() (err error) {
 	} else {
 		err = m.openFile()
 	}
-	if err != nil || m.done.Before {
+	if err != nil || m.result.Before {
 		return err
 	}
-	raw, err := noted(m.made, noteMoving)
+	raw, err := readNote(m.targetConn, noteMoving)
 	var was source
 	if err == nil && raw != "" {
 		err = json.Unmarshal([]byte(raw), &was)
@@ -285,7 +285,7 @@ func (m *move) openTarget() (err error) {
 		return err
 	}
 	for _, t := range m.tables { // the copy is of another state of the queue
-		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
+		if err := m.targetConn.exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
 	}
@@ -293,7 +293,7 @@ func (m *move) openTarget() (err error) {
 	if err != nil {
 		return err
 	}
-	return m.made.exec(`INSERT INTO notes VALUES (?, ?)`, noteMoving, string(text))
+	return m.targetConn.exec(`INSERT INTO notes VALUES (?, ?)`, noteMoving, string(text))
 }
 
 // openServer opens a database on a server as the target, and creates the tables if they do not exist.
@@ -302,7 +302,7 @@ func (m *move) openServer() error {
 	if err != nil {
 		return err
 	}
-	m.made = c
+	m.targetConn = c
 	s := &Server{writer: c.(*serverConn)}
 	there, err := s.hasTables()
 	if err == nil {
@@ -320,20 +320,20 @@ func (m *move) openServer() error {
 // refuseQueue returns an error if the target already contains a queue. A queue that has moved away may be
 // overwritten. If this move has been completed before, refuseQueue sets done.Before.
 func (m *move) refuseQueue() error {
-	moving, err := noted(m.made, noteMoving)
+	moving, err := readNote(m.targetConn, noteMoving)
 	if err != nil || moving != "" {
 		return err
 	}
-	moved, err := noted(m.made, noteMoved)
+	moved, err := readNote(m.targetConn, noteMoved)
 	// Otherwise the target has moved back, and its content is outdated.
 	if err == nil && m.moved != "" && moved != m.from.String() {
-		m.done.Before = true
+		m.result.Before = true
 		return nil
 	}
 	if err != nil || moved != "" {
 		return err
 	}
-	jobs, err := m.made.number(`SELECT next_seq FROM meta`)
+	jobs, err := m.targetConn.number(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
 		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.to)
 	}
@@ -343,16 +343,16 @@ func (m *move) refuseQueue() error {
 // openFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
 // except one that has moved away.
 func (m *move) openFile() error {
-	path := filepath.Join(m.to.Dir, fileName)
+	path := filepath.Join(m.to.Dir, databaseName)
 	if _, err := os.Stat(path); err == nil {
 		c, err := openWriter(path)
 		if err != nil {
 			return explain(path, err)
 		}
-		m.made = c
+		m.targetConn = c
 		err = m.refuseQueue()
-		m.made = nil
-		if err = errors.Join(err, c.close()); err != nil || m.done.Before {
+		m.targetConn = nil
+		if err = errors.Join(err, c.close()); err != nil || m.result.Before {
 			return err
 		}
 	}
@@ -368,42 +368,42 @@ func (m *move) openFile() error {
 	if err != nil {
 		return err
 	}
-	m.made, m.lite = c, c
+	m.targetConn, m.targetFile = c, c
 	return migrate(c, migrations)
 }
 
 // settle marks the source as moved, then makes the copy valid. At no time are both valid.
 func (m *move) settle() error {
-	if err := m.old.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
+	if err := m.sourceConn.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
 		return err
 	}
 	of := int64(0)
 	if m.from.URL != "" {
 		var err error
-		if of, _, err = m.reservations(m.old); err != nil {
+		if of, _, err = m.reservations(m.sourceConn); err != nil {
 			return err
 		}
 	}
-	runners, err := noted(m.old, runnersNote(of))
+	runners, err := readNote(m.sourceConn, runnersNote(of))
 	if err != nil {
 		return err
 	}
 	id := ""
-	if m.lite == nil {
+	if m.targetFile == nil {
 		if err := m.raiseNumbers(); err != nil {
 			return err
 		}
-		id, err = serverID(m.made)
+		id, err = serverID(m.targetConn)
 	} else {
 		id = FileID(filepath.Join(m.to.Dir, movingName))
 	}
 	if err != nil {
 		return err
 	}
-	if err := m.made.begin(); err != nil {
+	if err := m.targetConn.begin(); err != nil {
 		return err
 	}
-	if err := m.made.exec(`DELETE FROM notes`); err != nil {
+	if err := m.targetConn.exec(`DELETE FROM notes`); err != nil {
 		return err
 	}
 	node, err := m.giveLeases()
@@ -414,30 +414,30 @@ func (m *move) settle() error {
 		if value == "" {
 			continue
 		}
-		if err := m.made.exec(`INSERT INTO notes VALUES (?, ?)`, key, value); err != nil {
+		if err := m.targetConn.exec(`INSERT INTO notes VALUES (?, ?)`, key, value); err != nil {
 			return err
 		}
 	}
-	if err := m.made.commit(); err != nil || m.lite == nil {
+	if err := m.targetConn.commit(); err != nil || m.targetFile == nil {
 		return err
 	}
-	return m.putInPlace()
+	return m.installCopy()
 }
 
 // giveLeases assigns all leases in the copy to this directory's node. On a server, it adds the node with a
 // lease that does not end, so that no other node takes over the jobs before the node's service has started.
 func (m *move) giveLeases() (node int64, err error) {
-	if m.lite == nil {
-		if node, err = m.made.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
+	if m.targetFile == nil {
+		if node, err = m.targetConn.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
 			return 0, err
 		}
-		if err := m.made.exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue
+		if err := m.targetConn.exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue
 			return 0, err
 		}
 	}
 	reserved := ""
-	err = m.made.query(func(r row) (bool, error) {
+	err = m.targetConn.query(func(r row) (bool, error) {
 		reserved = r.text(0)
 		return false, nil
 	}, `SELECT reserved FROM meta`)
@@ -452,12 +452,12 @@ func (m *move) giveLeases() (node int64, err error) {
 	for seq, fence := range held {
 		list = appendReserved(list, seq, fence, node)
 	}
-	err = m.made.exec(`UPDATE meta SET reserved = ?`, string(list))
+	err = m.targetConn.exec(`UPDATE meta SET reserved = ?`, string(list))
 	if err == nil {
-		err = m.made.exec(`UPDATE jobs SET node = ? WHERE place = 3`, node)
+		err = m.targetConn.exec(`UPDATE jobs SET node = ? WHERE place = 3`, node)
 	}
 	if err == nil {
-		err = m.made.exec(`UPDATE batches SET node = ?`, node)
+		err = m.targetConn.exec(`UPDATE batches SET node = ?`, node)
 	}
 	return node, err
 }
@@ -469,9 +469,9 @@ func (m *move) raiseNumbers() error {
 			continue
 		}
 		column := t.columns[t.key[0]]
-		counts, err := m.made.number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name + `'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
+		counts, err := m.targetConn.number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name + `'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
 		if err == nil && counts > 0 {
-			_, err = m.made.number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column + `'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
+			_, err = m.targetConn.number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column + `'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
 		}
 		if err != nil {
 			return err
@@ -480,16 +480,16 @@ func (m *move) raiseNumbers() error {
 	return nil
 }
 
-// putInPlace makes the copied file the queue of its directory.
-func (m *move) putInPlace() error {
-	err := m.lite.close()
-	m.made, m.lite = nil, nil
+// installCopy makes the copied file the queue of its directory.
+func (m *move) installCopy() error {
+	err := m.targetFile.close()
+	m.targetConn, m.targetFile = nil, nil
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(m.to.Dir, fileName)
+	path := filepath.Join(m.to.Dir, databaseName)
 	// Remove the files of the queue that has moved away.
-	for _, name := range []string{markName, fileName + "-wal", fileName + "-shm"} {
+	for _, name := range []string{highWaterName, databaseName + "-wal", databaseName + "-shm"} {
 		if err := os.Remove(filepath.Join(m.to.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -501,17 +501,17 @@ func (m *move) putInPlace() error {
 }
 
 // movedNotes holds the notes about a move.
-type movedNotes struct{ to, moving string }
+type movedNotes struct{ movedTo, moving string }
 
-func (n *movedNotes) read(all *reads) {
+func (n *movedNotes) read(all *queryBatch) {
 	all.add(func(r row) (bool, error) {
-		n.to = r.text(0)
+		n.movedTo = r.text(0)
 		return false, nil
-	}, oneNote, noteMoved)
+	}, noteQuery, noteMoved)
 	all.add(func(r row) (bool, error) {
 		n.moving = r.text(0)
 		return false, nil
-	}, oneNote, noteMoving)
+	}, noteQuery, noteMoving)
 }
 
 func (n *movedNotes) refuse() error {

@@ -106,7 +106,7 @@ func TestMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := openStore(t, dir)
-	if mode, err := back.lite.number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
+	if mode, err := back.conn.number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
 		t.Errorf("the file that was made has auto_vacuum %d, %v, want 2, incremental: else it is never compacted", mode, err)
 	}
 	if is := everything(t, back); is != was {

@@ -80,24 +80,24 @@ func (m *move) copyTable(t *table) error {
 	where, args := "", []any(nil)
 	// Without a key, an interrupted copy cannot be continued. Such tables have few rows.
 	if len(t.key) == 0 {
-		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
+		if err := m.targetConn.exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
 	} else {
-		n, err := m.made.number(`SELECT count(*) FROM ` + t.name)
+		n, err := m.targetConn.number(`SELECT count(*) FROM ` + t.name)
 		if err == nil && n > 0 && t.name != "meta" {
-			err = m.made.query(func(r row) (bool, error) {
+			err = m.targetConn.query(func(r row) (bool, error) {
 				for i := range t.key {
 					args = append(args, r.value(i))
 				}
 				return false, nil
 			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
 			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
-			m.done.Found += n
+			m.result.Found += n
 		}
 		// A new database already has the row of meta.
 		if err == nil && t.name == "meta" {
-			err = m.made.exec(`DELETE FROM meta`)
+			err = m.targetConn.exec(`DELETE FROM meta`)
 		}
 		if err != nil {
 			return err
@@ -106,12 +106,12 @@ func (m *move) copyTable(t *table) error {
 	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
 	rows := int64(0)
 	begun := false
-	err := m.old.query(func(r row) (_ bool, err error) {
+	err := m.sourceConn.query(func(r row) (_ bool, err error) {
 		if err := m.ctx.Err(); err != nil {
 			return false, err
 		}
 		if !begun {
-			if err := m.made.begin(); err != nil {
+			if err := m.targetConn.begin(); err != nil {
 				return false, err
 			}
 			begun = true
@@ -120,22 +120,22 @@ func (m *move) copyTable(t *table) error {
 		for i := range values {
 			values[i] = r.value(i)
 		}
-		if err := m.made.exec(insert, values...); err != nil {
+		if err := m.targetConn.exec(insert, values...); err != nil {
 			return false, err
 		}
 		if rows++; rows%copyRows == 0 {
-			m.each(t.name, rows)
+			m.progress(t.name, rows)
 			begun = false
-			err = m.made.commit()
+			err = m.targetConn.commit()
 		}
 		return true, err
 	}, `SELECT `+columns+` FROM `+t.name+where+` ORDER BY `+by, args...)
 	if err == nil && begun {
-		err = m.made.commit()
+		err = m.targetConn.commit()
 	} else if begun {
-		m.made.rollback()
+		m.targetConn.rollback()
 	}
-	m.each(t.name, rows)
+	m.progress(t.name, rows)
 	return err
 }
 
@@ -146,17 +146,17 @@ func (m *move) compare() error {
 		if t.name == "notes" {
 			continue
 		}
-		was, n, err := m.sum(m.old, t)
+		was, n, err := m.sum(m.sourceConn, t)
 		if err != nil {
 			return err
 		}
-		is, copied, err := m.sum(m.made, t)
+		is, copied, err := m.sum(m.targetConn, t)
 		if err != nil {
 			return err
 		}
-		m.done.Rows += n
+		m.result.Rows += n
 		if t.name == "jobs" {
-			m.done.Jobs = n
+			m.result.Jobs = n
 		}
 		if n != copied || was != is {
 			return fmt.Errorf(`the copy of table %q differs from the original (%d rows in %s, %d in %s); the queue was not moved`, t.name, n, m.from, copied, m.to)

@@ -57,8 +57,8 @@ func nodeTables() []string {
 	}
 }
 
-// tellNode stores the node's labels and resources in the database.
-func (t *tx) tellNode() error {
+// storeNode stores the node's labels and resources in the database.
+func (t *tx) storeNode() error {
 	n := &t.s.mem.lanes.node
 	if n.ID == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 	if err != nil {
 		return m, err
 	}
-	err = s.keeper.do(ctx, func(c *serverConn) error {
+	err = s.leaseConn.do(ctx, func(c *serverConn) error {
 		m = store.Membership{}
 		found := false
 		err := c.query(func(r row) (bool, error) {
@@ -92,7 +92,7 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 			return err
 		}
 		if !found {
-			s.failed(errExpelled)
+			s.failFromRead(errExpelled)
 			return errExpelled
 		}
 		// No node waits for answers to such old requests any more.
@@ -112,11 +112,11 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 // converts them to the server's clock. The start time of a lost attempt may come from the job itself, which
 // already uses the server's clock.
 func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	behind := queue.Millis(s.behind.Load())
+	behind := queue.Millis(s.clockOffset.Load())
 	if behind > -clockSlack && behind < clockSlack {
 		return s.engine.Exchange(ctx, report)
 	}
-	return s.exchange(ctx, &op{wants: report.Want}, func(t *tx) *store.Report {
+	return s.exchange(ctx, &op{wantedJobs: report.Want}, func(t *tx) *store.Report {
 		by := report
 		by.Started, by.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
 		for i := range by.Started {
@@ -170,14 +170,14 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 			t.wakeAt(t.now)
 		}
 		for _, b := range s.mem.batches {
-			if _, known := names[b.node]; b.staging() && b.node != s.node && (!known || over[b.node] || gone[b.node]) {
+			if _, known := names[b.node]; b.acceptsFrames() && b.node != s.node && (!known || over[b.node] || gone[b.node]) {
 				if err := t.takeBatch(&b); err != nil {
 					return err
 				}
 			}
 		}
 		if len(over) > 0 {
-			if err := t.recheckShut(); err != nil {
+			if err := t.recheckClosedLanes(); err != nil {
 				return err
 			}
 		}
@@ -245,7 +245,7 @@ func (s *Server) Holder(ctx context.Context, seq int64) (node int64, err error) 
 			return err
 		})
 	}
-	if node == s.node || node == nobody {
+	if node == s.node || node == noOwner {
 		node = 0
 	}
 	return node, err
@@ -262,7 +262,7 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 		return r.query(func(r row) (bool, error) {
 			names[r.num(0)] = r.text(1)
 			return true, nil
-		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.among("jobs.seq"), string(bytes.TrimSpace(list)))
+		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.isOneOf("jobs.seq"), string(bytes.TrimSpace(list)))
 	})
 	return names, err
 }
@@ -271,13 +271,13 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		n, err := t.count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on], name)
-		return cmp.Or(err, noNode(n, name))
+		return cmp.Or(err, noSuchNode(n, name))
 	})
 }
 
 // Drained implements store.Cluster.
 func (s *Server) Drained(ctx context.Context) (drained bool, err error) {
-	err = s.keeper.do(ctx, func(c *serverConn) error {
+	err = s.leaseConn.do(ctx, func(c *serverConn) error {
 		n, err := c.number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
 		drained = n > 0
 		return err
@@ -294,7 +294,7 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 			return false, nil
 		}, `SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
-			return cmp.Or(err, noNode(0, name))
+			return cmp.Or(err, noSuchNode(0, name))
 		}
 		if alive {
 			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before you remove the node", name)
@@ -308,7 +308,7 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 
 // forgetNode removes a node that is gone. Its leases then belong to no node.
 func (t *tx) forgetNode(id int64) error {
-	err := t.disinherit(id)
+	err := t.orphanLeases(id)
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`, `DELETE FROM nodes WHERE id = ?`} {
 		if err == nil {
 			err = t.exec(statement, id)
@@ -317,7 +317,7 @@ func (t *tx) forgetNode(id int64) error {
 	return err
 }
 
-func noNode(n int64, name string) error {
+func noSuchNode(n int64, name string) error {
 	if n == 0 {
 		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
 	}
@@ -330,7 +330,7 @@ func (s *Server) leave(ctx context.Context) error {
 	if s.node == 0 {
 		return nil
 	}
-	return s.keeper.do(ctx, func(c *serverConn) error {
+	return s.leaseConn.do(ctx, func(c *serverConn) error {
 		return c.exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
 	})
 }

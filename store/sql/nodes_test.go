@@ -31,7 +31,7 @@ func node(t *testing.T, url, name string) *Server {
 // forget makes a node's lease expire.
 func forget(t *testing.T, by *Server, name string) {
 	t.Helper()
-	err := by.keeper.do(t.Context(), func(c *serverConn) error {
+	err := by.leaseConn.do(t.Context(), func(c *serverConn) error {
 		return c.exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
 	})
 	if err != nil {
@@ -359,7 +359,7 @@ func TestNodesAsk(t *testing.T) {
 	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody is asked: %v", err)
 	}
-	err := a.keeper.do(t.Context(), func(c *serverConn) error {
+	err := a.leaseConn.do(t.Context(), func(c *serverConn) error {
 		n, err := c.number(`SELECT count(*) FROM asks`)
 		if n != 0 {
 			t.Errorf("%d asks are left", n)
@@ -378,9 +378,9 @@ func TestRoundTripsOfABlock(t *testing.T) {
 	a := node(t, pgserver.Shared(t).Create(t), "a")
 	const block = 250
 	for turn := range 4 {
-		before := a.writer.trips
+		before := a.writer.roundTrips
 		hand(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
-		if n := a.writer.trips - before; n > 3 && turn > 0 {
+		if n := a.writer.roundTrips - before; n > 3 && turn > 0 {
 			t.Errorf("it was handed in by %d round trips", n)
 		}
 	}
@@ -392,16 +392,16 @@ func TestRoundTripsOfABlock(t *testing.T) {
 			r.Started = append(r.Started, store.Started{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1})
 			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
 		}
-		before := a.writer.trips
+		before := a.writer.roundTrips
 		g, err := a.Exchange(t.Context(), r)
 		if err != nil || len(g.Jobs) != block {
 			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
 		}
 		most := int64(3)
-		if a.minute.at != minute { // reads the minute's statistics first
-			minute, most = a.minute.at, 4
+		if a.minute.minute != minute { // reads the minute's statistics first
+			minute, most = a.minute.minute, 4
 		}
-		if n := a.writer.trips - before; n > most && turn > 0 { // the first one reads more
+		if n := a.writer.roundTrips - before; n > most && turn > 0 { // the first one reads more
 
 			t.Errorf("%d round trips", n)
 		}
@@ -416,7 +416,7 @@ func TestInstantsAreTheServers(t *testing.T) {
 	job := claim(t, a, 1)[0]
 	const hour, at = queue.Millis(3_600_000), queue.Millis(1_800_000_000_000)
 	report := store.Report{Started: []store.Started{{Lease: job.Lease(), At: at, Worker: "1/1", PID: 1}}}
-	a.behind.Store(int64(hour))
+	a.clockOffset.Store(int64(hour))
 	if _, err := a.Exchange(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestInstantsAreTheServers(t *testing.T) {
 func TestStandingNodeIsEnded(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
-	<-a.turn
+	<-a.writerToken
 	err := a.db.begin()
 	if err == nil {
 		err = a.db.exec(`SELECT one FROM meta FOR UPDATE`)
@@ -450,7 +450,7 @@ func TestStandingNodeIsEnded(t *testing.T) {
 		t.Errorf("a transaction that was ended goes on: %v", err)
 	}
 	a.db.rollback()
-	a.turn <- struct{}{}
+	a.writerToken <- struct{}{}
 	hand(t, a, draft())
 }
 
@@ -607,15 +607,15 @@ func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
-		s.mem.lanes.state("q").servedFrom = 7
-		s.mem.lanes.state("gone").served = map[int]int64{1: 8}
-		s.mem.turn = 5
+		s.mem.lanes.state("q").fixedTurns = 7
+		s.mem.lanes.state("gone").lastTurns = map[int]int64{1: 8}
+		s.mem.lastPass = 5
 		s.mem.lanes.state("gone").Pass = 5 // the value of a new queue
 		s.mem.lanes.state("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err
 		}
-		if from := s.mem.lanes.state("q").servedFrom; from != 7 {
+		if from := s.mem.lanes.state("q").fixedTurns; from != 7 {
 			t.Errorf("turns may be taken back from %d after reload, want from 7", from)
 		}
 		if s.mem.lanes.queues["gone"] != nil {

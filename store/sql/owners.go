@@ -14,33 +14,33 @@ import (
 // Limits of one transaction that disowns jobs.
 const (
 	// disownJobs is how many jobs it changes, and how many keys and names of batches it deletes.
-	disownJobs = 250
-	disownLook = 5000 // jobs that it reads
+	disownJobs  = 250
+	disownReads = 5000 // jobs that it reads
 )
 
 // disowning moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disowning struct {
-	former int   // the uid below 0
-	uid    int   // the uid that the jobs had
-	upto   int64 // jobs below this seq move; later ones belong to the next owner
-	at     int64 // jobs below this seq have moved, except leased ones
-	keys   int64 // keys up to this number are deleted
-	walked bool  // all has moved, except leased jobs
-	asked  bool  // a caller of Disown has not yet received the answer that all has moved
+	former     int   // the uid below 0
+	uid        int   // the uid that the jobs had
+	before     int64 // jobs below this seq move; later ones belong to the next owner
+	movedUpTo  int64 // jobs below this seq have moved, except leased ones
+	keysUpTo   int64 // keys up to this number are deleted
+	done       bool  // all has moved, except leased jobs
+	unreported bool  // a caller of Disown has not yet received the answer that all has moved
 }
 
 // disowningOf returns the disowning that moves a job, or nil if none does.
 func (m *memory) disowningOf(uid int, seq int64) *disowning {
 	for i := range m.disowning {
-		if d := &m.disowning[i]; d.uid == uid && seq < d.upto {
+		if d := &m.disowning[i]; d.uid == uid && seq < d.before {
 			return d
 		}
 	}
 	return nil
 }
 
-// own records the name of a uid that has no recorded name yet.
-func (t *tx) own(uid int, name string) error {
+// recordOwner records the name of a uid that has no recorded name yet.
+func (t *tx) recordOwner(uid int, name string) error {
 	owners := t.s.mem.owners
 	if _, known := owners[uid]; known || name == "" {
 		return nil
@@ -49,7 +49,7 @@ func (t *tx) own(uid int, name string) error {
 		return err
 	}
 	owners[uid] = name
-	t.tellAll()
+	t.requireReload()
 	t.undo = append(t.undo, func() { delete(owners, uid) })
 	return nil
 }
@@ -77,7 +77,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
-		at := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.asked || !d.walked) })
+		at := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.unreported || !d.done) })
 		if at < 0 {
 			if name, known := m.owners[uid]; !known || name != owner {
 				return nil
@@ -91,7 +91,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		if err := t.disownStep(d); err != nil {
 			return err
 		}
-		d.asked, more = !d.walked, !d.walked
+		d.unreported, more = !d.done, !d.done
 		return t.endDisownings()
 	})
 	return more, err
@@ -100,7 +100,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 // beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules
 // and batches now. The jobs follow in steps.
 func (t *tx) beginDisowning(uid int) error {
-	t.tellAll()
+	t.requireReload()
 	m := &t.s.mem
 	least, err := t.number(`SELECT min(uid) FROM owners`)
 	if err != nil {
@@ -110,8 +110,8 @@ func (t *tx) beginDisowning(uid int) error {
 	if err != nil {
 		return err
 	}
-	d := disowning{former: int(min(0, least)) - 1, uid: uid, upto: m.nextSeq, keys: keys}
-	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former), m.owners[uid], int64(uid), d.upto, d.keys); err != nil {
+	d := disowning{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
+	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former), m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
 		return err
 	}
 	if err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
@@ -133,7 +133,7 @@ func (t *tx) beginDisowning(uid int) error {
 		if b.uid != uid {
 			continue
 		}
-		if b.staging() {
+		if b.acceptsFrames() {
 			if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
 				return err
 			}
@@ -154,11 +154,11 @@ func (t *tx) beginDisowning(uid int) error {
 
 // disownStep moves the next jobs of a disowning.
 func (t *tx) disownStep(d *disowning) error {
-	if d.walked {
+	if d.done {
 		return nil
 	}
-	t.tellAll()
-	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`, int64(d.uid), d.keys)
+	t.requireReload()
+	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`, int64(d.uid), d.keysUpTo)
 	if err != nil {
 		return err
 	}
@@ -168,9 +168,9 @@ func (t *tx) disownStep(d *disowning) error {
 	}
 	m := &t.s.mem
 	var list []rules.Job
-	looked, reached := 0, d.upto
+	looked, reached := 0, d.before
 	err = t.query(func(r row) (bool, error) {
-		if len(list) == disownJobs || looked == disownLook {
+		if len(list) == disownJobs || looked == disownReads {
 			reached = r.num(0)
 			return false, nil
 		}
@@ -179,7 +179,7 @@ func (t *tx) disownStep(d *disowning) error {
 			list = append(list, readMoved(r, headColumns))
 		}
 		return true, nil
-	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.at, d.upto, int64(disownLook+1))
+	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before, int64(disownReads+1))
 	if err != nil {
 		return err
 	}
@@ -188,21 +188,21 @@ func (t *tx) disownStep(d *disowning) error {
 			return err
 		}
 	}
-	d.at, d.walked = reached, reached == d.upto && keys < disownJobs && batches < disownJobs
-	err = t.exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.at, int64(d.former))
+	d.movedUpTo, d.done = reached, reached == d.before && keys < disownJobs && batches < disownJobs
+	err = t.exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
 	return err
 }
 
 // endDisownings ends the disownings whose work is done and whose callers know it. A leased job of the uid
 // delays the end: it moves when its lease ends.
 func (t *tx) endDisownings() error {
-	t.tellAll()
+	t.requireReload()
 	m := &t.s.mem
 	var left []disowning
 	for _, d := range m.disowning {
-		ended := d.walked && !d.asked
+		ended := d.done && !d.unreported
 		for seq, l := range m.leases {
-			ended = ended && (l.Job.UID != d.uid || seq >= d.upto)
+			ended = ended && (l.Job.UID != d.uid || seq >= d.before)
 		}
 		if !ended {
 			left = append(left, d)
@@ -223,7 +223,7 @@ func (t *tx) tidyOwners() (more bool, err error) {
 		return false, nil
 	}
 	m.disowning = slices.Clone(m.disowning)
-	at := slices.IndexFunc(m.disowning, func(d disowning) bool { return !d.walked })
+	at := slices.IndexFunc(m.disowning, func(d disowning) bool { return !d.done })
 	if at < 0 {
 		return false, t.endDisownings()
 	}
@@ -231,12 +231,12 @@ func (t *tx) tidyOwners() (more bool, err error) {
 }
 
 // readOwners reads the owners, and the disownings that were unfinished when the store was closed.
-func (s *engine) readOwners(all *reads) {
+func (s *engine) readOwners(all *queryBatch) {
 	all.add(func(r row) (bool, error) {
-		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), upto: r.num(3), at: r.num(4), keys: r.num(5)}
+		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), before: r.num(3), movedUpTo: r.num(4), keysUpTo: r.num(5)}
 		if d.former >= 0 {
 			s.mem.owners[d.former] = r.text(1)
-		} else if d.upto > 0 {
+		} else if d.before > 0 {
 			s.mem.disowning = append(s.mem.disowning, d)
 		}
 		return true, nil
@@ -253,7 +253,7 @@ func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, 
 		err = s.do(ctx, normal, func(t *tx) error {
 			found = nil
 			for _, ref := range part {
-				owned, err := t.owned(ref)
+				owned, err := t.isOwned(ref)
 				if err != nil {
 					return err
 				}
@@ -275,9 +275,9 @@ func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, 
 	return unowned, nil
 }
 
-// owned reports whether an output file belongs to an attempt or a lease, or is in the table garbage already.
+// isOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage already.
 // It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
-func (t *tx) owned(ref string) (bool, error) {
+func (t *tx) isOwned(ref string) (bool, error) {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)
 	fence, err2 := strconv.ParseInt(second, 10, 64)

@@ -119,7 +119,7 @@ func TestUndoneDisowning(t *testing.T) {
 		if err := tx.beginDisowning(7); err != nil {
 			t.Error(err)
 		}
-		if err := tx.own(9, "eve"); err != nil {
+		if err := tx.recordOwner(9, "eve"); err != nil {
 			t.Error(err)
 		}
 		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)

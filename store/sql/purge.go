@@ -68,12 +68,12 @@ func (t *tx) purge(of *store.Ended, limit int, detail []byte) (removed int, err 
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of
 // stored jobs.
 func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int) (more bool, err error) {
-	if of == "" && s.counted().Bounded() <= keep {
+	if of == "" && s.countsNow().Bounded() <= keep {
 		return false, nil
 	}
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over := t.bounded(of) - keep
+		over := t.endedCount(of) - keep
 		if over <= 0 {
 			return nil
 		}
@@ -85,13 +85,13 @@ func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int)
 	return more, err
 }
 
-// bounded returns the number of ended jobs that TrimJobs compares with keep.
-func (t *tx) bounded(of string) int64 {
+// endedCount returns the number of ended jobs that TrimJobs compares with keep.
+func (t *tx) endedCount(of string) int64 {
 	m := &t.s.mem
 	if of == "" {
-		return store.Counts{States: m.counts, Kept: m.kept}.Bounded()
+		return store.Counts{States: m.counts, Kept: m.keptJobs}.Bounded()
 	}
-	return t.keptOf(of).kept
+	return t.keptCounts(of).kept
 }
 
 // CountEnded returns how many jobs ended in these states before a given time.
@@ -115,14 +115,14 @@ func (s *engine) CountEnded(ctx context.Context, of store.Ended) (total int64, e
 
 // Keeping lists the queues with jobs that ended while the queue had its own retention.
 func (s *engine) Keeping(ctx context.Context) (list []store.KeepingQueue, err error) {
-	if s.counted().Kept == 0 {
+	if s.countsNow().Kept == 0 {
 		return nil, nil
 	}
 	err = s.do(ctx, normal, func(t *tx) error {
 		list = nil
 		for _, q := range t.s.mem.lanes.queues {
-			if q.kept > 0 {
-				list = append(list, store.KeepingQueue{Name: q.Name, Jobs: q.kept, Outputs: q.keptBytes})
+			if q.keptJobs > 0 {
+				list = append(list, store.KeepingQueue{Name: q.Name, Jobs: q.keptJobs, Outputs: q.keptBytes})
 			}
 		}
 		return nil
@@ -156,7 +156,7 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 
 // TrimOutputs implements store.Store.
 func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	if s.counted().Outputs <= keep {
+	if s.countsNow().Outputs <= keep {
 		return false, nil
 	}
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
@@ -165,15 +165,15 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 		if over <= 0 {
 			return nil
 		}
-		above, share := t.aboveShare(over)
+		above, share := t.usersAboveShare(over)
 		for _, u := range above {
-			got, err := t.trim(trimming{over: min(over, u.Bytes-share), mark: queue.OutputForgotten, limit: limit}, `SELECT jobs.seq, n, output_bytes
+			got, err := t.trim(trimPlan{excess: min(over, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit}, `SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
 			if err != nil {
 				return err
 			}
-			over, limit = over-got.bytes, limit-got.n
+			over, limit = over-got.bytes, limit-got.parts
 			if more = over > 0 && limit == 0; more || over <= 0 {
 				return nil
 			}
@@ -183,9 +183,9 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	return more, err
 }
 
-// aboveShare returns how many bytes of outputs each user may keep, so that the total decreases by over bytes.
+// usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by over bytes.
 // It also returns the users who have more than that and how much they have, in descending order.
-func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
+func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputs > 0 {
 			above = append(above, store.UserBytes{UID: uid, Bytes: u.outputs})
@@ -195,7 +195,7 @@ func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 	all := int64(0)
 	for i := range above { // assume that only these users have to give up outputs
 		all += above[i].Bytes
-		share = max(0, (all-over)/int64(i+1))
+		share = max(0, (all-excess)/int64(i+1))
 		if i+1 == len(above) || share >= above[i+1].Bytes {
 			return above[:i+1], share
 		}
@@ -208,47 +208,47 @@ func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over := t.keptOf(name).keptBytes - keep
+		over := t.keptCounts(name).keptBytes - keep
 		if over <= 0 {
 			return nil
 		}
-		got, err := t.trim(trimming{over: over, mark: queue.OutputForgotten, limit: outputStep}, `SELECT jobs.seq, n, output_bytes
+		got, err := t.trim(trimPlan{excess: over, newSize: queue.OutputForgotten, limit: outputStep}, `SELECT jobs.seq, n, output_bytes
 			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
-		more = got.n == outputStep && got.bytes < over
+		more = got.parts == outputStep && got.bytes < over
 		return err
 	})
 	return more, err
 }
 
-// trimming says which outputs to remove: over is the number of bytes to remove, limit the largest number of
+// trimPlan says which outputs to remove: over is the number of bytes to remove, limit the largest number of
 // outputs, and mark the value to store as their size.
-type trimming struct {
-	over, mark int64
-	limit      int
+type trimPlan struct {
+	excess, newSize int64
+	limit           int
 }
 
-// trimmed holds the number of removed outputs and inputs, and their bytes.
-type trimmed struct {
-	n     int
+// trimCount holds the number of removed outputs and inputs, and their bytes.
+type trimCount struct {
+	parts int
 	bytes int64
 }
 
 // trim removes outputs in the order in which a query returns them. The query must select job, number and
 // size.
-func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err error) {
+func (t *tx) trim(of trimPlan, oldest string, args ...any) (got trimCount, err error) {
 	var list []removable
 	err = t.query(func(r row) (bool, error) {
-		list = append(list, removable{seq: r.num(0), n: r.num(1), bytes: r.num(2)})
-		got.n, got.bytes = got.n+1, got.bytes+r.num(2)
-		return got.bytes < of.over && got.n < of.limit, nil
+		list = append(list, removable{seq: r.num(0), attempt: r.num(1), bytes: r.num(2)})
+		got.parts, got.bytes = got.parts+1, got.bytes+r.num(2)
+		return got.bytes < of.excess && got.parts < of.limit, nil
 	}, oldest, append(slices.Clip(args), int64(of.limit))...)
 	if err != nil {
-		return trimmed{}, err
+		return trimCount{}, err
 	}
 	for _, output := range list {
-		if err := t.removeOutput(output, of.mark); err != nil {
-			return trimmed{}, err
+		if err := t.removeOutput(output, of.newSize); err != nil {
+			return trimCount{}, err
 		}
 	}
 	return got, nil
@@ -257,11 +257,11 @@ func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err err
 // removeOutput removes the output of an attempt, and stores mark as its size.
 func (t *tx) removeOutput(of removable, mark int64) error {
 	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
-		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, of.seq, of.n); err != nil {
+		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, of.seq, of.attempt); err != nil {
 		return err
 	}
 	if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
-		WHERE seq = ? AND n = ?`, mark, of.seq, of.n); err != nil {
+		WHERE seq = ? AND n = ?`, mark, of.seq, of.attempt); err != nil {
 		return err
 	}
 	if err := t.forgetOutput(of.seq, of.bytes); err != nil {

@@ -39,8 +39,8 @@ func allTexts(drafts []queue.Job) (list []texts, err error) {
 }
 
 func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
-	if r.Submission != 0 && t.taking == 0 {
-		return t.take(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
+	if r.Submission != 0 && t.submission == 0 {
+		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
 	}
 	if known, err := t.knownKey(r); known != nil || err != nil {
 		return orZero(known), err
@@ -65,10 +65,10 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 // enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
 func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
-		if _, going := t.s.mem.staged(r.UID, r.Batch); going {
+		if _, going := t.s.mem.openBatch(r.UID, r.Batch); going {
 			return t.commitBatch(r, list)
 		}
-		if err := t.remembered(r); err != nil {
+		if err := t.checkNotForgotten(r); err != nil {
 			return receipt, err
 		}
 	}
@@ -78,18 +78,18 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, storedAll(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return receipt, err
 	}
 	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
 		return receipt, err
 	}
-	begun := t.begins(rules.PerQueue(r.Drafts))
-	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
+	begun := t.newQueues(rules.PerQueue(r.Drafts))
+	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
 	receipt.Begun = begun
-	if err := t.own(r.UID, r.Owner); err != nil {
+	if err := t.recordOwner(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
 	insert := func() error { return t.insertAll(r, list, receipt) }
@@ -104,7 +104,7 @@ func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) err
 	t.drafts = list
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
-		draft := named(&r.Drafts[i], receipt.Seqs)
+		draft := withParentSeqs(&r.Drafts[i], receipt.Seqs)
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
@@ -125,10 +125,10 @@ func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) err
 	return nil
 }
 
-// receive checks that the drafts may be stored and that there is space for them. It assigns their numbers and
+// admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers and
 // ids.
-func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
-	if err := t.s.host.room(); err != nil {
+func (t *tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
+	if err := t.s.backend.checkSpace(); err != nil {
 		return receipt, err
 	}
 	if err := t.rules.Check(drafts, uid); err != nil {
@@ -139,7 +139,7 @@ func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err er
 		return receipt, err
 	}
 	receipt = store.Receipt{IDs: make([]string, len(drafts)), Seqs: make([]int64, len(drafts))}
-	if err := t.nameAll(drafts, &receipt); err != nil {
+	if err := t.assignIDs(drafts, &receipt); err != nil {
 		return store.Receipt{}, err
 	}
 	for i, other := range instead {
@@ -155,8 +155,8 @@ func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err er
 	return receipt, nil
 }
 
-// named returns a draft whose dependencies refer to jobs by seq.
-func named(draft *queue.Job, seqs []int64) queue.Job {
+// withParentSeqs returns a draft whose dependencies refer to jobs by seq.
+func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	j := *draft
 	if len(j.After) > 0 {
 		j.After = slices.Clone(j.After)

@@ -22,10 +22,10 @@ type queueCount struct {
 	kept, keptBytes int64
 }
 
-func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.kept, q.keptBytes} }
+func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
 
 func (q *queueState) setCount(c queueCount) {
-	q.Waiting, q.uid, q.kept, q.keptBytes = c.waiting, c.uid, c.kept, c.keptBytes
+	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.waiting, c.uid, c.kept, c.keptBytes
 }
 
 // queueToCount returns the queue with a name. A rollback restores its counts.
@@ -40,8 +40,8 @@ func (t *tx) queueToCount(name string) *queueState {
 	return q
 }
 
-// keptOf returns the counts of a queue.
-func (t *tx) keptOf(name string) queueCount {
+// keptCounts returns the counts of a queue.
+func (t *tx) keptCounts(name string) queueCount {
 	if q := t.s.mem.lanes.queues[name]; q != nil {
 		return q.count()
 	}
@@ -56,14 +56,14 @@ func (t *tx) CountKept(j *rules.Job, by int) {
 // countKept adds to the counts of the jobs that a queue's own retention bounds.
 func (t *tx) countKept(name string, more queueCount) {
 	q, m := t.queueToCount(name), &t.s.mem
-	m.kept -= q.kept
+	m.keptJobs -= q.keptJobs
 	// The counts may omit a damaged row, so they must not go below 0.
-	q.kept, q.keptBytes = max(0, q.kept+more.kept), max(0, q.keptBytes+more.keptBytes)
-	m.kept += q.kept
+	q.keptJobs, q.keptBytes = max(0, q.keptJobs+more.kept), max(0, q.keptBytes+more.keptBytes)
+	m.keptJobs += q.keptJobs
 }
 
-// waitsIn adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
-func (t *tx) waitsIn(name string, uid int, n int64) {
+// countWaitingIn adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
+func (t *tx) countWaitingIn(name string, uid int, n int64) {
 	q := t.queueToCount(name)
 	if !q.exists() {
 		q.uid = uid
@@ -81,23 +81,23 @@ func (t *tx) listQueues() error {
 			continue
 		}
 		changed = true
-		if !slices.Contains(m.changed, q.Name) {
-			m.changed = append(slices.Clip(m.changed), q.Name)
+		if !slices.Contains(m.listedQueues, q.Name) {
+			m.listedQueues = append(slices.Clip(m.listedQueues), q.Name)
 		}
 	}
 	if !changed {
 		return nil
 	}
-	if len(m.changed) > maxListed {
-		for _, name := range m.changed {
+	if len(m.listedQueues) > maxListed {
+		for _, name := range m.listedQueues {
 			if err := t.writeQueue(m.lanes.state(name)); err != nil {
 				return err
 			}
 		}
-		m.changed = nil
+		m.listedQueues = nil
 	}
 	var list []byte
-	for _, name := range m.changed {
+	for _, name := range m.listedQueues {
 		c := m.lanes.state(name).count()
 		list = append(append(list, name...), '=')
 		for _, n := range [...]int64{c.waiting, int64(c.uid), c.kept} {
@@ -105,32 +105,32 @@ func (t *tx) listQueues() error {
 		}
 		list = append(strconv.AppendInt(list, c.keptBytes, 10), ' ')
 	}
-	m.queues = string(list)
+	m.queueList = string(list)
 	return nil
 }
 
 // writeQueue stores the counts of a queue in its row.
 func (t *tx) writeQueue(q *queueState) (err error) {
-	if !q.stored() {
+	if !q.hasRow() {
 		err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
 		return err
 	}
 	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
-		q.Name, q.Waiting, int64(q.uid), q.kept, q.keptBytes)
+		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes)
 	return err
 }
 
 // countQueues updates what readQueues read with the list in meta and the leases.
 func (s *engine) countQueues() error {
 	m := &s.mem
-	counts, err := queueCounts(m.queues)
+	counts, err := queueCounts(m.queueList)
 	for name, c := range counts {
 		m.lanes.state(name).setCount(c)
-		m.changed = append(m.changed, name)
+		m.listedQueues = append(m.listedQueues, name)
 	}
 	for _, q := range m.lanes.queues {
-		m.kept += q.kept
+		m.keptJobs += q.keptJobs
 	}
 	m.countLeased()
 	return err

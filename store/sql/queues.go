@@ -22,23 +22,23 @@ type queueState struct {
 	rule   store.QueueRule
 	uid    int // the user who enqueued the first of its current jobs
 	leased int
-	// kept is how many jobs ended while the queue had its own retention, and keptBytes the size of their
+	// keptJobs is how many jobs ended while the queue had its own retention, and keptBytes the size of their
 	// outputs.
-	kept, keptBytes int64
-	lanes           int          // number of lanes, including those without jobs
-	open            open         // its open lanes without demands
-	keyed           bool         // it may have open lanes with demands
-	listed          bool         // in lanes.stale
-	stale           bool         // users, best and next are unknown
-	staleUsers      map[int]bool // users whose open lanes with demands are unknown
-	users           map[int]userLanes
-	best            *rules.Lane    // best open lane with demands; nil if none is open
-	next            rules.Position // head of the second-best open lane with demands
-	// served holds, for each user, the value of memory.served when the user was last served. Turns up to
-	// servedFrom cannot be returned.
-	served     map[int]int64
-	servedFrom int64
-	at         int // index in lanes.ready, -1 if the queue is not in it
+	keptJobs, keptBytes int64
+	lanes               int          // number of lanes, including those without jobs
+	open                open         // its open lanes without demands
+	mayHaveDemands      bool         // it may have open lanes with demands
+	inStaleQueues       bool         // in lanes.stale
+	stale               bool         // users, best and next are unknown
+	staleUsers          map[int]bool // users whose open lanes with demands are unknown
+	users               map[int]userLanes
+	best                *rules.Lane    // best open lane with demands; nil if none is open
+	next                rules.Position // head of the second-best open lane with demands
+	// lastTurns holds, for each user, the value of memory.served when the user was last served. Turns up to
+	// fixedTurns cannot be returned.
+	lastTurns  map[int]int64
+	fixedTurns int64
+	readyIndex int // index in lanes.ready, -1 if the queue is not in it
 }
 
 // readyQueues is a heap of queues. The queue with the best head is first.
@@ -53,13 +53,13 @@ func (q readyQueues) Less(i, j int) bool { return q[j].Head.After(q[i].Head) }
 // Swap implements heap.Interface.
 func (q readyQueues) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].at, q[j].at = i, j
+	q[i].readyIndex, q[j].readyIndex = i, j
 }
 
 // Push implements heap.Interface.
 func (q *readyQueues) Push(x any) {
 	l := x.(*queueState)
-	l.at = len(*q)
+	l.readyIndex = len(*q)
 	*q = append(*q, l)
 }
 
@@ -68,12 +68,12 @@ func (q *readyQueues) Pop() any {
 	last := len(*q) - 1
 	l := (*q)[last]
 	(*q)[last], *q = nil, (*q)[:last]
-	l.at = -1
+	l.readyIndex = -1
 	return l
 }
 
-// second returns the second-best head in a heap.
-func second[T any](heap []T, head func(T) rules.Position) rules.Position {
+// secondBest returns the second-best head in a heap.
+func secondBest[T any](heap []T, head func(T) rules.Position) rules.Position {
 	best := rules.End
 	for _, x := range heap[min(1, len(heap)):min(3, len(heap))] { // the children of the root
 		if best.After(head(x)) {
@@ -87,7 +87,7 @@ func second[T any](heap []T, head func(T) rules.Position) rules.Position {
 func (ls *lanes) state(name string) *queueState {
 	q := ls.queues[name]
 	if q == nil {
-		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, rule: store.Plain, at: -1}
+		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, rule: store.Plain, readyIndex: -1}
 		ls.queues[name] = q
 	}
 	return q
@@ -110,16 +110,16 @@ func (ls *lanes) markStaleUser(q *queueState, uid int) {
 }
 
 func (ls *lanes) forgetBest(q *queueState) {
-	q.keyed, q.best, q.next = true, nil, rules.End
-	if !q.listed {
-		q.listed = true
-		ls.stale = append(ls.stale, q)
+	q.mayHaveDemands, q.best, q.next = true, nil, rules.End
+	if !q.inStaleQueues {
+		q.inStaleQueues = true
+		ls.staleQueues = append(ls.staleQueues, q)
 	}
-	ls.put(q)
+	ls.updateQueue(q)
 }
 
-// put updates a queue's room and head, and its position among the ready queues.
-func (ls *lanes) put(q *queueState) {
+// updateQueue updates a queue's room and head, and its position among the ready queues.
+func (ls *lanes) updateQueue(q *queueState) {
 	q.Room = math.MaxInt
 	switch {
 	case q.rule.Paused:
@@ -135,20 +135,20 @@ func (ls *lanes) put(q *queueState) {
 		q.Head = q.best.Head
 	}
 	switch stands := q.Room > 0 && (len(q.open) > 0 || q.best != nil); {
-	case stands && q.at < 0:
+	case stands && q.readyIndex < 0:
 		heap.Push(&ls.ready, q)
 	case stands:
-		heap.Fix(&ls.ready, q.at)
-	case q.at >= 0:
-		heap.Remove(&ls.ready, q.at)
+		heap.Fix(&ls.ready, q.readyIndex)
+	case q.readyIndex >= 0:
+		heap.Remove(&ls.ready, q.readyIndex)
 	}
 }
 
 // refresh reads the open lanes of the queues in lanes.stale.
 func (t *tx) refresh() error {
 	ls := t.s.mem.lanes
-	for len(ls.stale) > 0 {
-		q := ls.stale[len(ls.stale)-1]
+	for len(ls.staleQueues) > 0 {
+		q := ls.staleQueues[len(ls.staleQueues)-1]
 		if q.stale || len(q.staleUsers) > 0 {
 			if err := t.findUsers(q); err != nil {
 				return err
@@ -158,16 +158,16 @@ func (t *tx) refresh() error {
 		for _, own := range q.users {
 			switch best := own.open[0]; {
 			case q.best == nil:
-				q.best, q.next = best, own.second()
+				q.best, q.next = best, own.secondHead()
 			case q.best.Head.After(best.Head):
-				q.best, q.next = best, before(q.best.Head, own.second())
+				q.best, q.next = best, earlier(q.best.Head, own.secondHead())
 			default:
-				q.next = before(q.next, best.Head)
+				q.next = earlier(q.next, best.Head)
 			}
 		}
-		q.keyed, q.listed = q.best != nil, false
-		ls.stale = ls.stale[:len(ls.stale)-1]
-		ls.put(q)
+		q.mayHaveDemands, q.inStaleQueues = q.best != nil, false
+		ls.staleQueues = ls.staleQueues[:len(ls.staleQueues)-1]
+		ls.updateQueue(q)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ const obstacleStep = 100
 func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
 	all := map[int64][]store.Obstacle{}
 	for step := range slices.Chunk(seqs, obstacleStep) {
-		found, err := ask(ctx, s, func(t *tx) (map[int64][]store.Obstacle, error) {
+		found, err := readInWriter(ctx, s, func(t *tx) (map[int64][]store.Obstacle, error) {
 			found := map[int64][]store.Obstacle{}
 			for _, seq := range step {
 				list, err := t.rules.Obstacles(seq)
@@ -239,14 +239,14 @@ func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store
 func (t *tx) Weighted() bool { return t.s.mem.lanes.weights > 0 }
 
 // Turn implements rules.Tx.
-func (t *tx) Turn() int64 { return t.s.mem.turn }
+func (t *tx) Turn() int64 { return t.s.mem.lastPass }
 
 // Serve implements rules.Tx.
 func (t *tx) Serve(q *rules.Queue, turn, next int64) {
 	l := t.s.mem.lanes.state(q.Name)
 	was := l.Pass
 	t.undo = append(t.undo, func() { l.Pass = was })
-	l.Pass, t.s.mem.turn = next, turn
+	l.Pass, t.s.mem.lastPass = next, turn
 }
 
 // Best implements rules.Tx.
@@ -255,7 +255,7 @@ func (t *tx) Best(of *rules.Queue) (rules.Lane, rules.Position, error) {
 	if len(q.open) == 0 {
 		return *q.best, q.next, nil
 	}
-	l, next := q.open[0], second(q.open, func(l *rules.Lane) rules.Position { return l.Head })
+	l, next := q.open[0], secondBest(q.open, func(l *rules.Lane) rules.Position { return l.Head })
 	switch {
 	case q.best == nil:
 	case l.Head.After(q.best.Head):
@@ -277,16 +277,16 @@ func (t *tx) tidyQueues() {
 	if int64(len(m.lanes.queues)) <= t.s.lanesKept {
 		return
 	}
-	t.then = append(t.then, func() {
+	t.afterCommit = append(t.afterCommit, func() {
 		looked := 0
 		for name, q := range m.lanes.queues { // in random order
 			if looked++; looked > moveStep {
 				return
 			}
-			if q.lanes == 0 && !q.stored() && !q.listed && q.at < 0 && q.Pass <= m.turn {
+			if q.lanes == 0 && !q.hasRow() && !q.inStaleQueues && q.readyIndex < 0 && q.Pass <= m.lastPass {
 				delete(m.lanes.queues, name)
 				t.s.mu.Lock()
-				delete(t.s.servedSeen, name)
+				delete(t.s.publishedTurns, name)
 				t.s.mu.Unlock()
 			}
 		}
@@ -296,8 +296,8 @@ func (t *tx) tidyQueues() {
 // exists reports whether the queue exists for users: it has a rule, or jobs that have not ended.
 func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
 
-// stored reports whether the queue has a row: it exists, or its own retention still bounds ended jobs.
-func (q *queueState) stored() bool { return q.exists() || q.kept > 0 || q.keptBytes > 0 }
+// hasRow reports whether the queue has a row: it exists, or its own retention still bounds ended jobs.
+func (q *queueState) hasRow() bool { return q.exists() || q.keptJobs > 0 || q.keptBytes > 0 }
 
 // SetQueue implements store.Store. It sets the rule of a queue.
 func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
@@ -312,9 +312,9 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	if err := t.writeRule(q, rule); err != nil {
 		return err
 	}
-	t.tellAll()
-	was, weights, served, from := q.rule, m.lanes.weights, q.served, q.servedFrom
-	passes, turn := map[*queueState]int64{}, m.turn
+	t.requireReload()
+	was, weights, served, from := q.rule, m.lanes.weights, q.lastTurns, q.fixedTurns
+	passes, turn := map[*queueState]int64{}, m.lastPass
 	for _, other := range m.lanes.queues {
 		if other.Pass != 0 {
 			passes[other] = other.Pass
@@ -322,20 +322,20 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 		}
 	}
 	t.undo = append(t.undo, func() {
-		q.obey(was)
-		q.served, q.servedFrom = served, from
-		m.lanes.weights, m.turn = weights, turn
+		q.setRule(was)
+		q.lastTurns, q.fixedTurns = served, from
+		m.lanes.weights, m.lastPass = weights, turn
 		for other, pass := range passes {
 			other.Pass = pass
 		}
-		m.lanes.put(q)
+		m.lanes.updateQueue(q)
 	})
-	m.turn = 0
-	q.served, q.servedFrom = nil, m.served
-	t.showServed(q)
+	m.lastPass = 0
+	q.lastTurns, q.fixedTurns = nil, m.turnCount
+	t.publishTurns(q)
 	m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
-	q.obey(rule)
-	m.lanes.put(q)
+	q.setRule(rule)
+	m.lanes.updateQueue(q)
 	t.wakeAt(rule.Until)
 	t.rules.Readied = true
 	return nil
@@ -349,13 +349,13 @@ func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 		if text, err = json.Marshal(rule); err != nil {
 			return err
 		}
-	case q.Waiting == 0 && q.kept == 0 && q.keptBytes == 0:
+	case q.Waiting == 0 && q.keptJobs == 0 && q.keptBytes == 0:
 		err = t.exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 		return err
 	}
 	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.uid), q.kept, q.keptBytes, string(text))
+		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes, string(text))
 	return err
 }
 
@@ -369,10 +369,10 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 		}
 		return list, nil
 	}
-	if s.looks { // in read-only mode there is no writer, and nothing changes
+	if s.readOnly { // in read-only mode there is no writer, and nothing changes
 		list, err = known(nil)
 	} else {
-		list, err = ask(ctx, s, known)
+		list, err = readInWriter(ctx, s, known)
 	}
 	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
 	if err != nil {
@@ -443,7 +443,7 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 	if err := rules.AdmitQueues(t, of); err != nil {
 		return err
 	}
-	begun := len(t.begins(of))
+	begun := len(t.newQueues(of))
 	if begun == 0 {
 		return nil
 	}
@@ -458,8 +458,8 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 	return nil
 }
 
-// begins returns the names of those queues that do not exist yet, sorted.
-func (t *tx) begins(of map[string]int64) (names []string) {
+// newQueues returns the names of those queues that do not exist yet, sorted.
+func (t *tx) newQueues(of map[string]int64) (names []string) {
 	for name := range of {
 		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
 			names = append(names, name)
@@ -470,7 +470,7 @@ func (t *tx) begins(of map[string]int64) (names []string) {
 }
 
 // readQueues reads the queues' counts and rules.
-func (s *engine) readQueues(all *reads) {
+func (s *engine) readQueues(all *queryBatch) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		q := m.lanes.state(r.text(0))
@@ -482,13 +482,13 @@ func (s *engine) readQueues(all *reads) {
 			}
 		}
 		m.lanes.weights += int(bit(rule.Weight != 1))
-		q.obey(rule)
+		q.setRule(rule)
 		return true, nil
 	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)
 }
 
-// obey sets the rule of the queue in memory.
-func (q *queueState) obey(rule store.QueueRule) {
+// setRule sets the rule of the queue in memory.
+func (q *queueState) setRule(rule store.QueueRule) {
 	q.rule, q.Weight, q.Most, q.Keeps = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
 }
 

@@ -65,7 +65,7 @@ func (s *engine) listAllReserved() {
 func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		reserved := s.reservations()
-		got, found, err := r.job(reserved, columns, `WHERE `+hasID, argsOfID(id)...)
+		got, found, err := r.job(reserved, columns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !found {
 			if err = checkMissing(r.conn, id); err == nil {
 				err = queue.NoJob(id)
@@ -163,9 +163,9 @@ func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	return a, found, err
 }
 
-// maxLooked bounds the number of jobs that one page reads for a filter without an index. The page's Next is
+// maxScanned bounds the number of jobs that one page reads for a filter without an index. The page's Next is
 // the position at which the next page continues.
-const maxLooked = 10_000
+const maxScanned = 10_000
 
 func checkLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPage {
@@ -285,12 +285,12 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	looked, kept, more := 0, 0, true
-	for piece, before := min(maxLooked, max(r.ahead(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
+	for piece, before := min(maxScanned, max(r.readLimit(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
 		rows := 0
 		err := r.query(func(r row) (bool, error) {
 			rows++
 			before = r.num(0)
-			more = m.look(r, state, &looked, &kept, to)
+			more = m.take(r, state, &looked, &kept, to)
 			return more, nil
 		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
 		if err != nil {
@@ -301,17 +301,17 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 	return nil
 }
 
-// look adds a job to the result if it matches. It reports whether to continue with the next job.
-func (m *matcher) look(r row, state queue.State, looked, kept *int, to *store.Selected) bool {
+// take adds a job to the result if it matches. It reports whether to continue with the next job.
+func (m *matcher) take(r row, state queue.State, scanned, kept *int, to *store.Selected) bool {
 	if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
 		return false
 	}
-	*looked++
+	*scanned++
 	if m.matches(r) {
 		to.Refs = append(to.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
 		*kept++
 	}
-	if *kept > m.Limit || *looked >= maxLooked {
+	if *kept > m.Limit || *scanned >= maxScanned {
 		to.Next = max(to.Next, r.num(0))
 		return false
 	}
@@ -354,16 +354,16 @@ func (m *matcher) labelled(raw []byte) bool {
 	return true
 }
 
-// oldestAmong is the number of jobs of a state among which Oldest searches, starting with the first that were
+// oldestScanLimit is the number of jobs of a state among which Oldest searches, starting with the first that were
 // enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
-const oldestAmong = 1000
+const oldestScanLimit = 1000
 
 // Oldest returns when the job that has waited longest became ready.
 func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
 			first, err := r.number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
-				int64(state), int64(oldestAmong), int64(s.now()))
+				int64(state), int64(oldestScanLimit), int64(s.now()))
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,7 @@ import (
 // readers is a pool of connections for reading.
 type readers struct {
 	open   func() (conn, error)
-	places chan struct{} // semaphore: one element for each connection in use
+	slots  chan struct{} // semaphore: one element for each connection in use
 	closed chan struct{}
 
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ const maxReaders = 4
 
 // newReaders returns a pool whose connections are created by open.
 func newReaders(open func() (conn, error)) *readers {
-	return &readers{open: open, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
+	return &readers{open: open, slots: make(chan struct{}, maxReaders), closed: make(chan struct{})}
 }
 
 // take waits for a free connection, and opens one if necessary.
@@ -35,7 +35,7 @@ func (r *readers) take(ctx context.Context) (conn, error) {
 	default:
 	}
 	select {
-	case r.places <- struct{}{}:
+	case r.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-r.closed:
@@ -51,7 +51,7 @@ func (r *readers) take(ctx context.Context) (conn, error) {
 	r.mu.Unlock()
 	c, err := r.open()
 	if err != nil {
-		<-r.places
+		<-r.slots
 	}
 	return c, err
 }
@@ -65,14 +65,14 @@ func (r *readers) put(c conn, sound bool) {
 	} else {
 		c.close() // the caller has already reported the cause
 	}
-	<-r.places
+	<-r.slots
 }
 
 // close closes the connections, after those in use have been returned. It must be called only once.
 func (r *readers) close() (err error) {
 	close(r.closed)
 	for range maxReaders {
-		r.places <- struct{}{}
+		r.slots <- struct{}{}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,9 +111,9 @@ func (r *reader) number(sql string, args ...any) (n int64, err error) {
 // from being restarted. The time starts when the read has a connection. ctx bounds the wait for a connection.
 func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error) {
 	for try := 0; ; try++ {
-		c, err := s.read.take(ctx)
+		c, err := s.readers.take(ctx)
 		if err != nil {
-			return s.host.cannotRead(err)
+			return s.backend.readError(err)
 		}
 		lost, err := s.readBy(ctx, c, f)
 		if !lost || try == maxReaders {
@@ -125,26 +125,26 @@ func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error)
 // readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
 // was lost before anything was read.
 func (s *engine) readBy(ctx context.Context, c conn, f func(*reader) error) (lost bool, err error) {
-	budget := s.host.budget()
+	budget := s.backend.readBudget()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	release := c.endWith(within)
+	release := c.interruptWhenDone(within)
 	if err = c.beginReading(); err == nil {
 		err = f(&reader{c, within})
 	} else {
 		lost = within.Err() == nil
 	}
 	release()
-	if changed := s.host.readable(); changed != nil {
+	if changed := s.backend.checkReadable(); changed != nil {
 		err = changed
 	}
 	ended := c.endReading()
-	s.read.put(c, ended == nil && !lost)
-	if err != nil && within.Err() != nil && c.interrupted(err) {
+	s.readers.put(c, ended == nil && !lost)
+	if err != nil && within.Err() != nil && c.isInterruption(err) {
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return false, s.host.late(budget)
+		return false, s.backend.readTooLong(budget)
 	}
-	return lost, s.host.cannotRead(err)
+	return lost, s.backend.readError(err)
 }

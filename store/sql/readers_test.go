@@ -19,7 +19,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		enqueue(t, s, 3)
 		var taken []conn
 		for range maxReaders {
-			c, err := s.read.take(t.Context())
+			c, err := s.readers.take(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		patient, impatient := list(t.Context()), list(ctx)
-		time.Sleep(100 * longRead) // fake time of the synctest bubble
+		time.Sleep(100 * readTimeout) // fake time of the synctest bubble
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
 			t.Errorf("whose caller gave up: %v", err)
@@ -49,11 +49,11 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 			t.Fatalf("it ended without a connection: %v", err)
 		default:
 		}
-		s.read.put(taken[0], true)
+		s.readers.put(taken[0], true)
 		if err := <-patient; err != nil {
 			t.Errorf("who waited long: %v", err)
 		}
-		if _, err := s.read.take(t.Context()); err != nil {
+		if _, err := s.readers.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		waiting := list(t.Context())
@@ -63,7 +63,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 			t.Errorf("whose store was closed: %v", err)
 		}
 		for _, c := range taken {
-			s.read.put(c, true)
+			s.readers.put(c, true)
 		}
 		if err := <-closed; err != nil {
 			t.Error(err)
@@ -76,13 +76,13 @@ func TestALongReadEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
 	why := "a test"
-	s.starved.Store(&why) // shortens the time limit of reads
+	s.walStuck.Store(&why) // shortens the time limit of reads
 	endless := func(r *reader) error {
 		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	}
 	begun := time.Now()
-	if err := s.reading(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > longRead {
+	if err := s.reading(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > readTimeout {
 		t.Errorf("it ended after %v with %v", time.Since(begun), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,8 +93,8 @@ func TestALongReadEnds(t *testing.T) {
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
 		t.Errorf("the next one: %+v, %v", j, err)
 	}
-	if len(s.read.idle) != 1 {
-		t.Errorf("%d connections were opened", len(s.read.idle))
+	if len(s.readers.idle) != 1 {
+		t.Errorf("%d connections were opened", len(s.readers.idle))
 	}
 }
 

@@ -74,10 +74,10 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	var statements []string
 	var plans []string
 	err = s.do(t.Context(), urgent, func(tx *tx) error {
-		for q := range s.lite.stmts {
+		for q := range s.conn.stmts {
 			statements = append(statements, q)
 		}
-		for _, c := range s.read.idle {
+		for _, c := range s.readers.idle {
 			for q := range c.(*liteConn).stmts {
 				statements = append(statements, q)
 			}
@@ -362,7 +362,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.do(ctx, urgent, func(t *tx) error {
-		b, _ := t.s.mem.staged(0, "d")
+		b, _ := t.s.mem.openBatch(0, "d")
 		return t.forget(b)
 	}))
 	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})

@@ -104,8 +104,8 @@ func recountGates(c *liteConn) (err error) {
 			c.exec(`ROLLBACK`)
 		}
 	}()
-	g := gateCounts{c: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{}, words: map[gateName]queue.Demand{}}
-	for _, step := range []func() error{g.read, g.mendLanes, g.write} {
+	g := gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{}, words: map[gateName]queue.Demand{}}
+	for _, step := range []func() error{g.read, g.fixLanes, g.write} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func recountGates(c *liteConn) (err error) {
 
 // gateCounts holds the existing gates and what uses them.
 type gateCounts struct {
-	c     *liteConn
+	conn  *liteConn
 	ids   map[gateName]int64
 	lanes map[gateName]int64 // number of lanes that need each gate
 	jobs  map[gateName]int64 // number of jobs that name each lock or rate
@@ -124,14 +124,14 @@ type gateCounts struct {
 }
 
 func (g *gateCounts) read() error {
-	err := g.c.query(func(r row) (bool, error) {
+	err := g.conn.query(func(r row) (bool, error) {
 		g.ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
 		return true, nil
 	}, `SELECT id, uid, kind, key FROM gates`)
 	if err != nil {
 		return err
 	}
-	return g.c.query(func(r row) (bool, error) {
+	return g.conn.query(func(r row) (bool, error) {
 		for _, d := range readDemands(r.view(1)) {
 			of := nameOf(d, int(r.num(0)))
 			g.words[of] = d
@@ -150,18 +150,18 @@ func (g *gateCounts) id(of gateName) (int64, error) {
 	}
 	// If no job names the gate, the next job that does sets its rule.
 	d := g.words[of]
-	if err := g.c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
 		return 0, err
 	}
-	id, err := g.c.number(`SELECT last_insert_rowid()`)
+	id, err := g.conn.number(`SELECT last_insert_rowid()`)
 	g.ids[of] = id
 	return id, err
 }
 
-// mendLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
-func (g *gateCounts) mendLanes() error {
+// fixLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
+func (g *gateCounts) fixLanes() error {
 	needs := map[int64]string{}
-	err := g.c.query(func(r row) (bool, error) {
+	err := g.conn.query(func(r row) (bool, error) {
 		var list strings.Builder
 		for line := range strings.Lines(r.text(2)) {
 			var d queue.Demand
@@ -183,7 +183,7 @@ func (g *gateCounts) mendLanes() error {
 		return err
 	}
 	for id, list := range needs {
-		if err := g.c.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list, id); err != nil {
+		if err := g.conn.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list, id); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func (g *gateCounts) mendLanes() error {
 }
 
 func (g *gateCounts) write() error {
-	if err := g.c.exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
+	if err := g.conn.exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
 		return err
 	}
 	for of := range g.words {
@@ -203,7 +203,7 @@ func (g *gateCounts) write() error {
 		if g.lanes[of]+g.jobs[of] == 0 {
 			continue
 		}
-		if err := g.c.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[of], g.jobs[of], id); err != nil {
+		if err := g.conn.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[of], g.jobs[of], id); err != nil {
 			return err
 		}
 	}
@@ -241,11 +241,11 @@ func queueFaults(c conn) (faults []string) {
 		member func(queueCount) int64
 		countSource
 	}{
-		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
+		{func(c queueCount) int64 { return c.waiting }, countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
+		{func(c queueCount) int64 { return c.kept }, countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "output bytes of the jobs kept after their end (retention) in queue", table: `SELECT name, kept_bytes FROM queues`,
+		{func(c queueCount) int64 { return c.keptBytes }, countSource{subject: "output bytes of the jobs kept after their end (retention) in queue", table: `SELECT name, kept_bytes FROM queues`,
 			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
 		listed := func(list string) (map[string]int64, error) {
@@ -263,7 +263,7 @@ func queueFaults(c conn) (faults []string) {
 }
 
 // countSource names a count, and holds the statements that read the count and the rows that it counts.
-type countSource struct{ what, meta, table, rows string }
+type countSource struct{ subject, meta, table, rows string }
 
 // countFaults compares counts with the rows that they count. The stored count is the entry in the list of
 // meta, or otherwise the row in the table. key reads the name of what is counted from a column.
@@ -297,7 +297,8 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", of.what, k, kept[k], there[k]))
+			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", of.subject, k, kept[k],
+				there[k]))
 		}
 	}
 	return faults

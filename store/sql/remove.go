@@ -2,10 +2,10 @@ package sql
 
 // Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
 const (
-	// removeNow bounds the attempts that are removed together with their job, and also its dependency rows.
-	removeNow  = 200
-	removeMost = 1000 // attempts and dependency rows of all jobs that one transaction removes
-	removeStep = 500  // of a job that was removed earlier
+	// removeWithJob bounds the attempts that are removed together with their job, and also its dependency rows.
+	removeWithJob = 200
+	maxRemoved    = 1000 // attempts and dependency rows of all jobs that one transaction removes
+	removeStep    = 500  // of a job that was removed earlier
 	// removeBytes bounds the output in the database that is removed. The attempt that reaches it is the last.
 	removeBytes = 1 << 20
 )
@@ -48,22 +48,22 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	}
 	t.s.mem.outputs -= a.outputs
 	t.removed += a.n
-	t.read += int(a.stored)
+	t.readBytes += int(a.stored)
 	return nil
 }
 
 // Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
 // Readers do not see them in the meantime.
 func (t *tx) Remove(seq int64) error {
-	all, err := t.dropEdgesOf(seq, min(removeNow, removeMost-t.removed))
+	all, err := t.dropEdgesOf(seq, min(removeWithJob, maxRemoved-t.removed))
 	if err != nil {
 		return err
 	}
-	a, err := t.firstAttempts(seq, removeNow)
+	a, err := t.firstAttempts(seq, removeWithJob)
 	if err != nil {
 		return err
 	}
-	if all && a.all && t.removed+a.n <= removeMost {
+	if all && a.all && t.removed+a.n <= maxRemoved {
 		err = t.removeAttempts(seq, a)
 	} else {
 		err = t.exec(`INSERT INTO removed (seq) VALUES (?)`, seq)

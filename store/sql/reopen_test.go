@@ -67,7 +67,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 // transaction, which it did not commit, is not.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
 	dir := filled(t, 1)
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, databaseName)
 	said, die := other(t, path, `UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 	die()
 	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
@@ -235,7 +235,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Force a new check of the free space.
-	s.do(t.Context(), urgent, func(t *tx) error { s.space.at = time.Time{}; return nil })
+	s.do(t.Context(), urgent, func(t *tx) error { s.space.time = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)

@@ -96,7 +96,7 @@ func (t *tx) endRanking() error {
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
 // remain.
 func (s *engine) Rerank(ctx context.Context) (more bool, err error) {
-	if !s.counted().Reranking {
+	if !s.countsNow().Reranking {
 		return false, nil
 	}
 	err = s.do(ctx, normal, func(t *tx) error {

@@ -16,8 +16,8 @@ type Restored struct {
 	Outputs int64
 }
 
-// restoring is the file name of the database while it is prepared.
-const restoring = "restore.tmp"
+// preparedName is the file name of the database while it is prepared.
+const preparedName = "restore.tmp"
 
 // Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. save
 // creates the output file with a name. each receives the number of bytes copied so far and the size of the
@@ -27,7 +27,7 @@ const restoring = "restore.tmp"
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string, with func() error) error, err error) {
-	path := filepath.Join(dir, restoring)
+	path := filepath.Join(dir, preparedName)
 	sweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {
 		if err != nil {
@@ -47,7 +47,7 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), ea
 		done, err = unpack(c, save)
 	}
 	if err == nil {
-		err = keepNumbers(c, filepath.Join(dir, fileName))
+		err = keepNumbers(c, filepath.Join(dir, databaseName))
 	}
 	if c != nil {
 		err = errors.Join(err, c.close())
@@ -58,7 +58,7 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), ea
 	if err := syncFile(path); err != nil {
 		return done, nil, err
 	}
-	return done, func(aside string, with func() error) error { return putInPlace(dir, path, aside, with) }, nil
+	return done, func(aside string, with func() error) error { return installPrepared(dir, path, aside, with) }, nil
 }
 
 // sweepRestoring deletes the files of a Restore that was killed.
@@ -183,7 +183,7 @@ func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Re
 // keepNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
 // of the mark.
 func keepNumbers(c *liteConn, path string) error {
-	p := readMark(filepath.Dir(path))
+	p := readHighWater(filepath.Dir(path))
 	err := c.exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.commits, p.nextSeq, p.nextEvent)
 	if err != nil {
 		return err
@@ -208,18 +208,18 @@ func keepNumbers(c *liteConn, path string) error {
 	return err
 }
 
-// putInPlace moves the existing files aside, then renames the prepared database. Between the two steps a
+// installPrepared moves the existing files aside, then renames the prepared database. Between the two steps a
 // service refuses to start, because the mark shows that a database is missing. If the process is killed
 // between the steps, the user can run restore again.
-func putInPlace(dir, prepared, aside string, with func() error) error {
-	m, err := openMark(dir)
+func installPrepared(dir, prepared, aside string, with func() error) error {
+	m, err := openHighWater(dir)
 	if err == nil {
 		err = m.file.Close()
 	}
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm", doubtName} {
+	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", checkName} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside: %w", err)
 		}
@@ -230,7 +230,7 @@ func putInPlace(dir, prepared, aside string, with func() error) error {
 	if err := with(); err != nil {
 		return err
 	}
-	if err := os.Rename(prepared, filepath.Join(dir, fileName)); err != nil {
+	if err := os.Rename(prepared, filepath.Join(dir, databaseName)); err != nil {
 		return fmt.Errorf("cannot move the backup into place: %w", err)
 	}
 	return syncDir(dir)

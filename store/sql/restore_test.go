@@ -63,7 +63,7 @@ func restore(dir, file string) error {
 // journal to the new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
-	killed := filepath.Join(t.TempDir(), restoring)
+	killed := filepath.Join(t.TempDir(), preparedName)
 	if err := copyFile(killed, backedUp(t, 300, "old"), func(int64, int64) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 		}
 	}
 	for _, end := range []string{"", "-journal"} {
-		if err := copyFile(filepath.Join(dir, restoring+end), killed+end, func(int64, int64) {}); err != nil {
+		if err := copyFile(filepath.Join(dir, preparedName+end), killed+end, func(int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 			t.Fatalf("job %s is of another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, restoring+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, preparedName+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

@@ -68,16 +68,16 @@ var errDamaged = errors.New("damaged")
 // texts holds a job's labels, settings and input, encoded as its row and its input store them.
 type texts struct{ labels, terms, input string }
 
-// stored returns how many bytes count for a job with these texts and this number of dependencies.
-func (t *texts) stored(dependencies int) int64 {
+// size returns how many bytes count for a job with these texts and this number of dependencies.
+func (t *texts) size(dependencies int) int64 {
 	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// storedAll returns how many bytes the jobs made from the drafts add to their user's total. The parameter
+// totalSize returns how many bytes the jobs made from the drafts add to their user's total. The parameter
 // list holds the drafts' texts.
-func storedAll(drafts []queue.Job, list []texts) (n int64) {
+func totalSize(drafts []queue.Job, list []texts) (n int64) {
 	for i := range list {
-		n += list[i].stored(len(drafts[i].After))
+		n += list[i].size(len(drafts[i].After))
 	}
 	return n
 }
@@ -149,7 +149,7 @@ var scratch = sync.Pool{New: func() any { return new([]byte) }}
 func readTexts(r row, whole bool, terms *queue.Execution) error {
 	buf := scratch.Get().(*[]byte)
 	defer func() {
-		if cap(*buf) <= keptRoom {
+		if cap(*buf) <= keptTextMemory {
 			scratch.Put(buf)
 		}
 	}()

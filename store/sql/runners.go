@@ -27,7 +27,7 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 		return err
 	}
 	return s.do(ctx, urgent, func(t *tx) error {
-		for key, value := range map[string]string{runnersNote(s.node): string(list), noteFile: s.file} {
+		for key, value := range map[string]string{runnersNote(s.node): string(list), noteFile: s.databaseID} {
 			if err := t.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value); err != nil {
 				return err
 			}
@@ -38,21 +38,21 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 
 // loadFile sets the id of the database. If the stored id differs, the database is a copy or was moved.
 func (s *engine) loadFile(id string) error {
-	s.file = id
-	was, err := noted(s.db, noteFile)
-	s.moved = was != "" && was != s.file
+	s.databaseID = id
+	was, err := readNote(s.db, noteFile)
+	s.isCopy = was != "" && was != s.databaseID
 	return err
 }
 
-// noted reads the note with a key. It returns "" if there is no such note.
-func noted(c interface {
+// readNote reads the note with a key. It returns "" if there is no such note.
+func readNote(c interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 }, key string) (value string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		value = r.text(0)
 		return false, nil
-	}, oneNote, key)
+	}, noteQuery, key)
 	return value, err
 }
 
-const oneNote = `SELECT value FROM notes WHERE key = ?`
+const noteQuery = `SELECT value FROM notes WHERE key = ?`

@@ -80,7 +80,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 	}
 	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
 	err = s.do(ctx, prompt, func(t *tx) error {
-		if err := t.s.host.room(); err != nil {
+		if err := t.s.backend.checkSpace(); err != nil {
 			return err
 		}
 		was, err := t.storedSchedule(put.Name)
@@ -356,7 +356,7 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 // Fire carries out and records the plan for occurrences of a schedule.
 func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
 	err = s.do(ctx, prompt, func(t *tx) (err error) {
-		if err := t.s.host.room(); err != nil && len(f.Runs) > 0 {
+		if err := t.s.backend.checkSpace(); err != nil && len(f.Runs) > 0 {
 			return err
 		}
 		fired, err = t.rules.Fire(&f, func(draft queue.Job) (int64, string, error) { return t.enqueueFor(&f, draft) })
@@ -375,13 +375,13 @@ func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string,
 	if err := rules.Admit(t, draft.UID, 1, f.MaxPending, f.MaxPendingUser); err != nil {
 		return 0, "", err
 	}
-	if err := rules.AdmitBytes(t, draft.UID, storedAll(drafts, list), f.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, draft.UID, totalSize(drafts, list), f.MaxBytesUser); err != nil {
 		return 0, "", err
 	}
 	if err := t.admitQueues(draft.UID, rules.PerQueue(drafts)); err != nil {
 		return 0, "", err
 	}
-	receipt, err := t.receive(drafts, draft.UID)
+	receipt, err := t.admitDrafts(drafts, draft.UID)
 	if err != nil {
 		return 0, "", err
 	}
@@ -391,7 +391,7 @@ func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string,
 	if _, err := t.rules.Replace(&drafts[0]); err != nil {
 		return 0, "", err
 	}
-	if err := t.own(draft.UID, f.Owner); err != nil {
+	if err := t.recordOwner(draft.UID, f.Owner); err != nil {
 		return 0, "", err
 	}
 	t.drafts = list

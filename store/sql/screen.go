@@ -14,11 +14,11 @@ import (
 // See docs/decisions/0065.
 const maxScreenLanes = 500
 
-// ranked is a job with its sort key.
-type ranked struct{ at, seq int64 }
+// rankedJob is a job with its sort key.
+type rankedJob struct{ rank, seq int64 }
 
-func (a ranked) compare(b ranked) int {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+func (a rankedJob) compare(b rankedJob) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.seq, b.seq))
 }
 
 // Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
@@ -32,14 +32,14 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job
-			read func(r *reader, rows int) ([]ranked, error)
+			read func(r *reader, rows int) ([]rankedJob, error)
 		}{
 			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Processing)},
 			{&screen.Ready, s.readyJobs(reserved)},
 			{&screen.Timed, timedJobs},
 			{&screen.Kept, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
-			{&screen.Dead, lastEnded(queue.Dead)},
-			{&screen.Done, lastEnded(queue.Completed, queue.Cancelled)},
+			{&screen.Dead, recentlyEnded(queue.Dead)},
+			{&screen.Done, recentlyEnded(queue.Completed, queue.Cancelled)},
 		} {
 			list, err := part.read(r, f.Rows)
 			if err != nil {
@@ -78,29 +78,29 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 	return j, err
 }
 
-// lastEnded reads the jobs of some states that ended last, the newest first. Among jobs with the same end
+// recentlyEnded reads the jobs of some states that ended last, the newest first. Among jobs with the same end
 // time, the one with the highest number comes first.
-func lastEnded(states ...queue.State) func(*reader, int) ([]ranked, error) {
+func recentlyEnded(states ...queue.State) func(*reader, int) ([]rankedJob, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
 	}
 	return firstOf(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
-		func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })
+		func(a, b rankedJob) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.seq, a.seq)) })
 }
 
 // ofStates reads the first jobs of some states, in the order of the statement.
-func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, error) {
+func ofStates(sql string, states ...queue.State) func(*reader, int) ([]rankedJob, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(state)})
 	}
-	return firstOf(sql, of, ranked.compare)
+	return firstOf(sql, of, rankedJob.compare)
 }
 
 // firstOf executes a statement with each list of arguments and returns the first jobs of all results.
-func firstOf(sql string, of [][]any, order func(a, b ranked) int) func(*reader, int) ([]ranked, error) {
-	return func(r *reader, rows int) (list []ranked, err error) {
+func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*reader, int) ([]rankedJob, error) {
+	return func(r *reader, rows int) (list []rankedJob, err error) {
 		for _, args := range of {
 			part, err := r.rankedBy(sql, append(slices.Clip(args), int64(rows))...)
 			if err != nil {
@@ -113,14 +113,14 @@ func firstOf(sql string, of [][]any, order func(a, b ranked) int) func(*reader, 
 	}
 }
 
-func timedJobs(r *reader, rows int) ([]ranked, error) {
+func timedJobs(r *reader, rows int) ([]rankedJob, error) {
 	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
 }
 
 // rankedBy returns the sort keys and numbers of the jobs that a statement selects.
-func (r *reader) rankedBy(sql string, args ...any) (list []ranked, err error) {
+func (r *reader) rankedBy(sql string, args ...any) (list []rankedJob, err error) {
 	err = r.query(func(r row) (bool, error) {
-		list = append(list, ranked{r.num(0), r.num(1)})
+		list = append(list, rankedJob{r.num(0), r.num(1)})
 		return true, nil
 	}, sql, args...)
 	return list, err

@@ -22,7 +22,7 @@ type readyLane struct {
 
 // readyJob is a job of a readyLane.
 type readyJob struct {
-	ranked
+	rankedJob
 	priority int64
 }
 
@@ -37,32 +37,33 @@ func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranke
 		if err != nil {
 			return nil, err
 		}
-		turns := turnsSeen{
-			byArrival: s.Order().Scheduling == queue.ByArrival, served: map[string]map[int]int64{}, own: map[string]bool{},
+		turns := turnOrder{
+			byArrival: s.Order().Scheduling == queue.ByArrival, lastTurns: map[string]map[int]int64{},
+			copiedQueues: map[string]bool{},
 		}
-		if list, err = r.inTurn(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
+		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
 			return list, err
 		}
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.served, turns.own = s.servedCopy(), map[string]bool{}
-		others, err := r.inTurn(lanes, &turns, rows-len(list), reserved)
+		turns.lastTurns, turns.copiedQueues = s.copyTurns(), map[string]bool{}
+		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
 }
 
-// inTurn reads the jobs of lanes in the order of turns, up to most of them.
-func (r *reader) inTurn(
-	lanes []*readyLane, turns *turnsSeen, most int, reserved map[int64]int64,
-) (list []ranked, err error) {
+// takeTurns reads the jobs of lanes in the order of turns, up to most of them.
+func (r *reader) takeTurns(
+	lanes []*readyLane, turns *turnOrder, most int, reserved map[int64]int64,
+) (list []rankedJob, err error) {
 	for len(list) < most && len(lanes) > 0 && err == nil {
 		at := turns.next(lanes)
 		l := lanes[at]
-		job := l.list[0].ranked
+		job := l.list[0].rankedJob
 		list = append(list, job)
 		if l.list = l.list[1:]; len(l.list) == 0 && l.id != 0 {
-			err = r.readOn(l, rules.Position{Rank: job.at, Seq: job.seq}, readyPiece, reserved)
+			err = r.readNextJobs(l, rules.Position{Rank: job.rank, Seq: job.seq}, readyPiece, reserved)
 		}
 		if len(l.list) == 0 {
 			lanes = slices.Delete(lanes, at, at+1)
@@ -91,7 +92,7 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 				l = &readyLane{queue: name.queue, uid: name.uid}
 				byName[name], lanes = l, append(lanes, l)
 			}
-			l.list = append(l.list, readyJob{ranked{r.num(2), r.num(3)}, r.num(4)})
+			l.list = append(l.list, readyJob{rankedJob{r.num(2), r.num(3)}, r.num(4)})
 			return true, nil
 		}
 	}
@@ -102,10 +103,10 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 		for seq := range reserved {
 			seqs = append(strconv.AppendInt(seqs, seq, 10), ' ')
 		}
-		err = r.query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.among("seq"), string(bytes.TrimSpace(seqs)))
+		err = r.query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.isOneOf("seq"), string(bytes.TrimSpace(seqs)))
 	}
 	for _, l := range lanes {
-		slices.SortFunc(l.list, func(a, b readyJob) int { return a.compare(b.ranked) })
+		slices.SortFunc(l.list, func(a, b readyJob) int { return a.compare(b.rankedJob) })
 	}
 	return lanes, err
 }
@@ -123,22 +124,22 @@ func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 			break
 		}
 		last = l.id
-		if err = r.readOn(l, rules.Start, 1, reserved); len(l.list) > 0 {
+		if err = r.readNextJobs(l, rules.Start, 1, reserved); len(l.list) > 0 {
 			lanes = append(lanes, l)
 		}
 	}
 	return lanes, err
 }
 
-// readOn reads the next jobs of a lane that are not claimed, at least one if there is one.
-func (r *reader) readOn(l *readyLane, after rules.Position, most int, reserved map[int64]int64) error {
+// readNextJobs reads the next jobs of a lane that are not claimed, at least one if there is one.
+func (r *reader) readNextJobs(l *readyLane, after rules.Position, most int, reserved map[int64]int64) error {
 	for end := false; !end && len(l.list) == 0; most = readyPiece {
 		n := 0
 		err := r.query(func(r row) (bool, error) {
 			n++
 			after = rules.Position{Rank: r.num(0), Seq: r.num(1)}
 			if _, claimed := reserved[after.Seq]; !claimed {
-				l.list = append(l.list, readyJob{ranked{after.Rank, after.Seq}, r.num(2)})
+				l.list = append(l.list, readyJob{rankedJob{after.Rank, after.Seq}, r.num(2)})
 			}
 			return true, nil
 		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready
@@ -152,26 +153,26 @@ func (r *reader) readOn(l *readyLane, after rules.Position, most int, reserved m
 	return nil
 }
 
-// servedCopy returns when users were served last, by queue. The inner maps are shared and must not be
+// copyTurns returns when users were served last, by queue. The inner maps are shared and must not be
 // changed.
-func (s *engine) servedCopy() map[string]map[int]int64 {
+func (s *engine) copyTurns() map[string]map[int]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.servedSeen)
+	return maps.Clone(s.publishedTurns)
 }
 
-// turnsSeen holds a reader's knowledge of the turns of users.
-type turnsSeen struct {
-	byArrival bool // users do not take turns
-	served    map[string]map[int]int64
-	own       map[string]bool // queues whose map in served is a copy that may be changed
-	claims    int64           // number of claims counted by next
+// turnOrder holds a reader's knowledge of the turns of users.
+type turnOrder struct {
+	byArrival    bool // users do not take turns
+	lastTurns    map[string]map[int]int64
+	copiedQueues map[string]bool // queues whose map in served is a copy that may be changed
+	claims       int64           // number of claims counted by next
 }
 
 // next returns the index of the lane whose first job is next, and counts its claim. There is at least one
 // lane.
-func (t *turnsSeen) next(lanes []*readyLane) int {
-	before := func(i, j int) bool { return lanes[i].list[0].compare(lanes[j].list[0].ranked) < 0 }
+func (t *turnOrder) next(lanes []*readyLane) int {
+	before := func(i, j int) bool { return lanes[i].list[0].compare(lanes[j].list[0].rankedJob) < 0 }
 	first := 0
 	for i := range lanes {
 		if before(i, first) {
@@ -191,13 +192,13 @@ func (t *turnsSeen) next(lanes []*readyLane) int {
 		}
 	}
 	name := lanes[first].queue
-	if !t.own[name] {
-		t.own[name] = true
-		if t.served[name] = maps.Clone(t.served[name]); t.served[name] == nil {
-			t.served[name] = map[int]int64{}
+	if !t.copiedQueues[name] {
+		t.copiedQueues[name] = true
+		if t.lastTurns[name] = maps.Clone(t.lastTurns[name]); t.lastTurns[name] == nil {
+			t.lastTurns[name] = map[int]int64{}
 		}
 	}
-	served := t.served[name]
+	served := t.lastTurns[name]
 	at := first
 	for uid, i := range best {
 		if was, than := served[uid], served[lanes[at].uid]; lanes[i].list[0].priority == lanes[first].list[0].priority &&

@@ -22,44 +22,44 @@ import (
 // OpenServer opens a Server.
 type Server struct {
 	*engine
-	config *serverAddress
-	writer *serverConn
-	behind clockOffset
-	size   atomic.Int64 // size of the database in bytes
-	sized  time.Time    // when size was last read; used by the writer only
+	config      *serverAddress
+	writer      *serverConn
+	clockOffset clockOffset
+	size        atomic.Int64 // size of the database in bytes
+	sizeReadAt  time.Time    // when size was last read; used by the writer only
 
-	// own is the new text of the column reserved in this node's row. It is nil if the transaction does not
+	// reservedText is the new text of the column reserved in this node's row. It is nil if the transaction does not
 	// change that column.
-	own any
+	reservedText any
 
-	expects     int   // number of wanted jobs from which a claim's query is sent early
-	incarnation int64 // number of this service start; rises with each start of the node's service
-	lease       time.Duration
-	others      atomic.Int64 // number of other active nodes, as of the last transaction
-	commits     atomic.Int64 // meta.commits as of the last transaction
-	answers     bell
-	keeper      *keeper // connection for the node lease
-	talk        *keeper // connection for requests between nodes
-	changes     chan struct{}
-	told        chan struct{} // makes tellCommits notify the other nodes
-	// unheard holds the numbers of calls of Asked whose results were lost, newest last. Only the caller of
+	prefetchThreshold int   // number of wanted jobs from which a claim's query is sent early
+	incarnation       int64 // number of this service start; rises with each start of the node's service
+	lease             time.Duration
+	otherNodes        atomic.Int64 // number of other active nodes, as of the last transaction
+	appliedCommits    atomic.Int64 // meta.commits as of the last transaction
+	replies           broadcast
+	leaseConn         *sideConn // connection for the node lease
+	messageConn       *sideConn // connection for requests between nodes
+	changes           chan struct{}
+	commitMade        chan struct{} // makes notifyCommits notify the other nodes
+	// lostTakes holds the numbers of calls of Asked whose results were lost, newest last. Only the caller of
 	// Asked uses it.
-	unheard []int64
-	hints   chan struct{}
-	end     context.CancelFunc // stops tellCommits and hearCommits
-	beside  sync.WaitGroup     // waits for tellCommits and hearCommits
+	lostTakes     []int64
+	hints         chan struct{}
+	stopListening context.CancelFunc // stops notifyCommits and listenForCommits
+	background    sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
 
 // Timeouts and intervals for calls to the server.
 const (
-	connectWait = 5 * time.Second
-	lockWait    = 5 * time.Second
-	lockAgain   = 200 * time.Millisecond
-	sizeEvery   = time.Minute
-	// tablesWait is how long a change of the tables waits for other sessions that use them.
-	tablesWait = "'10s'"
-	// writerIdle ends a transaction whose node hangs or is cut off.
-	writerIdle = "2s"
+	connectTimeout = 5 * time.Second
+	lockTimeout    = 5 * time.Second
+	lockRetry      = 200 * time.Millisecond
+	sizeInterval   = time.Minute
+	// tablesTimeout is how long a change of the tables waits for other sessions that use them.
+	tablesTimeout = "'10s'"
+	// writerIdleTimeout ends a transaction whose node hangs or is cut off.
+	writerIdleTimeout = "2s"
 )
 
 // oldestServer is the oldest supported version of PostgreSQL, in the format of server_version_num.
@@ -72,8 +72,8 @@ const (
 	tablesLock = serverLock + 1
 )
 
-// usualLease is the default length of a node lease.
-const usualLease = 30 * time.Second
+// defaultLease is the default length of a node lease.
+const defaultLease = 30 * time.Second
 
 // OpenServer opens the database of a URL as one of its nodes. It creates the tables if they do not exist.
 func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
@@ -81,10 +81,10 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, expects: expectLeast, keeper: &keeper{config: config}, talk: &keeper{config: config}, changes: make(chan struct{}, 1), told: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
+	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &sideConn{config: config}, messageConn: &sideConn{config: config}, changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
 	s.engine = newEngine(s, o.Order, o.Log)
 	s.hasInbox = true
-	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.behind.Load()) }
+	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -92,20 +92,20 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.writer.close())
 	}
-	s.read = newReaders(s.reader)
-	beside, end := context.WithCancel(context.WithoutCancel(ctx))
-	s.end = end
-	s.turn <- struct{}{}
-	o.Member.Name, o.Member.Lease = cmp.Or(o.Member.Name, "node"), cmp.Or(o.Member.Lease, usualLease)
+	s.readers = newReaders(s.reader)
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stopListening = stop
+	s.writerToken <- struct{}{}
+	o.Member.Name, o.Member.Lease = cmp.Or(o.Member.Name, "node"), cmp.Or(o.Member.Lease, defaultLease)
 	if err = s.join(ctx, o.Member); err == nil {
-		<-s.turn
+		<-s.writerToken
 		err = s.begin(ctx, o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.beside.Go(func() { s.tellCommits(beside) })
-	s.beside.Go(func() { s.hearCommits(beside) })
+	s.background.Go(func() { s.notifyCommits(background) })
+	s.background.Go(func() { s.listenForCommits(background) })
 	for _, f := range s.Examine(ctx) {
 		if f.Level != store.Fine {
 			s.log.Warn(f.Message, "next", f.Next)
@@ -117,10 +117,10 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 // connect connects the writer. If it replaces a lost connection, it ends that connection's transaction: the
 // server may not have noticed the loss yet.
 func (s *Server) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	// The transaction of an idle writer must end soon, because its locks block all other nodes.
-	c, err := connectServer(ctx, s.config.with("idle_in_transaction_session_timeout", writerIdle))
+	c, err := connectServer(ctx, s.config.with("idle_in_transaction_session_timeout", writerIdleTimeout))
 	if err != nil {
 		return err
 	}
@@ -130,11 +130,11 @@ func (s *Server) connect(ctx context.Context) error {
 	ms, err := c.number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 	received := queue.MillisOf(time.Now())
 	if err == nil && s.writer != nil && !s.config.pooled {
-		_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.since)
+		_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.backendStart)
 	}
 	if err == nil {
 		err = c.query(func(r row) (bool, error) {
-			c.since = r.text(0)
+			c.backendStart = r.text(0)
 			return false, nil
 		}, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
 	}
@@ -142,14 +142,14 @@ func (s *Server) connect(ctx context.Context) error {
 		c.close()
 		return err
 	}
-	s.behind.correct(sent, queue.Millis(ms), received)
+	s.clockOffset.update(sent, queue.Millis(ms), received)
 	s.writer = c
 	return nil
 }
 
 // lock takes the advisory lock that a move of a queue holds.
 func (s *Server) lock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
 		got, err := s.writer.number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(serverLock) + `)`)
@@ -157,7 +157,7 @@ func (s *Server) lock(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(lockAgain):
+		case <-time.After(lockRetry):
 		case <-ctx.Done():
 			return s.errLocked(s.writer.query)
 		}
@@ -279,25 +279,25 @@ func numbersFirst(statement string) string {
 
 // serverWriter is the writer's connection. It reconnects after the connection was lost.
 type serverWriter struct {
-	s *Server
+	server *Server
 	*serverConn
 }
 
 // begin implements conn.
 func (w *serverWriter) begin() error {
 	if w.pg.IsClosed() {
-		if err := w.again(); err != nil {
+		if err := w.reconnect(); err != nil {
 			return err
 		}
 	}
 	return w.serverConn.begin()
 }
 
-// again replaces the lost connection by a new one.
-func (w *serverWriter) again() error {
-	err := w.s.connect(context.Background())
+// reconnect replaces the lost connection by a new one.
+func (w *serverWriter) reconnect() error {
+	err := w.server.connect(context.Background())
 	if err == nil {
-		w.serverConn = w.s.writer
+		w.serverConn = w.server.writer
 	}
 	return err
 }
@@ -307,24 +307,24 @@ func (w *serverWriter) again() error {
 // transaction was stored. The transaction ID would not work: a promoted standby may assign the same ID again.
 // See docs/decisions/0029.
 func (w *serverWriter) commit() error {
-	if !w.wrote || w.s.node == 0 {
+	if !w.wrote || w.server.node == 0 {
 		return w.serverConn.commit()
 	}
 	mark := rand.Int64()
-	if err := w.exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark, w.s.own, w.s.node); err != nil {
+	if err := w.exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark, w.server.reservedText, w.server.node); err != nil {
 		return err
 	}
 	err := w.serverConn.commit()
 	if err == nil || !w.pg.IsClosed() {
 		return err
 	}
-	for until := time.Now().Add(doubtWait); ; time.Sleep(lockAgain) {
-		if failed := w.again(); failed == nil {
+	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(lockRetry) {
+		if failed := w.reconnect(); failed == nil {
 			// Write the mark again instead of only reading it. The commit of this update returns once
 			// synchronous standbys have it, and therefore also the transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
-			release := w.endWith(ctx)
-			holds, failed := w.number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.s.node, mark)
+			release := w.interruptWhenDone(ctx)
+			holds, failed := w.number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.server.node, mark)
 			release()
 			cancel()
 			switch {
@@ -340,13 +340,13 @@ func (w *serverWriter) commit() error {
 	}
 }
 
-// doubtWait is how long commit tries to find out whether its transaction was stored, after it lost the
+// lostCommitTimeout is how long commit tries to find out whether its transaction was stored, after it lost the
 // connection.
-const doubtWait = 30 * time.Second
+const lostCommitTimeout = 30 * time.Second
 
-// reader implements host.
+// reader implements backend.
 func (s *Server) reader() (conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), connectWait)
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	c, err := connectServer(ctx, s.config)
 	if err != nil {
@@ -355,15 +355,15 @@ func (s *Server) reader() (conn, error) {
 	return c, nil
 }
 
-// ready implements host.
-func (s *Server) ready() error { return nil }
+// beforeCommit implements backend.
+func (s *Server) beforeCommit() error { return nil }
 
-// readReserved implements host. Each node lists its own leases in its row of the table nodes.
-func (s *Server) readReserved(all *reads, each func(row) (bool, error)) {
+// readReserved implements backend. Each node lists its own leases in its row of the table nodes.
+func (s *Server) readReserved(all *queryBatch, each func(row) (bool, error)) {
 	all.add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// writeReserved implements host. The table meta lists the leases that belong to no node. After a move, it
+// writeReserved implements backend. The table meta lists the leases that belong to no node. After a move, it
 // lists all leases.
 func (s *Server) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 	m := &s.mem
@@ -375,7 +375,7 @@ func (s *Server) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 		of[node] = nil
 	}
 	for seq, l := range m.leases {
-		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.gathered) {
+		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
 			of[l.Job.Node] = appendReserved(list, seq, l.Job.Fence, l.Job.Node)
 		}
 	}
@@ -383,31 +383,31 @@ func (s *Server) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 		if node <= 0 {
 			inMeta += string(list)
 		} else if node == s.node {
-			s.own = string(list) // commit writes this node's row anyway
+			s.reservedText = string(list) // commit writes this node's row anyway
 		} else if err := t.exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
 	}
-	changed = m.gathered || inMeta != "" || slices.Contains(t.leasedBy, nobody)
-	m.gathered = inMeta != ""
+	changed = m.reservedInMeta || inMeta != "" || slices.Contains(t.leasedBy, noOwner)
+	m.reservedInMeta = inMeta != ""
 	return inMeta, changed, nil
 }
 
-// committed implements host.
-func (s *Server) committed(changed bool) {
-	s.commits.Store(s.mem.commits)
-	if changed && s.others.Load() > 0 {
-		poke(s.told)
+// onCommit implements backend.
+func (s *Server) onCommit(changed bool) {
+	s.appliedCommits.Store(s.mem.commits)
+	if changed && s.otherNodes.Load() > 0 {
+		poke(s.commitMade)
 	}
 }
 
-// relieve implements host. The disk belongs to the server, so there is no reserve.
-func (s *Server) relieve(bool) bool { return false }
+// releaseReserve implements backend. The disk belongs to the server, so there is no reserve.
+func (s *Server) releaseReserve(bool) bool { return false }
 
-// freed implements host. The server cleans up its files itself.
-func (s *Server) freed() {}
+// onSpaceFreed implements backend. The server cleans up its files itself.
+func (s *Server) onSpaceFreed() {}
 
-// refusal implements host.
+// refusal implements backend.
 func (s *Server) refusal(k kind, err error) error {
 	// The error for the user omits the SQL statement.
 	if said, refused := errors.AsType[serverRefused](err); refused {
@@ -419,54 +419,54 @@ func (s *Server) refusal(k kind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 }
 
-// blames implements host. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
+// blameUncertain implements backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
 // (constraints) or 54 (limits).
-func (s *Server) blames(err error) bool {
+func (s *Server) blameUncertain(err error) bool {
 	e, refused := errors.AsType[serverRefused](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
-// broke implements host.
-func (s *Server) broke() {}
+// onFailure implements backend.
+func (s *Server) onFailure() {}
 
-// room implements host. It returns nil: if space runs out, the server reports it.
-func (s *Server) room() error { return nil }
+// checkSpace implements backend. It returns nil: if space runs out, the server reports it.
+func (s *Server) checkSpace() error { return nil }
 
-// keepRoom implements host. Once a minute it reads the size of the database.
-func (s *Server) keepRoom() {
-	if time.Since(s.sized) < sizeEvery {
+// maintainReserve implements backend. Once a minute it reads the size of the database.
+func (s *Server) maintainReserve() {
+	if time.Since(s.sizeReadAt) < sizeInterval {
 		return
 	}
-	s.sized = time.Now()
-	sent := queue.MillisOf(s.sized)
+	s.sizeReadAt = time.Now()
+	sent := queue.MillisOf(s.sizeReadAt)
 	// An error is ignored, because the next statement fails too.
 	s.db.query(func(r row) (bool, error) {
 		s.size.Store(r.num(0))
-		s.behind.correct(sent, queue.Millis(r.num(1)), queue.MillisOf(time.Now()))
+		s.clockOffset.update(sent, queue.Millis(r.num(1)), queue.MillisOf(time.Now()))
 		return false, nil
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
-// bytes implements host.
+// bytes implements backend.
 func (s *Server) bytes() int64 { return s.size.Load() }
 
-// budget implements host.
-func (s *Server) budget() time.Duration { return longRead }
+// readBudget implements backend.
+func (s *Server) readBudget() time.Duration { return readTimeout }
 
-// late implements host.
-func (s *Server) late(budget time.Duration) error {
+// readTooLong implements backend.
+func (s *Server) readTooLong(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
 }
 
-// readable implements host.
-func (s *Server) readable() error { return nil }
+// checkReadable implements backend.
+func (s *Server) checkReadable() error { return nil }
 
-// cannotRead implements host.
-func (s *Server) cannotRead(err error) error {
+// readError implements backend.
+func (s *Server) readError(err error) error {
 	switch {
 	case err == nil:
 	case errors.As(err, new(damage)):
-		s.failed(err)
+		s.failFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see the service's log, and check the database with: queuectl doctor", err)
 	case errors.As(err, new(serverLost)), errors.As(err, new(serverRefused)) && kindOf(err) != mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
@@ -474,21 +474,21 @@ func (s *Server) cannotRead(err error) error {
 	return err
 }
 
-// close implements host. A node without leases ends its node lease, so that the other nodes need not wait
+// close implements backend. A node without leases ends its node lease, so that the other nodes need not wait
 // until it expires.
 func (s *Server) close() error {
-	s.end()
-	s.beside.Wait()
+	s.stopListening()
+	s.background.Wait()
 	var left error
 	if !slices.ContainsFunc(slices.Collect(maps.Values(s.mem.leases)), func(l *rules.Lease) bool { return l.Job.Node == s.node }) && s.Err() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		left = s.leave(ctx)
 	}
 	if left != nil {
 		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error", left)
 	}
-	for _, c := range []interface{ close() error }{s.keeper, s.talk, s.writer} {
+	for _, c := range []interface{ close() error }{s.leaseConn, s.messageConn, s.writer} {
 		c.close() // errors are ignored: the server detects closed connections itself
 	}
 	return nil
@@ -498,5 +498,5 @@ var (
 	_ store.Store    = (*Server)(nil)
 	_ store.Examiner = (*Server)(nil)
 	_ store.Cluster  = (*Server)(nil)
-	_ host           = (*Server)(nil)
+	_ backend        = (*Server)(nil)
 )

@@ -22,10 +22,10 @@ func (t *tx) openLanesOfUsers(q *queueState) error {
 			ORDER BY head_rank, head_seq LIMIT ?2) AS l`
 	)
 	var here []string
-	for id := range t.s.mem.lanes.here {
+	for id := range t.s.mem.lanes.closedHere {
 		here = append(here, strconv.FormatInt(id, 10))
 	}
-	args := []any{q.Name, int64(openKept + 1), strings.Join(here, " ")}
+	args := []any{q.Name, int64(maxOpenPerUser + 1), strings.Join(here, " ")}
 	from := all
 	if !q.stale {
 		var uids []string

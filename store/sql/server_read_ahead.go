@@ -22,10 +22,10 @@ import (
 // Then the next query reads twice as many.
 //
 // Other nodes change nothing while this node holds the writer lock. The transaction's own changes are handled
-// by putting, which records them, and by forget, which drops all rows.
+// by noteWrite, which records them, and by forget, which drops all rows.
 type readAhead struct {
-	lanes map[int64]*laneRows
-	ended map[int64]bool // jobs that have left their lanes since they were read
+	lanes    map[int64]*laneRows
+	leftLane map[int64]bool // jobs that have left their lanes since they were read
 }
 
 // laneRows holds consecutive jobs of a lane.
@@ -56,21 +56,21 @@ func comparePositions(a, b rules.Position) int {
 // following returns the position directly after p.
 func following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
 
-// gone reports whether a job has left its lane since it was read.
-func (t *tx) gone(seq int64) bool { return t.remote() && t.readAhead.ended[seq] }
+// hasLeftLane reports whether a job has left its lane since it was read.
+func (t *tx) hasLeftLane(seq int64) bool { return t.remote() && t.readAhead.leftLane[seq] }
 
-// putting records that the transaction writes a job's row. Writing the row of a leased job changes nothing
+// noteWrite records that the transaction writes a job's row. Writing the row of a leased job changes nothing
 // here.
-func (a *readAhead) putting(j *rules.Job, leased bool) {
+func (a *readAhead) noteWrite(j *rules.Job, leased bool) {
 	switch {
 	case a == nil || leased || len(a.lanes) == 0:
 	case j.Standing == rules.Ready:
 		a.forget()
 	default:
-		if a.ended == nil {
-			a.ended = map[int64]bool{}
+		if a.leftLane == nil {
+			a.leftLane = map[int64]bool{}
 		}
-		a.ended[j.Seq] = true
+		a.leftLane[j.Seq] = true
 	}
 }
 
@@ -88,7 +88,7 @@ func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bo
 	}
 	l := a.lanes[lane]
 	for i := range l.rows {
-		r := row{of: &l.rows[i]}
+		r := row{server: &l.rows[i]}
 		if at := position(r); !from.After(at) {
 			return &laneHead{at, headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))}, true
 		}
@@ -116,11 +116,11 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 		known = t.readAhead.lanes[l.Lane.ID]
 	}
 	for i := range known.rows {
-		r := row{of: &known.rows[i]}
+		r := row{server: &known.rows[i]}
 		if from.After(position(r)) {
 			continue
 		}
-		if more, err := each(r, t.gone(r.num(0))); !more || err != nil {
+		if more, err := each(r, t.hasLeftLane(r.num(0))); !more || err != nil {
 			return false, err
 		}
 	}
@@ -133,7 +133,7 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 // fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The
 // parameter before holds the rows that were already read from l's lane; nil means none.
 func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
-	most, size := t.ahead(math.MaxInt32, t.s.typical), max(1, l.Likely)
+	most, size := t.readLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.Likely)
 	if before != nil {
 		size = 2 * before.size
 	}
@@ -160,22 +160,22 @@ func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
 		ORDER BY rank, seq `
 	args := []any{strings.Join(ids, " "), strings.Join(ranks, " "), strings.Join(seqs, " "), int64(size)}
-	var all reads
+	var all queryBatch
 	all.add(func(r row) (bool, error) {
 		of := lanes[r.num(laneColumn)]
-		of.rows = append(of.rows, r.of.clone())
+		of.rows = append(of.rows, r.server.clone())
 		return true, nil
 	}, `SELECT j.*`+from+wholeColumns+where+`LIMIT ?4) AS j`, args...)
 	all.add(func(r row) (bool, error) {
 		lanes[r.num(0)].next = new(readLaneHead(r))
 		return true, nil
 	}, `SELECT j.*`+from+laneHeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
-	if err := t.conn.queries(all.list); err != nil {
+	if err := t.conn.queries(all.queries); err != nil {
 		return err
 	}
 	for _, of := range lanes { // a join returns rows in no defined order
 		slices.SortFunc(of.rows, func(a, b serverRow) int {
-			return comparePositions(position(row{of: &a}), position(row{of: &b}))
+			return comparePositions(position(row{server: &a}), position(row{server: &b}))
 		})
 	}
 	if t.readAhead.lanes == nil {

@@ -47,8 +47,8 @@ func serverScript(from int, steps, own [][]string) (script []string) {
 
 // schemaLine describes one part of a schema.
 type schemaLine struct {
-	what string // like "column jobs.seq"
-	how  string // like "bigint NOT NULL"
+	name       string // like "column jobs.seq"
+	definition string // like "bigint NOT NULL"
 }
 
 var (
@@ -119,7 +119,7 @@ const serversSchema = `to_regnamespace('` + serverSchema + `')`
 func fingerprint(lines []schemaLine, script []string) string {
 	h := sha256.New()
 	for _, l := range lines {
-		fmt.Fprintf(h, "%q %q\n", l.what, l.how)
+		fmt.Fprintf(h, "%q %q\n", l.name, l.definition)
 	}
 	for _, s := range append(slices.Clip(script), enqueueFunction()...) {
 		fmt.Fprintf(h, "%q\n", s)
@@ -179,22 +179,22 @@ func describeCreated(c *serverConn, script []string) (lines []schemaLine, err er
 func schemaDifference(want, got []schemaLine) string {
 	has, wanted := map[string]string{}, map[string]bool{}
 	for _, l := range got {
-		has[l.what] = l.how
+		has[l.name] = l.definition
 	}
 	for _, l := range want {
-		wanted[l.what] = true
-		switch how, found := has[l.what]; {
+		wanted[l.name] = true
+		switch how, found := has[l.name]; {
 		case !found:
-			return "it has no " + l.what
-		case how != l.how && strings.HasPrefix(l.what, "function "):
-			return fmt.Sprintf("its %s is different", l.what)
-		case how != l.how:
-			return fmt.Sprintf("its %s is %q instead of %q", l.what, how, l.how)
+			return "it has no " + l.name
+		case how != l.definition && strings.HasPrefix(l.name, "function "):
+			return fmt.Sprintf("its %s is different", l.name)
+		case how != l.definition:
+			return fmt.Sprintf("its %s is %q instead of %q", l.name, how, l.definition)
 		}
 	}
 	for _, l := range got {
-		if !wanted[l.what] {
-			return fmt.Sprintf("it has the %s, which this version does not know", l.what)
+		if !wanted[l.name] {
+			return fmt.Sprintf("it has the %s, which this version does not know", l.name)
 		}
 	}
 	return ""
@@ -272,7 +272,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	if err != nil || version >= int64(len(steps)) {
 		return cmp.Or(err, s.acceptTables(version, steps, own))
 	}
-	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesWait + `; SET LOCAL search_path = ` + serverSchema)
+	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + serverSchema)
 	if err != nil {
 		return err
 	}

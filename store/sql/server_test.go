@@ -80,14 +80,14 @@ func whole(t *testing.T) *pgserver.Server {
 // holds the writer lock.
 type forgetful struct{ *Server }
 
-func (f forgetful) enter(t *tx) error {
+func (f forgetful) beginTx(t *tx) error {
 	if rand.IntN(2) == 0 {
-		return f.Server.enter(t)
+		return f.Server.beginTx(t)
 	}
 	t.s.mem.commits--
-	f.others.Store(1)
-	err := f.Server.enter(t)
-	t.s.foreign.any = false // nothing has actually changed
+	f.otherNodes.Store(1)
+	err := f.Server.beginTx(t)
+	t.s.foreignChanges.any = false // nothing has actually changed
 	return err
 }
 
@@ -98,7 +98,7 @@ func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.host, s.expects = forgetful{s}, 1
+	s.backend, s.prefetchThreshold = forgetful{s}, 1
 	return s
 }
 

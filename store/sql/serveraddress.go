@@ -57,7 +57,7 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 		}
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, held: map[string]*serverStatement{}}, nil
+	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, heldRows: map[string]*serverStatement{}}, nil
 }
 
 // readAddress parses the URL of a database.

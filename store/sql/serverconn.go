@@ -20,56 +20,56 @@ type serverConn struct {
 	pg *pgconn.PgConn
 	// session is a statement that applies the session settings to the current transaction. It is set only if
 	// the connection goes through a pooler, and empty otherwise.
-	session string
-	ctx     context.Context  // context of the current calls; see endWith
-	end     func()           // releases the context of the transaction; nil outside of one
-	pipe    *pgconn.Pipeline // of the transaction; nil outside of one
-	stmts   map[string]*serverStatement
-	named   int          // number of statements that were given a name to prepare
-	sent    []serverSent // messages whose replies were not read yet
-	bytes   int          // bytes of arguments in sent
-	// met is the first error in the pipeline. After an error, the server skips all statements up to the next
+	session        string
+	ctx            context.Context  // context of the current calls; see interruptWhenDone
+	cancelTx       func()           // releases the context of the transaction; nil outside of one
+	pipeline       *pgconn.Pipeline // of the transaction; nil outside of one
+	stmts          map[string]*serverStatement
+	statementNames int           // number of statements that were given a name to prepare
+	unread         []sentMessage // messages whose replies were not read yet
+	unreadBytes    int           // bytes of arguments in sent
+	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements up to the next
 	// Sync.
-	met   error
-	bound int64                       // total bytes of arguments sent on this connection
-	open  bool                        // statements were sent since the last Sync
-	wrote bool                        // a writing statement was sent since begin
-	held  map[string]*serverStatement // statements with rows that were not sent yet, by table
-	trips int64                       // number of times that the client waited for a reply
-	asked int64                       // number of statements sent
+	pipelineErr    error
+	sentBytes      int64                       // total bytes of arguments sent on this connection
+	unsynced       bool                        // statements were sent since the last Sync
+	wrote          bool                        // a writing statement was sent since begin
+	heldRows       map[string]*serverStatement // statements with rows that were not sent yet, by table
+	roundTrips     int64                       // number of times that the client waited for a reply
+	statementsSent int64                       // number of statements sent
 
-	since string // start time of the connection's server process
+	backendStart string // start time of the connection's server process
 }
 
-// serverSent is a message that was sent and whose reply was not read yet: a Parse (prepare), an execution, or
+// sentMessage is a message that was sent and whose reply was not read yet: a Parse (prepare), an execution, or
 // a Sync (end).
-type serverSent struct {
+type sentMessage struct {
 	*serverStatement
-	prepare  bool
-	end      bool
-	expected bool // a query sent by expect; answered reads its rows
+	prepare      bool
+	sync         bool
+	startedQuery bool // a query sent by startQuery; finishQuery reads its rows
 }
 
 // serverStatement is a statement that is or will be prepared on the connection.
 type serverStatement struct {
-	name, text string
-	asked      bool // the message that prepares it was sent
-	prepared   bool // the server confirmed that it is prepared
-	writes     bool
+	name, text  string
+	prepareSent bool // the message that prepares it was sent
+	prepared    bool // the server confirmed that it is prepared
+	writes      bool
 	// types are the types of the arguments. They are set only if byRows is, once the server has reported
 	// them.
 	types  []uint32
-	byRows bool  // each execution writes one row
-	rows   *rows // rows that were not sent yet
+	byRows bool      // each execution writes one row
+	batch  *rowBatch // rows that were not sent yet
 }
 
-// serverPatience is the maximum duration of one transaction of the writer.
-const serverPatience = 10 * time.Second
+// maxTxTime is the maximum duration of one transaction of the writer.
+const maxTxTime = 10 * time.Second
 
 // Limits of what is sent before replies are read.
 const (
-	unreadMost      = 500
-	unreadBytesMost = 1 << 20
+	maxUnread      = 500
+	maxUnreadBytes = 1 << 20
 )
 
 // statement returns the connection's record of a statement, and creates it if necessary.
@@ -101,8 +101,8 @@ func (c *serverConn) send(sql string, args []any) error {
 		default:
 			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, sql)
 		}
-		c.bytes += len(values[i])
-		c.bound += int64(len(values[i]))
+		c.unreadBytes += len(values[i])
+		c.sentBytes += int64(len(values[i]))
 	}
 	return c.sendValues(s, values, formats)
 }
@@ -117,109 +117,109 @@ func (c *serverConn) sendNext(sql string, args []any) error {
 
 // sendValues adds a statement with encoded arguments to the pipeline.
 func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []int16) error {
-	if !s.asked && (c.session == "" || s.byRows) {
-		c.ask(s)
+	if !s.prepareSent && (c.session == "" || s.byRows) {
+		c.sendPrepare(s)
 	}
 	if c.session == "" {
-		c.pipe.SendQueryPrepared(s.name, values, formats, nil)
+		c.pipeline.SendQueryPrepared(s.name, values, formats, nil)
 	} else {
 		// Through a pooler, the next transaction may use another connection, which does not have the prepared
 		// statement.
-		c.pipe.SendQueryParams(s.text, values, nil, formats, nil)
+		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
 	}
-	c.sent = append(c.sent, serverSent{serverStatement: s})
-	c.wrote, c.open = c.wrote || s.writes, true
-	c.asked++
+	c.unread = append(c.unread, sentMessage{serverStatement: s})
+	c.wrote, c.unsynced = c.wrote || s.writes, true
+	c.statementsSent++
 	return nil
 }
 
-// ask sends the message that prepares a statement.
-func (c *serverConn) ask(s *serverStatement) {
+// sendPrepare sends the message that prepares a statement.
+func (c *serverConn) sendPrepare(s *serverStatement) {
 	if c.session == "" {
-		c.named++
-		s.name = "s" + strconv.Itoa(c.named)
+		c.statementNames++
+		s.name = "s" + strconv.Itoa(c.statementNames)
 	}
-	s.asked, c.open = true, true
-	c.pipe.SendPrepare(s.name, s.text, nil)
-	c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
+	s.prepareSent, c.unsynced = true, true
+	c.pipeline.SendPrepare(s.name, s.text, nil)
+	c.unread = append(c.unread, sentMessage{serverStatement: s, prepare: true})
 }
 
-// bounded reads half of the outstanding replies if there are many.
-func (c *serverConn) bounded() error {
-	if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
+// readIfMany reads half of the outstanding replies if there are many.
+func (c *serverConn) readIfMany() error {
+	if len(c.unread) < maxUnread && c.unreadBytes < maxUnreadBytes {
 		return nil
 	}
 	if err := c.push(); err != nil {
 		return err
 	}
 	// The replies to the newest statements are still on their way. Do not wait for them.
-	_, err := c.read(unreadMost / 2)
-	c.bytes /= 2
+	_, err := c.read(maxUnread / 2)
+	c.unreadBytes /= 2
 	return err
 }
 
-// read reads replies until only those to the last n messages are outstanding, where n is but.
-func (c *serverConn) read(but int) (changed int64, err error) {
-	for len(c.sent) > but {
-		next := c.sent[0]
-		c.sent = c.sent[1:]
-		got, met := c.pipe.GetResults()
-		if next.end {
-			err = cmp.Or(err, serverError(met, ""))
+// read reads replies until only those to the last n messages are outstanding, where n is keep.
+func (c *serverConn) read(keep int) (changed int64, err error) {
+	for len(c.unread) > keep {
+		next := c.unread[0]
+		c.unread = c.unread[1:]
+		result, err2 := c.pipeline.GetResults()
+		if next.sync {
+			err = cmp.Or(err, serverError(err2, ""))
 			continue
 		}
-		if next.prepare && met == nil {
-			next.learn(got)
+		if next.prepare && err2 == nil {
+			next.notePrepared(result)
 		}
-		if r, rows := got.(*pgconn.ResultReader); rows && met == nil {
+		if r, rows := result.(*pgconn.ResultReader); rows && err2 == nil {
 			tag, failed := r.Close()
-			changed, met = tag.RowsAffected(), failed
+			changed, err2 = tag.RowsAffected(), failed
 		}
-		if met != nil {
-			next.asked = next.prepared
-			err = cmp.Or(err, serverError(met, next.text))
-			c.skip()
+		if err2 != nil {
+			next.prepareSent = next.prepared
+			err = cmp.Or(err, serverError(err2, next.text))
+			c.dropSkipped()
 		}
 	}
-	if but == 0 {
-		c.sent, c.bytes = c.sent[:0], 0
+	if keep == 0 {
+		c.unread, c.unreadBytes = c.unread[:0], 0
 	}
 	return changed, err
 }
 
-// skip drops the messages that follow a failed statement, up to the next Sync. The server neither executes
+// dropSkipped drops the messages that follow a failed statement, up to the next Sync. The server neither executes
 // nor prepares them.
-func (c *serverConn) skip() {
-	for len(c.sent) > 0 && !c.sent[0].end {
-		c.sent[0].asked = c.sent[0].prepared
-		c.sent = c.sent[1:]
+func (c *serverConn) dropSkipped() {
+	for len(c.unread) > 0 && !c.unread[0].sync {
+		c.unread[0].prepareSent = c.unread[0].prepared
+		c.unread = c.unread[1:]
 	}
 }
 
 // flush ends the batch with a Sync, like push. The caller waits for the replies next.
 func (c *serverConn) flush() error {
-	c.trips++
+	c.roundTrips++
 	return c.push()
 }
 
 // push makes the server reply to all that was sent. It sends a Sync, not a Flush. After a Sync the server
-// counts the transaction as idle, and ends it after writerIdle if the client hangs.
+// counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *serverConn) push() error {
-	c.pipe.SendPipelineSync()
-	c.sent, c.open = append(c.sent, serverSent{end: true}), false
-	return serverError(c.pipe.Flush(), "")
+	c.pipeline.SendPipelineSync()
+	c.unread, c.unsynced = append(c.unread, sentMessage{sync: true}), false
+	return serverError(c.pipeline.Flush(), "")
 }
 
-// within calls f in the pipeline of the transaction, or otherwise in a new pipeline.
-func (c *serverConn) within(f func() error) (err error) {
-	if c.pipe != nil {
-		if c.met == nil {
-			c.met = f()
+// inPipeline calls f in the pipeline of the transaction, or otherwise in a new pipeline.
+func (c *serverConn) inPipeline(f func() error) (err error) {
+	if c.pipeline != nil {
+		if c.pipelineErr == nil {
+			c.pipelineErr = f()
 		}
-		return c.met
+		return c.pipelineErr
 	}
-	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
-	if err = c.settle(); err == nil {
+	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
+	if err = c.applySession(); err == nil {
 		err = f()
 	}
 	if err != nil {
@@ -229,8 +229,8 @@ func (c *serverConn) within(f func() error) (err error) {
 	return c.sync()
 }
 
-// settle sends the session settings, if the connection goes through a pooler.
-func (c *serverConn) settle() error {
+// applySession sends the session settings, if the connection goes through a pooler.
+func (c *serverConn) applySession() error {
 	if c.session == "" {
 		return nil
 	}
@@ -239,19 +239,19 @@ func (c *serverConn) settle() error {
 
 // sync ends the pipeline and reads the remaining replies.
 func (c *serverConn) sync() error {
-	pipe := c.pipe
+	pipe := c.pipeline
 	var err error
-	if c.open {
+	if c.unsynced {
 		err = c.flush()
 	}
 	if err == nil {
 		_, err = c.read(0)
 	}
-	c.pipe, c.sent, c.bytes, c.open = nil, nil, 0, false
+	c.pipeline, c.unread, c.unreadBytes, c.unsynced = nil, nil, 0, false
 	c.dropHeld()
-	if c.end != nil {
-		defer c.end()
-		c.end = nil
+	if c.cancelTx != nil {
+		defer c.cancelTx()
+		c.cancelTx = nil
 	}
 	if closed := pipe.Close(); err == nil {
 		err = serverError(closed, "")
@@ -261,17 +261,17 @@ func (c *serverConn) sync() error {
 
 // exec implements conn.
 func (c *serverConn) exec(sql string, args ...any) error {
-	return c.within(func() error {
+	return c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
-		return c.bounded()
+		return c.readIfMany()
 	})
 }
 
 // count implements conn.
 func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
-	err = c.within(func() error {
+	err = c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
@@ -287,7 +287,7 @@ func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 // query implements conn.
 func (c *serverConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	var refused error // the error that each returned
-	err := c.within(func() error {
+	err := c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
@@ -298,54 +298,54 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 		if _, err := c.read(2); err != nil {
 			return err
 		}
-		statement := c.sent[0].text
-		c.sent = c.sent[1:]
-		err := c.rows(each, statement, &refused)
+		statement := c.unread[0].text
+		c.unread = c.unread[1:]
+		err := c.readRows(each, statement, &refused)
 		_, err2 := c.read(0)
 		return cmp.Or(err, err2)
 	})
 	return cmp.Or(err, refused)
 }
 
-// expect sends a query and makes the server start it, without waiting for its rows. The method answered reads
+// startQuery sends a query and makes the server start it, without waiting for its rows. The method finishQuery reads
 // them. The rows are lost if the reply to a later statement is read first.
-func (c *serverConn) expect(sql string, args ...any) error {
-	return c.within(func() error {
+func (c *serverConn) startQuery(sql string, args ...any) error {
+	return c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
-		c.sent[len(c.sent)-1].expected = true
+		c.unread[len(c.unread)-1].startedQuery = true
 		return c.push()
 	})
 }
 
-// answered reads the rows of the query that expect sent. ok is false if the rows are lost.
-func (c *serverConn) answered(each func(r row) (more bool, err error)) (ok bool, err error) {
+// finishQuery reads the rows of the query that startQuery sent. ok is false if the rows are lost.
+func (c *serverConn) finishQuery(each func(r row) (more bool, err error)) (ok bool, err error) {
 	var refused error // the error that each returned
-	err = c.within(func() error {
-		at := slices.IndexFunc(c.sent, func(s serverSent) bool { return s.expected })
+	err = c.inPipeline(func() error {
+		at := slices.IndexFunc(c.unread, func(s sentMessage) bool { return s.startedQuery })
 		if ok = at >= 0; !ok {
 			return nil
 		}
-		c.trips++
-		if _, err := c.read(len(c.sent) - at); err != nil {
+		c.roundTrips++
+		if _, err := c.read(len(c.unread) - at); err != nil {
 			return err
 		}
-		statement := c.sent[0].text
-		c.sent = c.sent[1:]
-		return c.rows(each, statement, &refused)
+		statement := c.unread[0].text
+		c.unread = c.unread[1:]
+		return c.readRows(each, statement, &refused)
 	})
 	return ok, cmp.Or(err, refused)
 }
 
 // queries implements conn. All statements together take one round trip.
-func (c *serverConn) queries(list []asked) error {
+func (c *serverConn) queries(list []batchQuery) error {
 	var refused error // the error that one of the each functions returned
-	err := c.within(func() error {
+	err := c.inPipeline(func() error {
 		if err := c.writeHeld(); err != nil {
 			return err
 		}
-		before := len(c.sent)
+		before := len(c.unread)
 		for _, a := range list {
 			if err := c.send(a.sql, a.args); err != nil {
 				return err
@@ -354,18 +354,18 @@ func (c *serverConn) queries(list []asked) error {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if _, err := c.read(len(c.sent) - before); err != nil {
+		if _, err := c.read(len(c.unread) - before); err != nil {
 			return err
 		}
 		for _, a := range list {
-			if c.sent[0].prepare {
-				if _, err := c.read(len(c.sent) - 1); err != nil {
+			if c.unread[0].prepare {
+				if _, err := c.read(len(c.unread) - 1); err != nil {
 					return err
 				}
 			}
-			statement := c.sent[0].text
-			c.sent = c.sent[1:]
-			if err := c.rows(a.each, statement, &refused); err != nil {
+			statement := c.unread[0].text
+			c.unread = c.unread[1:]
+			if err := c.readRows(a.each, statement, &refused); err != nil {
 				return err
 			}
 		}
@@ -375,24 +375,24 @@ func (c *serverConn) queries(list []asked) error {
 	return cmp.Or(err, refused)
 }
 
-// rows reads the rows of the next reply and passes them to each. After each has returned an error, further
+// readRows reads the rows of the next reply and passes them to each. After each has returned an error, further
 // rows are read but not passed on.
-func (c *serverConn) rows(each func(r row) (more bool, err error), statement string, refused *error) error {
-	got, err := c.pipe.GetResults()
+func (c *serverConn) readRows(each func(r row) (more bool, err error), statement string, refused *error) error {
+	got, err := c.pipeline.GetResults()
 	if err != nil {
-		c.skip()
+		c.dropSkipped()
 		return serverError(err, statement)
 	}
 	rows := got.(*pgconn.ResultReader)
 	at := serverRow{fields: rows.FieldDescriptions()}
 	for more := *refused == nil; more && rows.NextRow(); {
 		at.values = rows.Values()
-		if more, *refused = each(row{of: &at}); *refused != nil {
+		if more, *refused = each(row{server: &at}); *refused != nil {
 			break
 		}
 	}
 	if _, err = rows.Close(); err != nil {
-		c.skip()
+		c.dropSkipped()
 	}
 	return serverError(err, statement)
 }
@@ -410,21 +410,21 @@ func (c *serverConn) number(sql string, args ...any) (n int64, err error) {
 // may have another default.
 const beginWriting = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// begin implements conn. If the transaction takes longer than serverPatience, the connection counts as lost.
+// begin implements conn. If the transaction takes longer than maxTxTime, the connection counts as lost.
 func (c *serverConn) begin() error {
 	c.wrote = false
-	ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
-	c.pipe, c.met, c.end = c.pg.StartPipeline(ctx), nil, cancel
+	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
+	c.pipeline, c.pipelineErr, c.cancelTx = c.pg.StartPipeline(ctx), nil, cancel
 	if err := c.send(beginWriting, nil); err != nil {
 		return err
 	}
-	return c.settle()
+	return c.applySession()
 }
 
 // commit implements conn.
 func (c *serverConn) commit() error {
-	if c.met != nil {
-		return c.met
+	if c.pipelineErr != nil {
+		return c.pipelineErr
 	}
 	if err := c.sendNext(`COMMIT`, nil); err != nil {
 		return err
@@ -434,11 +434,11 @@ func (c *serverConn) commit() error {
 
 // rollback implements conn.
 func (c *serverConn) rollback() {
-	if c.pipe != nil {
+	if c.pipeline != nil {
 		c.sync()
 	}
 	if !c.pg.IsClosed() && c.pg.TxStatus() != 'I' {
-		ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
+		ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
 		defer cancel()
 		c.pg.Exec(ctx, `ROLLBACK`).Close()
 	}
@@ -447,11 +447,11 @@ func (c *serverConn) rollback() {
 // beginReading implements conn.
 func (c *serverConn) beginReading() error {
 	c.wrote = false
-	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
+	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
 	if err := c.send(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
 		return err
 	}
-	if err := c.settle(); err != nil {
+	if err := c.applySession(); err != nil {
 		return err
 	}
 	if err := c.flush(); err != nil {
@@ -463,7 +463,7 @@ func (c *serverConn) beginReading() error {
 
 // endReading implements conn.
 func (c *serverConn) endReading() error {
-	if c.pipe != nil {
+	if c.pipeline != nil {
 		if err := c.send(`ROLLBACK`, nil); err == nil {
 			c.sync()
 		}
@@ -477,55 +477,55 @@ func (c *serverConn) endReading() error {
 	return nil
 }
 
-// carried implements conn.
-func (c *serverConn) carried() int64 { return c.bound }
+// argumentBytes implements conn.
+func (c *serverConn) argumentBytes() int64 { return c.sentBytes }
 
-// among implements conn.
-func (c *serverConn) among(column string) string {
+// isOneOf implements conn.
+func (c *serverConn) isOneOf(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
-// amongWords implements conn.
-func (c *serverConn) amongWords(column string) string {
+// isOneOfWords implements conn.
+func (c *serverConn) isOneOfWords(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 
-// ahead implements conn.
-func (c *serverConn) ahead(want, bytes int) int {
-	return max(64, min(want+spareRows, aheadBytes/max(bytes, 1)))
+// readLimit implements conn.
+func (c *serverConn) readLimit(want, bytes int) int {
+	return max(64, min(want+readLimitSlack, readLimitBytes/max(bytes, 1)))
 }
 
 // Limits of rows that one query reads in advance.
 const (
-	// spareRows is the number of extra rows, since some of the rows read may be leased already.
-	spareRows  = 8
-	aheadBytes = 4 << 20
+	// readLimitSlack is the number of extra rows, since some of the rows read may be leased already.
+	readLimitSlack = 8
+	readLimitBytes = 4 << 20
 )
 
 // hasWritten implements conn.
 func (c *serverConn) hasWritten() bool { return c.wrote }
 
-// endWith implements conn.
-func (c *serverConn) endWith(ctx context.Context) (release func()) {
+// interruptWhenDone implements conn.
+func (c *serverConn) interruptWhenDone(ctx context.Context) (release func()) {
 	was := c.ctx
 	c.ctx = ctx
 	return func() { c.ctx = was }
 }
 
-// interrupted implements conn.
-func (c *serverConn) interrupted(err error) bool {
+// isInterruption implements conn.
+func (c *serverConn) isInterruption(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }
 
 // close implements conn.
 func (c *serverConn) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if c.pipe != nil {
-		c.pipe.Close()
+	if c.pipeline != nil {
+		c.pipeline.Close()
 	}
 	return c.pg.Close(ctx)
 }
 
-// closeWait is the maximum time for closing a connection or reporting to the server that a node stops.
-const closeWait = 2 * time.Second
+// closeTimeout is the maximum time for closing a connection or reporting to the server that a node stops.
+const closeTimeout = 2 * time.Second

@@ -29,7 +29,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	if err != nil {
 		return []store.Finding{serverFailure(err)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	c, err := connectServer(ctx, config)
 	if err != nil {

@@ -29,14 +29,14 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
 // foreignObject is something in the schema that belongs to a role the service does not trust.
-type foreignObject struct{ what, owner, user, database string }
+type foreignObject struct{ kind, owner, user, database string }
 
 func (f *foreignObject) message() string {
-	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the service connects as %s", f.what, f.owner, f.user)
+	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the service connects as %s", f.kind, f.owner, f.user)
 }
 
 func (f *foreignObject) next() string {
-	return fmt.Sprintf(`check this object; then either drop it or run: ALTER %s OWNER TO %q`, f.what, f.user)
+	return fmt.Sprintf(`check this object; then either drop it or run: ALTER %s OWNER TO %q`, f.kind, f.user)
 }
 
 // findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all

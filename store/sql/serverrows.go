@@ -13,21 +13,21 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// rows collects rows that one statement writes together, because a statement costs a server more than a row
+// rowBatch collects rows that one statement writes together, because a statement costs a server more than a row
 // does. The statement gets one array per column and turns the arrays back into rows. A column with the same
 // value in all rows so far is passed as a single value.
 // See docs/decisions/0013.
-type rows struct {
-	of *serverStatement // statement that writes one row
-	// many is the statement that writes all rows. It is nil if it must be created again, because another
+type rowBatch struct {
+	single *serverStatement // statement that writes one row
+	// combined is the statement that writes all rows. It is nil if it must be created again, because another
 	// column varies now.
-	many    *serverStatement
-	table   string
-	changes bool // the statement updates existing rows
-	columns []column
-	keys    map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
-	n       int
-	bytes   int
+	combined *serverStatement
+	table    string
+	updates  bool // the statement updates existing rows
+	columns  []column
+	keys     map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
+	count    int
+	bytes    int
 }
 
 // column is an array in PostgreSQL's binary format. Its header is written last.
@@ -38,24 +38,24 @@ type column struct {
 	varies bool
 }
 
-// arrayHead is the length in bytes of an array's header: dimensions, null flag, element type, length and
+// arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length and
 // lower bound.
-const arrayHead = 20
+const arrayHeaderSize = 20
 
 // Limits of rows that one statement writes.
 const (
-	rowsMost      = 250
-	rowsBytesMost = 256 << 10
+	maxBatchRows  = 250
+	maxBatchBytes = 256 << 10
 )
 
-// types maps the type OIDs that rows support to their names.
-var types = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
+// arrayTypes maps the type OIDs that rows support to their names.
+var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
 
-// rowsOf returns an empty collection of rows for a statement with known argument types.
-func rowsOf(s *serverStatement) *rows {
+// newRowBatch returns an empty collection of rows for a statement with known argument types.
+func newRowBatch(s *serverStatement) *rowBatch {
 	words := strings.Fields(s.text)
-	r := &rows{of: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{}, changes: words[0] == "UPDATE", table: words[2]}
-	if r.changes {
+	r := &rowBatch{single: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{}, updates: words[0] == "UPDATE", table: words[2]}
+	if r.updates {
 		r.table = words[1]
 	}
 	// At least one column must be an array, because its length is the number of rows.
@@ -63,48 +63,48 @@ func rowsOf(s *serverStatement) *rows {
 	return r
 }
 
-// write returns the statement that writes all rows.
-func (r *rows) write() *serverStatement {
-	if r.many != nil {
-		return r.many
+// statement returns the statement that writes all rows.
+func (r *rowBatch) statement() *serverStatement {
+	if r.combined != nil {
+		return r.combined
 	}
 	var arrayed, names, values []string
-	for i, oid := range r.of.types {
+	for i, oid := range r.single.types {
 		n := strconv.Itoa(i + 1)
 		if r.columns[i].varies {
-			arrayed, names, values = append(arrayed, "$"+n+"::"+types[oid]+"[]"), append(names, "c"+n), append(values, "given.c"+n)
+			arrayed, names, values = append(arrayed, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n), append(values, "given.c"+n)
 		} else {
-			values = append(values, "$"+n+"::"+types[oid])
+			values = append(values, "$"+n+"::"+arrayTypes[oid])
 		}
 	}
 	given := " FROM unnest(" + strings.Join(arrayed, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
 	text := ""
-	if r.changes {
-		set, where, _ := strings.Cut(argument.ReplaceAllStringFunc(r.of.text, func(a string) string {
+	if r.updates {
+		set, where, _ := strings.Cut(argument.ReplaceAllStringFunc(r.single.text, func(a string) string {
 			n, _ := strconv.Atoi(a[1:])
 			return values[n-1]
 		}), " WHERE ")
 		text = set + given + " WHERE " + where
 	} else {
-		into, _, _ := strings.Cut(r.of.text, "VALUES")
+		into, _, _ := strings.Cut(r.single.text, "VALUES")
 		text = into + "SELECT " + strings.Join(values, ", ") + given
 	}
-	r.many = &serverStatement{text: text, writes: true}
-	return r.many
+	r.combined = &serverStatement{text: text, writes: true}
+	return r.combined
 }
 
 // argument matches a placeholder in a statement.
 var argument = regexp.MustCompile(`\$[0-9]+`)
 
-// learn records that the server has prepared a statement, and the types of its arguments.
-func (s *serverStatement) learn(got any) {
+// notePrepared records that the server has prepared a statement, and the types of its arguments.
+func (s *serverStatement) notePrepared(got any) {
 	s.prepared = true
 	said, described := got.(*pgconn.StatementDescription)
 	if !described || !s.byRows {
 		return
 	}
 	for _, oid := range said.ParamOIDs {
-		if types[oid] == "" {
+		if arrayTypes[oid] == "" {
 			return
 		}
 	}
@@ -112,11 +112,11 @@ func (s *serverStatement) learn(got any) {
 }
 
 // add adds a row. Its arguments must have the types of the statement.
-func (r *rows) add(args []any) error {
+func (r *rowBatch) add(args []any) error {
 	for i, a := range args {
 		c := &r.columns[i]
-		if r.n == 0 {
-			c.values, c.nulls = append(c.values[:0], make([]byte, arrayHead)...), false
+		if r.count == 0 {
+			c.values, c.nulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
 		}
 		was := len(c.values)
 		switch a := a.(type) {
@@ -128,37 +128,37 @@ func (r *rows) add(args []any) error {
 		case []byte:
 			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
 		case nil:
-			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, null), true
+			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, appendNull), true
 		default:
-			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, r.of.text)
+			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, r.single.text)
 		}
-		if r.n == 0 {
+		if r.count == 0 {
 			c.first = len(c.values) - was
-		} else if !c.varies && !bytes.Equal(c.values[was:], c.values[arrayHead:arrayHead+c.first]) {
-			c.varies, r.many = true, nil
+		} else if !c.varies && !bytes.Equal(c.values[was:], c.values[arrayHeaderSize:arrayHeaderSize+c.first]) {
+			c.varies, r.combined = true, nil
 		}
 		r.bytes += len(c.values) - was
 	}
-	r.n++
+	r.count++
 	return nil
 }
 
-// null is the length field of a NULL value.
-const null = math.MaxUint32
+// appendNull is the length field of a NULL value.
+const appendNull = math.MaxUint32
 
 // values returns the arguments of the statement that writes all rows. They are valid until the next row is
 // added.
-func (r *rows) values() (values [][]byte, formats []int16) {
+func (r *rowBatch) values() (values [][]byte, formats []int16) {
 	for i := range r.columns {
 		c := &r.columns[i]
 		value := c.values
 		if c.varies {
 			head := binary.BigEndian.AppendUint32(value[:0], 1)
 			head = binary.BigEndian.AppendUint32(head, uint32(bit(c.nulls)))
-			head = binary.BigEndian.AppendUint32(head, r.of.types[i])
-			head = binary.BigEndian.AppendUint32(head, uint32(r.n))
+			head = binary.BigEndian.AppendUint32(head, r.single.types[i])
+			head = binary.BigEndian.AppendUint32(head, uint32(r.count))
 			binary.BigEndian.AppendUint32(head, 1)
-		} else if value = value[arrayHead+4 : arrayHead+c.first]; c.nulls {
+		} else if value = value[arrayHeaderSize+4 : arrayHeaderSize+c.first]; c.nulls {
 			value = nil
 		}
 		values, formats = append(values, value), append(formats, 1)
@@ -167,34 +167,34 @@ func (r *rows) values() (values [][]byte, formats []int16) {
 }
 
 // clear removes all rows.
-func (r *rows) clear() {
+func (r *rowBatch) clear() {
 	clear(r.keys)
-	r.n, r.bytes = 0, 0
+	r.count, r.bytes = 0, 0
 }
 
-// row implements conn. Rows of one table are written in order. The order between tables is not kept.
-func (c *serverConn) row(sql string, args ...any) error {
+// writeRow implements conn. Rows of one table are written in order. The order between tables is not kept.
+func (c *serverConn) writeRow(sql string, args ...any) error {
 	s := c.statement(sql)
 	s.byRows = true
-	if c.end != nil && !s.prepared {
+	if c.cancelTx != nil && !s.prepared {
 		if err := c.prepare(s); err != nil {
 			return err
 		}
 	}
-	if c.end == nil || s.types == nil { // outside of a transaction, or unsupported types
+	if c.cancelTx == nil || s.types == nil { // outside of a transaction, or unsupported types
 		return c.exec(sql, args...)
 	}
-	return c.within(func() error {
-		if s.rows == nil {
-			s.rows = rowsOf(s)
+	return c.inPipeline(func() error {
+		if s.batch == nil {
+			s.batch = newRowBatch(s)
 		}
-		r := s.rows
+		r := s.batch
 		key, twice := int64(0), false
-		if r.changes {
+		if r.updates {
 			key = args[len(args)-1].(int64)
 			_, twice = r.keys[key]
 		}
-		if before := c.held[r.table]; before != nil && (before != s || twice) {
+		if before := c.heldRows[r.table]; before != nil && (before != s || twice) {
 			if err := c.write(r.table); err != nil {
 				return err
 			}
@@ -203,12 +203,12 @@ func (c *serverConn) row(sql string, args ...any) error {
 		if err := r.add(args); err != nil {
 			return err
 		}
-		if r.changes {
+		if r.updates {
 			r.keys[key] = struct{}{}
 		}
-		c.held[r.table], c.wrote = s, true
-		c.bound += int64(r.bytes - had)
-		if r.n >= rowsMost || r.bytes >= rowsBytesMost {
+		c.heldRows[r.table], c.wrote = s, true
+		c.sentBytes += int64(r.bytes - had)
+		if r.count >= maxBatchRows || r.bytes >= maxBatchBytes {
 			if err := c.write(r.table); err != nil {
 				return err
 			}
@@ -220,8 +220,8 @@ func (c *serverConn) row(sql string, args ...any) error {
 
 // prepare prepares a statement and waits for the types of its arguments.
 func (c *serverConn) prepare(s *serverStatement) error {
-	return c.within(func() error {
-		c.ask(s)
+	return c.inPipeline(func() error {
+		c.sendPrepare(s)
 		if err := c.flush(); err != nil {
 			return err
 		}
@@ -232,19 +232,19 @@ func (c *serverConn) prepare(s *serverStatement) error {
 
 // write sends the rows that are held for a table.
 func (c *serverConn) write(table string) error {
-	s := c.held[table]
-	delete(c.held, table)
-	r := s.rows
+	s := c.heldRows[table]
+	delete(c.heldRows, table)
+	r := s.batch
 	values, formats := r.values()
-	c.bytes += r.bytes
-	err := c.sendValues(r.write(), values, formats)
+	c.unreadBytes += r.bytes
+	err := c.sendValues(r.statement(), values, formats)
 	r.clear()
-	return cmp.Or(err, c.bounded())
+	return cmp.Or(err, c.readIfMany())
 }
 
 // writeHeld sends all rows that are held.
 func (c *serverConn) writeHeld() error {
-	for table := range c.held {
+	for table := range c.heldRows {
 		if err := c.write(table); err != nil {
 			return err
 		}
@@ -254,8 +254,8 @@ func (c *serverConn) writeHeld() error {
 
 // dropHeld discards rows that were not sent, because their transaction ends.
 func (c *serverConn) dropHeld() {
-	for table, s := range c.held {
-		s.rows.clear()
-		delete(c.held, table)
+	for table, s := range c.heldRows {
+		s.batch.clear()
+		delete(c.heldRows, table)
 	}
 }

@@ -47,7 +47,7 @@ func TestStatementsBehindAFailedOne(t *testing.T) {
 		}
 		each := func(row) (bool, error) { return true, nil }
 		for i, fails := range []func() error{
-			func() error { return c.queries([]asked{{each, `SELECT 1 / 0`, nil}, {each, `SELECT 2`, nil}}) },
+			func() error { return c.queries([]batchQuery{{each, `SELECT 1 / 0`, nil}, {each, `SELECT 2`, nil}}) },
 			func() error {
 				err := c.begin()
 				for k := range 3 {
@@ -120,9 +120,9 @@ func writesTogether(t *testing.T, url string) {
 			name := fmt.Sprint(table, k)
 			var err error
 			if _, there := held[name]; there {
-				err = c.row(`UPDATE `+table+` SET n = ?, s = ?, d = ? WHERE k = ?`, n, s, d, k)
+				err = c.writeRow(`UPDATE `+table+` SET n = ?, s = ?, d = ? WHERE k = ?`, n, s, d, k)
 			} else {
-				err = c.row(`INSERT INTO `+table+` (k, n, s, d) VALUES (?, ?, ?, ?)`, k, n, s, d)
+				err = c.writeRow(`INSERT INTO `+table+` (k, n, s, d) VALUES (?, ?, ?, ?)`, k, n, s, d)
 			}
 			if text, is := s.(string); is {
 				s = cleanText(text)
@@ -167,7 +167,7 @@ func writesTogether(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	for _, k := range []int64{1000, 1001, 1000} {
-		c.row(`INSERT INTO a (k, n, s, d) VALUES (?, ?, ?, ?)`, k, int64(1), "twice", []byte(nil))
+		c.writeRow(`INSERT INTO a (k, n, s, d) VALUES (?, ?, ?, ?)`, k, int64(1), "twice", []byte(nil))
 	}
 	if err := c.commit(); kindOf(err) != mistake {
 		t.Errorf("a row that is there already: %v", err)

@@ -10,7 +10,7 @@ import (
 
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
 func (s *engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
-	return ask(ctx, s, func(t *tx) (next store.Simulation, err error) {
+	return readInWriter(ctx, s, func(t *tx) (next store.Simulation, err error) {
 		err = t.Attempt(func() (err error) {
 			if next, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated
@@ -56,7 +56,7 @@ func (t *tx) Attempt(part func() error) error {
 	begun := t.begun
 	*t = was
 	t.begun = begun
-	t.forgetReads()
+	t.dropPrefetched()
 	t.laneCache = laneCache{}
 	t.rules.Undone()
 	s.mem = m

@@ -23,48 +23,48 @@ import (
 const (
 	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
-	// roomBytes is the free space in bytes below which new jobs are refused.
-	roomBytes = 4 << 20
-	// spaceEvery is the time between two checks of the free space. In this time, a disk that writes 500 MB/s
+	// minFreeBytes is the free space in bytes below which new jobs are refused.
+	minFreeBytes = 4 << 20
+	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes 500 MB/s
 	// uses 2.5 MB.
-	spaceEvery = 5 * time.Millisecond
+	spaceCheckInterval = 5 * time.Millisecond
 	// guardPause is the minimum time between two checks of the database files after changes in their
 	// directory.
 	guardPause = time.Second
-	// guardLook is the time between two checks if the directory cannot be watched.
-	guardLook = 30 * time.Second
+	// guardPollInterval is the time between two checks if the directory cannot be watched.
+	guardPollInterval = 30 * time.Second
 )
 
 // spaceCheck is the result of the writer's last check of the free space.
 type spaceCheck struct {
-	at   time.Time
-	full error // why new jobs are refused; nil if there is space
+	time    time.Time
+	refusal error // why new jobs are refused; nil if there is space
 }
 
-// room implements host. It returns an error for new jobs while the disk is nearly full and the database has
+// checkSpace implements backend. It returns an error for new jobs while the disk is nearly full and the database has
 // no free pages for them.
-func (s *Store) room() error {
-	if time.Since(s.space.at) > spaceEvery {
+func (s *Store) checkSpace() error {
+	if time.Since(s.space.time) > spaceCheckInterval {
 		if s.noReserve.Load() != nil {
-			s.keepRoom() // may create the reserve, so that new jobs need not wait for the next call
+			s.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
 		}
-		if s.space.full = s.Room(); s.space.full != nil {
+		if s.space.refusal = s.Room(); s.space.refusal != nil {
 			poke(s.needsSpace)
 			if _, err := s.countFree(); err != nil {
 				return err
 			}
-			s.space.full = s.Room()
+			s.space.refusal = s.Room()
 		}
-		s.space.at = time.Now()
+		s.space.time = time.Now()
 	}
-	return s.space.full
+	return s.space.refusal
 }
 
 // Room returns an error while new jobs are refused: there is no space on the disk or in free pages of the
 // database, or the database has nearly reached the file size limit of this process. It is safe for concurrent
 // use.
 func (s *Store) Room() error {
-	free, err := s.free()
+	free, err := s.freeSpace()
 	if err != nil {
 		free = math.MaxInt64
 	}
@@ -73,43 +73,43 @@ func (s *Store) Room() error {
 	if refusal := s.noReserve.Load(); refusal != nil {
 		return *refusal
 	}
-	if free >= roomBytes && !limited {
+	if free >= minFreeBytes && !limited {
 		return nil
 	}
-	now, err := statFiles(filepath.Join(s.dir, fileName))
+	now, err := statFiles(filepath.Join(s.dir, databaseName))
 	if err != nil {
 		return nil // the next commit reports the error
 	}
 	size := sizesOf(now)
 	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
-	if free < roomBytes && (inside < roomBytes || free+size.wal < roomBytes) {
-		return s.noRoom()
+	if free < minFreeBytes && (inside < minFreeBytes || free+size.wal < minFreeBytes) {
+		return s.noSpaceError()
 	}
-	if limited && size.database+size.wal-inside > most-reserveBytes-roomBytes {
+	if limited && size.database+size.wal-inside > most-reserveBytes-minFreeBytes {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.DescribeSize(most))
 	}
 	return nil
 }
 
-func (s *Store) noRoom() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database there; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
+func (s *Store) noSpaceError() error {
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database there; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(minFreeBytes), s.dir)
 }
 
 // withoutReserve makes room refuse new jobs with this error until the reserve exists again.
 func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
 
-// Minimum values for the process's file size limit in bytes. leastFile leaves a new queue room to grow. An
-// existing database needs at least growFile more than its size.
+// Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An
+// existing database needs at least minFileGrowth more than its size.
 const (
-	leastFile = 64 << 20
-	growFile  = 1 << 20
+	minFileLimit  = 64 << 20
+	minFileGrowth = 1 << 20
 )
 
 // checkFileLimit returns an error if the process's file size limit is too low for the database.
 func checkFileLimit(path string) error {
-	need := int64(leastFile)
+	need := int64(minFileLimit)
 	if info, err := os.Stat(path); err == nil {
-		need = max(need, info.Size()+growFile)
+		need = max(need, info.Size()+minFileGrowth)
 	}
 	if most, limited := fileLimit(); limited && most < need {
 		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.DescribeSize(most), queue.DescribeSize(need))
@@ -117,10 +117,10 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// relieve implements host.
-func (s *Store) relieve(whole bool) bool {
+// releaseReserve implements backend.
+func (s *Store) releaseReserve(whole bool) bool {
 	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are free; remove finished jobs with: queuectl cleanup",
-		s.dir, queue.FormatSize(reserveBytes+roomBytes)))
+		s.dir, queue.FormatSize(reserveBytes+minFreeBytes)))
 	path := filepath.Join(s.dir, reserve)
 	info, err := os.Stat(path)
 	switch {
@@ -158,18 +158,18 @@ func (s *Store) Capacity() int64 {
 	return n
 }
 
-// freed implements host. It starts compaction if the file has enough free pages.
-func (s *Store) freed() { poke(s.needsSpace) }
+// onSpaceFreed implements backend. It starts compaction if the file has enough free pages.
+func (s *Store) onSpaceFreed() { poke(s.needsSpace) }
 
-// keepRoom implements host. It creates the reserve if it is missing and there is space for it.
-func (s *Store) keepRoom() {
+// maintainReserve implements backend. It creates the reserve if it is missing and there is space for it.
+func (s *Store) maintainReserve() {
 	path := filepath.Join(s.dir, reserve)
 	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
 		s.noReserve.Store(nil)
 		return
 	}
-	free, err := s.free()
-	if err != nil || free < reserveBytes+roomBytes {
+	free, err := s.freeSpace()
+	if err != nil || free < reserveBytes+minFreeBytes {
 		return
 	}
 	err = writeReserve(path)
@@ -180,7 +180,7 @@ func (s *Store) keepRoom() {
 	case errno != syscall.ENOSPC && !noSpace(errno):
 		s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
-		s.withoutReserve(s.noRoom())
+		s.withoutReserve(s.noSpaceError())
 	}
 }
 
@@ -220,7 +220,7 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
 	for told := false; ; {
-		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool {
+		err := folder.Changed(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
 		})
@@ -229,7 +229,7 @@ func (s *Store) Guard(ctx context.Context) {
 		}
 		wait := guardPause
 		if err != nil {
-			if wait = guardLook; !told {
+			if wait = guardPollInterval; !told {
 				s.log.Warn("cannot watch the database's directory for changes; checking the database files at intervals instead", "error", err, "every", wait)
 			}
 			told = true
@@ -249,7 +249,7 @@ func (s *Store) Guard(ctx context.Context) {
 // sameFiles returns the current state of the database and its WAL. It returns an error if one of them was
 // deleted or replaced while it was open, because later writes to it would be lost.
 func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
-	if now, err = statFiles(filepath.Join(s.dir, fileName)); err != nil {
+	if now, err = statFiles(filepath.Join(s.dir, databaseName)); err != nil {
 		return now, err
 	}
 	for i := range now {
@@ -276,13 +276,13 @@ func (s *Store) checkFiles() (wal int64, err error) {
 		return 0, err
 	}
 	now := sizesOf(files)
-	if now.wal < s.seen.wal {
+	if now.wal < s.lastSizes.wal {
 		err = s.checkWAL(now.wal)
 	}
-	if err == nil && now.database < s.seen.database {
+	if err == nil && now.database < s.lastSizes.database {
 		err = s.checkDatabase(now.database)
 	}
-	s.seen = now
+	s.lastSizes = now
 	return now.wal, err
 }
 
@@ -290,11 +290,11 @@ func (s *Store) checkFiles() (wal int64, err error) {
 // which may truncate the WAL, no frames are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames := int64(0)
-	err := s.lite.query(func(r row) (bool, error) {
+	err := s.conn.query(func(r row) (bool, error) {
 		frames = r.num(1)
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
-	if err == nil && frames > 0 && size < walHead+frames*(frameHead+pageSize) {
+	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+pageSize) {
 		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d bytes, too few for its %d changed pages", s.dir, size, frames)
 	}
 	return err
@@ -302,14 +302,14 @@ func (s *Store) checkWAL(size int64) error {
 
 // Sizes in bytes of the headers of a WAL and of its frames.
 const (
-	walHead   = 32
-	frameHead = 24
+	walHeaderSize   = 32
+	frameHeaderSize = 24
 )
 
 // checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
 // program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
-	pages, err := s.lite.number(`PRAGMA page_count`)
+	pages, err := s.conn.number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {
 		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too few for its %d pages", s.dir, size, pages)
 	}

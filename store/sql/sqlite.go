@@ -21,31 +21,31 @@ import (
 
 // Names of files in the state directory, and the time limit of a read.
 const (
-	fileName = "queuectl.db"
-	// markName shows that the state directory has held a database, and how far it had come; see mark.
-	markName = "initialized"
-	// doubtName shows that an I/O error occurred: the next start checks the database.
-	doubtName = "check"
-	reserve   = "reserve" // disk space that is freed when the disk is full; see relieve
-	longRead  = 2 * time.Second
+	databaseName = "queuectl.db"
+	// highWaterName shows that the state directory has held a database, and how far it had come; see mark.
+	highWaterName = "initialized"
+	// checkName shows that an I/O error occurred: the next start checks the database.
+	checkName   = "check"
+	reserve     = "reserve" // disk space that is freed when the disk is full; see releaseReserve
+	readTimeout = 2 * time.Second
 )
 
 // Store is a store.Store on an SQLite file. Open opens a Store.
 type Store struct {
 	*engine
 	dir       string
-	free      func() (int64, error)
-	lite      *liteConn // writer's connection
+	freeSpace func() (int64, error)
+	conn      *liteConn // writer's connection
 	readPath  string    // path by which readers open the database
 	readFlags int32     // SQLite's flags with which readers open the database
 
 	files [2]os.FileInfo // database and WAL, as opened
-	// frozen describes the files as they were when they were opened in read-only mode. It is zero in any
+	// statesAtOpen describes the files as they were when they were opened in read-only mode. It is zero in any
 	// other mode.
-	frozen files
-	seen   fileSizes  // sizes of the files after the last commit; used by the writer only
-	space  spaceCheck // used by the writer only
-	wal    walCheck   // used by the writer only
+	statesAtOpen fileStates
+	lastSizes    fileSizes  // sizes of the files after the last commit; used by the writer only
+	space        spaceCheck // used by the writer only
+	wal          walCheck   // used by the writer only
 
 	compaction compaction   // used by the writer only
 	freeInside atomic.Int64 // bytes of free pages in the database, when last counted
@@ -55,9 +55,9 @@ type Store struct {
 	// needsSpace receives a value when new jobs are refused for lack of space, or when rows were removed.
 	needsSpace chan struct{}
 
-	starved atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
-	backup  uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
-	mark    mark                   // used by the writer only
+	walStuck  atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
+	backup    uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
+	highWater highWaterFile          // used by the writer only
 }
 
 // Options are the parameters of Open and OpenServer.
@@ -74,13 +74,13 @@ type Options struct {
 // existed there before. The caller ensures that no other process uses the directory. If ctx ends, Open
 // returns an error. The next call continues the work, such as moving a committed large batch into the queue.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	path := filepath.Join(o.Dir, fileName)
+	path := filepath.Join(o.Dir, databaseName)
 	system, err := fileSystemOf(o.Dir)
 	if err == nil {
 		err = system.refuse(o.Dir)
 	}
 	if err == nil {
-		err = checkFolder(o.Dir, path)
+		err = checkDir(o.Dir, path)
 	}
 	if err == nil {
 		err = checkFileLimit(path)
@@ -96,7 +96,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
 	}
 	if err := s.open(path); err != nil {
-		if e := saidBySQLite(err); e != nil && (e.code&0xff == sqlite3.SQLITE_NOTADB || e.code&0xff == sqlite3.SQLITE_CORRUPT) {
+		if e := sqliteErrorIn(err); e != nil && (e.code&0xff == sqlite3.SQLITE_NOTADB || e.code&0xff == sqlite3.SQLITE_CORRUPT) {
 			return nil, fmt.Errorf("%w; "+damageDetails, explain(path, err))
 		}
 		return nil, explain(path, err)
@@ -110,9 +110,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // newStore returns a store that is not open yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		dir:  o.Dir,
-		wal:  walCheck{keep: walKeep, alarm: walAlarm},
-		free: func() (int64, error) { return freeBytes(o.Dir) },
+		dir:       o.Dir,
+		wal:       walCheck{keep: walKeep, alarm: walAlarm},
+		freeSpace: func() (int64, error) { return freeBytes(o.Dir) },
 
 		needsSpace: make(chan struct{}, 1),
 	}
@@ -121,33 +121,33 @@ func newStore(o Options) *Store {
 }
 
 func (s *Store) open(path string) (err error) {
-	if s.lite, err = openWriter(path); err != nil {
+	if s.conn, err = openWriter(path); err != nil {
 		return err
 	}
-	s.db = s.lite
+	s.db = s.conn
 	defer func() {
 		if err != nil {
-			s.lite.close()
-			s.mark.close()
+			s.conn.close()
+			s.highWater.close()
 		}
 	}()
-	if err = s.checkDoubt(); err != nil {
+	if err = s.checkAfterIOError(); err != nil {
 		return err
 	}
-	if err = checkTables(s.lite); err != nil {
+	if err = checkTables(s.conn); err != nil {
 		return err
 	}
-	if err = checkMark(s.lite, s.dir); err != nil {
+	if err = checkHighWater(s.conn, s.dir); err != nil {
 		return err
 	}
-	if err = migrate(s.lite, migrations); err != nil {
+	if err = migrate(s.conn, migrations); err != nil {
 		return err
 	}
-	if s.mark, err = openMark(s.dir); err != nil {
+	if s.highWater, err = openHighWater(s.dir); err != nil {
 		return err
 	}
 	sweepCopies(s.dir)
-	sweepRestoring(filepath.Join(s.dir, restoring))
+	sweepRestoring(filepath.Join(s.dir, preparedName))
 	if err = s.load(); err != nil {
 		return err
 	}
@@ -157,10 +157,10 @@ func (s *Store) open(path string) (err error) {
 	if s.files, err = statFiles(path); err != nil {
 		return err
 	}
-	s.seen = sizesOf(s.files)
-	s.keepRoom()
+	s.lastSizes = sizesOf(s.files)
+	s.maintainReserve()
 	s.readPath, s.readFlags = path, readWrite
-	s.read = newReaders(s.reader)
+	s.readers = newReaders(s.reader)
 	return nil
 }
 
@@ -193,14 +193,14 @@ func writerPragmas() []string {
 	}
 }
 
-// checkFolder refuses to create a database where one was lost, and rejects files that other users can access.
+// checkDir refuses to create a database where one was lost, and rejects files that other users can access.
 // It creates an empty file if there was no database before.
-func checkFolder(dir, path string) error {
+func checkDir(dir, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
-			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start with an empty queue", path, filepath.Join(dir, markName))
+		if _, err := os.Stat(filepath.Join(dir, highWaterName)); err == nil {
+			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start with an empty queue", path, filepath.Join(dir, highWaterName))
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
@@ -212,8 +212,8 @@ func checkFolder(dir, path string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("the database %s is not a regular file", path)
 	case info.Size() == 0:
-		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
-			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start with an empty queue", path, filepath.Join(dir, markName))
+		if _, err := os.Stat(filepath.Join(dir, highWaterName)); err == nil {
+			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start with an empty queue", path, filepath.Join(dir, highWaterName))
 		}
 	}
 	if err := checkPrivate(path, info, 0o077); err != nil {
@@ -228,9 +228,9 @@ func checkFolder(dir, path string) error {
 // damageDetails says how to find out what is damaged.
 const damageDetails = "to see what is damaged: queuectl doctor --verify"
 
-// saidBySQLite returns the error that SQLite reported. For damage that the engine found, it returns an error
+// sqliteErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
 // with SQLite's code for corruption. It returns nil for any other error.
-func saidBySQLite(err error) *sqliteError {
+func sqliteErrorIn(err error) *sqliteError {
 	if harm, harmed := errors.AsType[damage](err); harmed {
 		return &sqliteError{code: sqlite3.SQLITE_CORRUPT, text: string(harm)}
 	}
@@ -240,7 +240,7 @@ func saidBySQLite(err error) *sqliteError {
 
 // explain adds to an error of opening the database what the user can do about it.
 func explain(path string, err error) error {
-	e := saidBySQLite(err)
+	e := sqliteErrorIn(err)
 	if e == nil {
 		return err
 	}
@@ -272,9 +272,9 @@ func noSpaceFor(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
 
-// checkDoubt runs SQLite's quick check if the last service met an I/O error.
-func (s *Store) checkDoubt() error {
-	doubt := filepath.Join(s.dir, doubtName)
+// checkAfterIOError runs SQLite's quick check if the last service met an I/O error.
+func (s *Store) checkAfterIOError() error {
+	doubt := filepath.Join(s.dir, checkName)
 	if _, err := os.Stat(doubt); err != nil {
 		return nil
 	}
@@ -293,7 +293,7 @@ func (s *Store) checkDoubt() error {
 	return os.Remove(doubt)
 }
 
-// reader implements host.
+// reader implements backend.
 func (s *Store) reader() (conn, error) {
 	c, err := openAs(s.readPath, s.readFlags, readerPragmas()...)
 	if err != nil {
@@ -302,8 +302,8 @@ func (s *Store) reader() (conn, error) {
 	return c, nil
 }
 
-// ready implements host.
-func (s *Store) ready() error {
+// beforeCommit implements backend.
+func (s *Store) beforeCommit() error {
 	wal, err := s.checkFiles()
 	if err == nil {
 		s.checkpointWAL(wal)
@@ -311,68 +311,68 @@ func (s *Store) ready() error {
 	return err
 }
 
-// enter implements host. No other process changes the database, so there is nothing to update.
-func (s *Store) enter(*tx) error { return nil }
+// beginTx implements backend. No other process changes the database, so there is nothing to update.
+func (s *Store) beginTx(*tx) error { return nil }
 
-// readReserved implements host.
-func (s *Store) readReserved(*reads, func(row) (bool, error)) {}
+// readReserved implements backend.
+func (s *Store) readReserved(*queryBatch, func(row) (bool, error)) {}
 
-// writeReserved implements host.
+// writeReserved implements backend.
 func (s *Store) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 	return t.reservations(), true, nil
 }
 
-// blames implements host. SQLite reports each error with the statement that caused it.
-func (s *Store) blames(error) bool { return false }
+// blameUncertain implements backend. SQLite reports each error with the statement that caused it.
+func (s *Store) blameUncertain(error) bool { return false }
 
-// committed implements host.
-func (s *Store) committed(changed bool) {
+// onCommit implements backend.
+func (s *Store) onCommit(changed bool) {
 	if m := &s.mem; changed {
-		s.mark.note(reached{m.commits, m.nextSeq, m.nextEvent})
+		s.highWater.write(highWater{m.commits, m.nextSeq, m.nextEvent})
 	}
-	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit fails
-		s.seen = sizesOf(files)
+	if files, err := statFiles(filepath.Join(s.dir, databaseName)); err == nil { // else the next commit fails
+		s.lastSizes = sizesOf(files)
 	}
 }
 
-// refusal implements host.
+// refusal implements backend.
 func (s *Store) refusal(k kind, err error) error {
 	if k == full {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that program and try again", filepath.Join(s.dir, fileName))
+	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that program and try again", filepath.Join(s.dir, databaseName))
 }
 
-// broke implements host.
-func (s *Store) broke() {
-	s.lite.keepWAL()
+// onFailure implements backend.
+func (s *Store) onFailure() {
+	s.conn.keepWAL()
 	// If this fails, the next start finds the damage itself.
-	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600)
+	os.WriteFile(filepath.Join(s.dir, checkName), nil, 0o600)
 }
 
-// bytes implements host.
+// bytes implements backend.
 func (s *Store) bytes() int64 {
-	if s.frozen != (files{}) {
-		return s.frozen[0].size + max(0, s.frozen[1].size)
+	if s.statesAtOpen != (fileStates{}) {
+		return s.statesAtOpen[0].size + max(0, s.statesAtOpen[1].size)
 	}
-	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil {
+	if files, err := statFiles(filepath.Join(s.dir, databaseName)); err == nil {
 		return files[0].Size() + files[1].Size()
 	}
 	return 0
 }
 
-// cannotRead implements host. An error of the file or the disk stops the store for good, as in a write.
-func (s *Store) cannotRead(err error) error {
-	e := saidBySQLite(err)
+// readError implements backend. An error of the file or the disk stops the store for good, as in a write.
+func (s *Store) readError(err error) error {
+	e := sqliteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
-		if s.frozen != (files{}) {
-			return explain(filepath.Join(s.dir, fileName), err)
+		if s.statesAtOpen != (fileStates{}) {
+			return explain(filepath.Join(s.dir, databaseName), err)
 		}
-		s.failed(err)
+		s.failFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
 			"see the service's log, and check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
@@ -381,17 +381,17 @@ func (s *Store) cannotRead(err error) error {
 	return err
 }
 
-// readable implements host.
-func (s *Store) readable() error { return s.unchanged() }
+// checkReadable implements backend.
+func (s *Store) checkReadable() error { return s.checkUnchanged() }
 
-// close implements host.
+// close implements backend.
 func (s *Store) close() error {
 	s.endBackup()
-	return errors.Join(s.lite.close(), s.mark.close())
+	return errors.Join(s.conn.close(), s.highWater.close())
 }
 
 var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
-	_ host             = (*Store)(nil)
+	_ backend          = (*Store)(nil)
 )

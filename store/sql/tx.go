@@ -26,7 +26,7 @@ func (t *tx) Order() (o queue.Order, changing bool) {
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Tx.
-func (t *tx) FenceStep() int64 { return 1 + t.s.dice.Int64N(fenceStep) }
+func (t *tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
 
 // Counts implements rules.Tx.
 func (t *tx) Counts() rules.Counts {
@@ -37,7 +37,7 @@ func (t *tx) Counts() rules.Counts {
 // User implements rules.Tx.
 func (t *tx) User(uid int) rules.User {
 	u := t.s.mem.users[uid]
-	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.held(), Outputs: u.outputs}
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.totalBytes(), Outputs: u.outputs}
 }
 
 // Hooks implements rules.Tx.
@@ -65,7 +65,7 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 	columns := columnsOf(part)
 	err = t.query(func(r row) (bool, error) {
 		found = true
-		t.read += int(r.num(width(columns))) // a change makes SQLite move the whole row
+		t.readBytes += int(r.num(width(columns))) // a change makes SQLite move the whole row
 		j = readMoved(r, columns)
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
@@ -92,9 +92,9 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	if err != nil {
 		return err
 	}
-	t.forgetReads()
-	j.Stored = text.stored(j.Parents)
-	err = t.row(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+	t.dropPrefetched()
+	j.Stored = text.size(j.Parents)
+	err = t.writeRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
@@ -112,18 +112,18 @@ func (t *tx) Put(j *rules.Job) error {
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
 	if j.Ran != "" && j.State != queue.Completed {
-		if err := t.setApart(j); err != nil {
+		if err := t.insertLastAttempt(j); err != nil {
 			return err
 		}
 	}
 	row := rowOf(j)
-	if t.foreseen.has(j, &row) {
+	if t.prewrite.confirmJob(j, &row) {
 		return nil
 	}
-	t.putting(j)
+	t.noteWrite(j)
 	args := row.args(j.Seq)
 	if j.Rewrite == rules.RowAlone {
-		err := t.row(set+` WHERE seq = ?37`, args...)
+		err := t.writeRow(set+` WHERE seq = ?37`, args...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -147,10 +147,10 @@ func (t *tx) Put(j *rules.Job) error {
 
 // jobRow holds the values that Put writes for a job, in the order of its columns.
 type jobRow struct {
-	numbers [31]int64
-	texts   [4]string
-	fault   string // text of a new error, if faulty
-	faulty  bool
+	numbers   [31]int64
+	texts     [4]string
+	errorText string // text of a new error, if faulty
+	hasError  bool
 }
 
 // rowUpdatedAt is the index of updated_at in jobRow.numbers.
@@ -160,11 +160,11 @@ func rowOf(j *rules.Job) jobRow {
 	row := jobRow{
 		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
 			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, j.Stored},
-		texts:  [...]string{j.WorkerID, j.Units, string(j.Reason), j.Ran},
-		faulty: j.NewError != nil,
+		texts:    [...]string{j.WorkerID, j.Units, string(j.Reason), j.Ran},
+		hasError: j.NewError != nil,
 	}
-	if row.faulty {
-		row.fault = *j.NewError
+	if row.hasError {
+		row.errorText = *j.NewError
 	}
 	return row
 }
@@ -178,8 +178,8 @@ func (row *jobRow) args(seq int64) []any {
 	for _, text := range row.texts {
 		args = append(args, text)
 	}
-	if row.faulty {
-		return append(args, row.fault, seq)
+	if row.hasError {
+		return append(args, row.errorText, seq)
 	}
 	return append(args, nil, seq)
 }
@@ -261,11 +261,11 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	if a.OutputBytes < 0 {
 		size = a.OutputBytes // a negative size is the reason why the output was not kept
 	}
-	if t.foreseen.writing() {
-		t.foreseen.attempts[e.Seq] = foreseenAttempt{e, j.Runs}
+	if t.prewrite.inProgress() {
+		t.prewrite.attempts[e.Seq] = prewrittenAttempt{e, j.Runs}
 	} else {
 		t.s.mem.outputs += kept
-		if there, err := t.foreseen.hasAttempt(j, e); there || err != nil {
+		if there, err := t.prewrite.confirmAttempt(j, e); there || err != nil {
 			return err
 		}
 	}
@@ -290,7 +290,8 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	if uid := j.Private(); uid != nil {
 		private = int64(*uid)
 	}
-	err := t.row(`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	err := t.writeRow(
+		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 	return err
 }
@@ -309,11 +310,11 @@ func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
 		n := bit(to.Waiting()) - bit(from.Waiting())
-		t.waits(j.UID, n)
+		t.countWaiting(j.UID, n)
 		if j.Hooks&queue.HookItself != 0 {
-			t.hooksWait(j.HookUID, n)
+			t.countHooks(j.HookUID, n)
 		}
-		t.waitsIn(j.Queue, j.UID, n)
+		t.countWaitingIn(j.Queue, j.UID, n)
 	}
 	t.Touched(j.Seq)
 }
@@ -331,7 +332,7 @@ func (t *tx) StoredSize(j *queue.Job) (int64, error) {
 	if j.After != nil {
 		dependencies = len(j.After)
 	}
-	return text.stored(dependencies), err
+	return text.size(dependencies), err
 }
 
 // Holds implements rules.Tx.
@@ -346,8 +347,8 @@ func (t *tx) Holds(uid int, stored, outputs int64) {
 
 // Lease implements rules.Tx.
 func (t *tx) Lease(seq int64) *rules.Lease {
-	l, err := t.whole(t.s.mem.leases[seq])
-	t.met = cmp.Or(t.met, err)
+	l, err := t.loadFullLease(t.s.mem.leases[seq])
+	t.firstErr = cmp.Or(t.firstErr, err)
 	return l
 }
 
@@ -358,9 +359,9 @@ func (t *tx) Hold(l *rules.Lease) {
 	old := leases[seq]
 	leases[seq] = l
 	t.leases = append(t.leases, seq)
-	t.changesOf(l)
+	t.noteReservedChange(l)
 	if old != nil {
-		t.changesOf(old)
+		t.noteReservedChange(old)
 	}
 	t.countUse(old, -1)
 	t.countUse(l, 1)
@@ -382,14 +383,14 @@ func (t *tx) Drop(l *rules.Lease) {
 	leases := t.s.mem.leases
 	delete(leases, l.Job.Seq)
 	t.leases = append(t.leases, l.Job.Seq)
-	t.changesOf(l)
+	t.noteReservedChange(l)
 	t.countUse(l, -1)
 	t.countLease(&l.Job, -1)
 	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
 }
 
-// changesOf records that a lease of a node changed that is not known to have started.
-func (t *tx) changesOf(l *rules.Lease) {
+// noteReservedChange records that a lease of a node changed that is not known to have started.
+func (t *tx) noteReservedChange(l *rules.Lease) {
 	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
 		t.leasedBy = append(t.leasedBy, node)
 	}
@@ -417,8 +418,8 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 	}
 }
 
-// usualBlock is the largest number of jobs for which a claim allocates memory in advance.
-const usualBlock = 64
+// maxClaimBlock is the largest number of jobs for which a claim allocates memory in advance.
+const maxClaimBlock = 64
 
 // weight returns about how many bytes a job takes when it is read.
 func weight(j *queue.Job) int {

@@ -22,7 +22,7 @@ func (s *engine) Audit(ctx context.Context, a store.Audit) error {
 
 // Settings returns the stored settings.
 func (s *engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return ask(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.conn) })
+	return readInWriter(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.conn) })
 }
 
 func settingsOf(c conn) (list []store.Setting, err error) {
@@ -66,7 +66,7 @@ const (
 // a bounded part of each duty, and returns how long to wait before the next call.
 func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.doOp(ctx, &op{class: prompt, wholeReserve: true, run: func(t *tx) error {
-		s.host.keepRoom()
+		s.backend.maintainReserve()
 		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`, int64(t.now))
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 				return err
 			}
 		}
-		expired, err := t.expire()
+		expired, err := t.cancelExpired()
 		if err != nil {
 			return err
 		}
@@ -96,12 +96,12 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		t.recheckStale()
+		t.recheckClosedHereIfStale()
 		opened, err := t.openGates()
 		if err != nil {
 			return err
 		}
-		unseen, err := t.recheckMore()
+		unseen, err := t.continueRecheck()
 		if err != nil {
 			return err
 		}
@@ -155,15 +155,15 @@ func (t *tx) tidyKept() (more bool, err error) {
 	t.tidyQueues()
 	figures, err := t.tidyFigures()
 	if err == nil {
-		err = t.keepUsual()
+		err = t.writeEstimatesEachMinute()
 	}
 	return lanes || gates || figures, err
 }
 
 const step = "1000" // promoteStep as a part of a SQL statement
 
-// expire cancels jobs that have not started before their expiry time, up to moveStep of them.
-func (t *tx) expire() (n int, err error) {
+// cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
+func (t *tx) cancelExpired() (n int, err error) {
 	var list []rules.Job
 	err = t.query(func(r row) (bool, error) {
 		if t.s.mem.leases[r.num(0)] == nil {
@@ -206,7 +206,7 @@ func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 	if due == 0 || expiry != 0 && expiry < due {
 		due = expiry
 	}
-	if t.s.mem.lanes.keyed {
+	if t.s.mem.lanes.hasGates {
 		opens, err := t.number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 		if err != nil {
 			return 0, err

@@ -10,20 +10,20 @@ import (
 
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
-	open []*rules.Lane  // in the order of their heads; has at least one
-	rest rules.Position // the heads of all other open lanes are here or later
+	open     []*rules.Lane  // in the order of their heads; has at least one
+	restFrom rules.Position // the heads of all other open lanes are here or later
 }
 
-// openKept is the largest number of open lanes of each user that are kept in memory. While a claim moves the
+// maxOpenPerUser is the largest number of open lanes of each user that are kept in memory. While a claim moves the
 // heads of these lanes, it usually finds the best lane without a query.
-const openKept = 4
+const maxOpenPerUser = 4
 
-// second returns the head of the user's second-best lane, or a position that is not after it.
-func (u *userLanes) second() rules.Position {
+// secondHead returns the head of the user's second-best lane, or a position that is not after it.
+func (u *userLanes) secondHead() rules.Position {
 	if len(u.open) > 1 {
 		return u.open[1].Head
 	}
-	return u.rest
+	return u.restFrom
 }
 
 // set records a lane's new head and whether the lane is open.
@@ -36,15 +36,15 @@ func (u *userLanes) set(l rules.Lane) {
 
 // add adds an open lane.
 func (u *userLanes) add(l rules.Lane) {
-	if l.Head.After(u.rest) {
+	if l.Head.After(u.restFrom) {
 		return
 	}
 	at := slices.IndexFunc(u.open, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
 	if at < 0 {
 		at = len(u.open)
 	}
-	if u.open = slices.Insert(u.open, at, &l); len(u.open) > openKept {
-		u.rest, u.open = u.open[openKept].Head, u.open[:openKept]
+	if u.open = slices.Insert(u.open, at, &l); len(u.open) > maxOpenPerUser {
+		u.restFrom, u.open = u.open[maxOpenPerUser].Head, u.open[:maxOpenPerUser]
 	}
 }
 
@@ -61,11 +61,11 @@ func (t *tx) Contenders(of *rules.Queue, each func(l *rules.Lane, served int64))
 		if own, keyed := q.users[l.UID]; keyed && l.Head.After(own.open[0].Head) {
 			l = own.open[0]
 		}
-		each(l, q.served[l.UID])
+		each(l, q.lastTurns[l.UID])
 	}
 	for uid, own := range q.users {
 		if plain := t.s.mem.lanes.plain[laneName{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
-			each(own.open[0], q.served[uid])
+			each(own.open[0], q.lastTurns[uid])
 		}
 	}
 }
@@ -73,52 +73,57 @@ func (t *tx) Contenders(of *rules.Queue, each func(l *rules.Lane, served int64))
 // ServeUser implements rules.Tx.
 func (t *tx) ServeUser(of *rules.Queue, uid int) rules.Turn {
 	q, m := t.s.mem.lanes.state(of.Name), &t.s.mem
-	m.served++
-	turn := rules.Turn{At: m.served, Before: q.served[uid]}
-	t.setServed(q, uid, turn.At)
-	if int64(len(q.served)) > 2*servedKept { // a user with an older turn goes first in any case
-		old := m.served - servedKept
-		t.then = append(t.then, func() { maps.DeleteFunc(q.served, func(_ int, at int64) bool { return at < old }) })
+	m.turnCount++
+	turn := rules.Turn{At: m.turnCount, Before: q.lastTurns[uid]}
+	t.setLastTurn(q, uid, turn.At)
+	if int64(len(q.lastTurns)) > 2*turnsRemembered { // a user with an older turn goes first in any case
+		old := m.turnCount - turnsRemembered
+		t.afterCommit = append(t.afterCommit, func() {
+			maps.DeleteFunc(q.lastTurns, func(_ int,
+				at int64) bool {
+				return at < old
+			})
+		})
 	}
 	return turn
 }
 
-// servedKept is the number of the node's last turns whose users are remembered.
-const servedKept = 1000
+// turnsRemembered is the number of the node's last turns whose users are remembered.
+const turnsRemembered = 1000
 
 // Unserve implements rules.Tx.
 func (t *tx) Unserve(of *rules.Queue, uid int, turn rules.Turn) {
-	if q := t.s.mem.lanes.state(of.Name); turn.At > q.servedFrom {
-		t.setServed(q, uid, min(q.served[uid], turn.Before))
+	if q := t.s.mem.lanes.state(of.Name); turn.At > q.fixedTurns {
+		t.setLastTurn(q, uid, min(q.lastTurns[uid], turn.Before))
 	}
 }
 
-func (t *tx) setServed(q *queueState, uid int, at int64) {
-	was := q.served[uid]
-	if q.served == nil {
-		q.served = map[int]int64{}
+func (t *tx) setLastTurn(q *queueState, uid int, at int64) {
+	was := q.lastTurns[uid]
+	if q.lastTurns == nil {
+		q.lastTurns = map[int]int64{}
 	}
-	q.served[uid] = at
-	t.undo = append(t.undo, func() { q.served[uid] = was })
-	t.showServed(q)
+	q.lastTurns[uid] = at
+	t.undo = append(t.undo, func() { q.lastTurns[uid] = was })
+	t.publishTurns(q)
 }
 
-// showServed makes the turns of a queue visible to readers once the transaction is stored.
-func (t *tx) showServed(q *queueState) {
-	if slices.Contains(t.servedIn, q) {
+// publishTurns makes the turns of a queue visible to readers once the transaction is stored.
+func (t *tx) publishTurns(q *queueState) {
+	if slices.Contains(t.turnsChanged, q) {
 		return
 	}
-	t.servedIn = append(t.servedIn, q)
-	t.then = append(t.then, func() {
-		served := maps.Clone(q.served)
+	t.turnsChanged = append(t.turnsChanged, q)
+	t.afterCommit = append(t.afterCommit, func() {
+		served := maps.Clone(q.lastTurns)
 		t.s.mu.Lock()
 		defer t.s.mu.Unlock()
-		t.s.servedSeen[q.Name] = served
+		t.s.publishedTurns[q.Name] = served
 	})
 }
 
-// before returns the better one of two positions.
-func before(a, b rules.Position) rules.Position {
+// earlier returns the better one of two positions.
+func earlier(a, b rules.Position) rules.Position {
 	if a.After(b) {
 		return b
 	}
@@ -177,7 +182,7 @@ func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int,
 		q.addOpen(l)
 		return true, nil
 	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
-		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(than), int64(openKept+1))
+		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(than), int64(maxOpenPerUser+1))
 	return uid, err
 }
 
@@ -193,7 +198,7 @@ func (q *queueState) openOf(uid int) userLanes {
 	if own, known := q.users[uid]; known {
 		return own
 	}
-	return userLanes{rest: rules.End}
+	return userLanes{restFrom: rules.End}
 }
 
 // setOpen updates the user's open lanes in memory when a lane with demands changes. It marks them to be read
@@ -210,7 +215,7 @@ func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
 			q.users = map[int]userLanes{}
 		}
 		q.users[l.UID] = own
-	case own.rest != rules.End: // other open lanes exist in the database
+	case own.restFrom != rules.End: // other open lanes exist in the database
 		ls.markStaleUser(q, l.UID)
 		return
 	default:

@@ -22,17 +22,17 @@ type user struct {
 	stagedBytes int64
 }
 
-// held returns how many bytes the user's jobs hold, including jobs in batches.
-func (u user) held() int64 { return u.bytes + u.stagedBytes }
+// totalBytes returns how many bytes the user's jobs hold, including jobs in batches.
+func (u user) totalBytes() int64 { return u.bytes + u.stagedBytes }
 
 // setUser changes a user's counts.
 func (t *tx) setUser(uid int, u user) {
-	t.keepUser(uid)
+	t.saveUser(uid)
 	t.s.mem.putUser(uid, u)
 }
 
-// keepUser saves a user's counts, so that they can be restored if the transaction is undone.
-func (t *tx) keepUser(uid int) {
+// saveUser saves a user's counts, so that they can be restored if the transaction is undone.
+func (t *tx) saveUser(uid int) {
 	if _, known := t.users[uid]; !known {
 		if t.users == nil {
 			t.users = map[int]user{}
@@ -49,15 +49,15 @@ func (m *memory) putUser(uid int, u user) {
 	m.users[uid] = u
 }
 
-// waits adds n to a user's number of waiting jobs.
-func (t *tx) waits(uid int, n int64) {
+// countWaiting adds n to a user's number of waiting jobs.
+func (t *tx) countWaiting(uid int, n int64) {
 	u := t.s.mem.users[uid]
 	u.waiting += n
 	t.setUser(uid, u)
 }
 
-// hooksWait adds n to the number of waiting hooks for a user's jobs.
-func (t *tx) hooksWait(uid int, n int64) {
+// countHooks adds n to the number of waiting hooks for a user's jobs.
+func (t *tx) countHooks(uid int, n int64) {
 	u := t.s.mem.users[uid]
 	u.hooks += n
 	t.setUser(uid, u)
@@ -65,7 +65,7 @@ func (t *tx) hooksWait(uid int, n int64) {
 
 // countLease adds n to the number of leased jobs of a job's user and queue.
 func (t *tx) countLease(j *rules.Job, n int) {
-	t.keepUser(j.UID)
+	t.saveUser(j.UID)
 	t.s.mem.countLease(j.UID, j.Queue, n)
 }
 
@@ -75,7 +75,7 @@ func (m *memory) countLease(uid int, queue string, n int) {
 	m.putUser(uid, u)
 	q := m.lanes.state(queue)
 	if q.leased += n; q.rule.Concurrency > 0 {
-		m.lanes.put(q)
+		m.lanes.updateQueue(q)
 	}
 }
 
@@ -88,7 +88,7 @@ func (m *memory) countLeased() {
 		m.lanes.state(l.Job.Queue).leased++
 	}
 	for _, q := range m.lanes.queues {
-		m.lanes.put(q)
+		m.lanes.updateQueue(q)
 	}
 }
 
@@ -107,27 +107,27 @@ func (t *tx) listUsers() error {
 			continue
 		}
 		changed = true
-		if !slices.Contains(m.listed, uid) {
-			m.listed = append(slices.Clip(m.listed), uid)
+		if !slices.Contains(m.listedUsers, uid) {
+			m.listedUsers = append(slices.Clip(m.listedUsers), uid)
 		}
 	}
 	if !changed {
 		return nil
 	}
-	if len(m.listed) > maxListed {
-		for _, uid := range m.listed {
+	if len(m.listedUsers) > maxListed {
+		for _, uid := range m.listedUsers {
 			if err := t.writeUser(int64(uid), m.users[uid]); err != nil {
 				return err
 			}
 		}
-		m.listed = nil
+		m.listedUsers = nil
 	}
 	var list []byte
-	for _, uid := range m.listed {
+	for _, uid := range m.listedUsers {
 		u := m.users[uid]
 		list = fmt.Appendf(list, "%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputs)
 	}
-	m.list = string(list)
+	m.userList = string(list)
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (t *tx) writeUser(uid int64, u user) (err error) {
 }
 
 // readUsers reads the users' counts.
-func (s *engine) readUsers(all *reads) {
+func (s *engine) readUsers(all *queryBatch) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		u := m.users[int(r.num(0))]
@@ -160,13 +160,13 @@ func (s *engine) readUsers(all *reads) {
 // countUsers updates the counts with those in meta.users and with the leases.
 func (s *engine) countUsers() error {
 	m := &s.mem
-	list, err := numbers(m.list)
+	list, err := numbers(m.userList)
 	if err != nil {
 		return err
 	}
-	bytes, outputs := fieldOf(m.list, 2), fieldOf(m.list, 3)
+	bytes, outputs := fieldOf(m.userList, 2), fieldOf(m.userList, 3)
 	for uid, waiting := range list {
-		m.listed = append(m.listed, int(uid))
+		m.listedUsers = append(m.listedUsers, int(uid))
 		u := m.users[int(uid)]
 		u.waiting, u.bytes, u.outputs = waiting, bytes[uid], outputs[uid]
 		m.putUser(int(uid), u)
@@ -188,7 +188,7 @@ type userUsage struct {
 // noteUsageLocked copies the counts of a user for readers.
 func (s *engine) noteUsageLocked(uid int) {
 	u := s.mem.users[uid]
-	if usage := (userUsage{waiting: u.waiting, bytes: u.held()}); usage != (userUsage{}) {
+	if usage := (userUsage{waiting: u.waiting, bytes: u.totalBytes()}); usage != (userUsage{}) {
 		s.usage[uid] = usage
 	} else {
 		delete(s.usage, uid)

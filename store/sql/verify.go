@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// rebuild is the advice for rows that contradict each other.
-const rebuild = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring recounts all rows and creates missing indexes"
+// rebuildAdvice is the advice for rows that contradict each other.
+const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring recounts all rows and creates missing indexes"
 
-// replace is the advice for a damaged database, of which no sound copy can be made.
-const replace = "stop the service, copy the database's directory, then restore a backup with: queuectl restore FILE"
+// replaceAdvice is the advice for a damaged database, of which no sound copy can be made.
+const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: queuectl restore FILE"
 
-// ahead is how far in the future a stored time may be without being reported.
-const ahead = time.Minute
+// maxClockAhead is how far in the future a stored time may be without being reported.
+const maxClockAhead = time.Minute
 
 // Examine checks the database, its directory and its disk, for doctor. It is fast and safe for concurrent
 // use.
@@ -36,8 +36,8 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		return append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "check the disk"})
 	}
 	err := s.betweenTx(ctx, func() error {
-		list = append(append(list, examineSchema(s.lite)...), examineFrames(s.lite)...)
-		list = append(list, examineSize(s.lite)...)
+		list = append(append(list, examineSchema(s.conn)...), examineFrames(s.conn)...)
+		list = append(list, examineSize(s.conn)...)
 		return nil
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(
 	if err != nil {
 		return nil, err
 	}
-	err = s.copied(ctx, 0, each, func(c *liteConn, _ string) error {
+	err = s.withCopy(ctx, 0, each, func(c *liteConn, _ string) error {
 		list = verify(c, files, outputs, s.now())
 		return nil
 	}, nil)
@@ -65,14 +65,14 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(
 // all rows and output files.
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineFolder(dir)
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, databaseName)
 	wrong := func(err error) []store.Finding {
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
-			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, markName))})
+			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, highWaterName))})
 	case err != nil:
 		return wrong(err)
 	case info.Mode().IsRegular() && info.Size() == 0:
@@ -83,7 +83,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 		return wrong(explain(path, err))
 	}
 	defer c.close()
-	if err := checkMark(c, dir); err != nil {
+	if err := checkHighWater(c, dir); err != nil {
 		return wrong(err)
 	}
 	if n, err := c.number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
@@ -104,7 +104,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 // findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
 // held jobs.
 func findEmpty(dir, path string) store.Finding {
-	mark := filepath.Join(dir, markName)
+	mark := filepath.Join(dir, highWaterName)
 	if _, err := os.Stat(mark); err == nil {
 		return store.Finding{Check: "database", Level: store.Failure, Message: path + " is empty, but contained jobs before",
 			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an empty queue, remove %s", mark)}
@@ -134,13 +134,14 @@ func ExamineFolder(dir string) (list []store.Finding) {
 		add("disk", store.Failure, "check the disk", "%v", err)
 	} else if inodes := freeInodes(dir); inodes == 0 {
 		add("disk", store.Failure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
-	} else if free < roomBytes+reserveBytes {
-		add("disk", store.Failure, "free some space", "only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir, queue.FormatSize(roomBytes))
+	} else if free < minFreeBytes+reserveBytes {
+		add("disk", store.Failure, "free some space", "only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir, queue.FormatSize(minFreeBytes))
 	} else {
 		add("disk", store.Fine, "", "%d MiB are free", free>>20)
 	}
 	before := len(list)
-	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
+	for _, name := range []string{".", databaseName, databaseName + "-wal", databaseName + "-shm", highWaterName,
+		reserve} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
 		// The state directory may be a symbolic link, whose own mode has no meaning, so Stat follows it.
 		// Other accounts may pass through the directory to reach a socket.
@@ -173,17 +174,17 @@ func ExamineFolder(dir string) (list []store.Finding) {
 func examineSchema(c *liteConn) (list []store.Finding) {
 	wrong, err := schemaFaults(c)
 	if err != nil {
-		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: replace}}
+		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: replaceAdvice}}
 	}
 	for _, f := range wrong {
-		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: rebuild})
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: rebuildAdvice})
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
 		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
-		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
+		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
 			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (dates that are already stored stay as they are)"})
 		}
 	}
@@ -199,13 +200,13 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "batches", Level: store.Failure, Message: err.Error(), Next: replace}}
+		return []store.Finding{{Check: "batches", Level: store.Failure, Message: err.Error(), Next: replaceAdvice}}
 	case n == 0:
 		return nil
 	}
 	return []store.Finding{{Check: "batches", Level: store.Failure,
 		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers are between %d and %d", n, first, last),
-		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuild}}
+		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
 // schemaFault describes a table, index, trigger or view that differs from the result of the migrations. The
@@ -262,7 +263,7 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
 		if err != nil { // the rows cannot even be read
-			found, next = append(found, err.Error()), replace
+			found, next = append(found, err.Error()), replaceAdvice
 		}
 		for i, text := range found {
 			if i == maxFaults {
@@ -275,11 +276,11 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 			list = append(list, store.Finding{Check: name, Level: store.Fine, Message: fine})
 		}
 	}
-	check("integrity", "SQLite finds no damage", replace, func() ([]string, error) { return nil, integrity(c) })
-	check("counters", "the counters match the rows", rebuild, func() ([]string, error) { return counterFaults(c) })
+	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })
+	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return counterFaults(c) })
 	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy (queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
-	check("indexes", "all checked queries use an index", rebuild, func() ([]string, error) { return planFaults(c) })
+	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums", len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged output can only be restored from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
@@ -289,7 +290,7 @@ const maxFaults = 10
 
 // rowFaults returns descriptions of rows that contradict each other or the clock.
 func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
-	future := int64(now.Add(ahead))
+	future := int64(now.Add(maxClockAhead))
 	for _, q := range []struct {
 		text, sql string
 		args      []any

@@ -14,13 +14,13 @@ import (
 // reader that does not end, would let the file grow without limit.
 // See docs/decisions/0036.
 const (
-	walKeep   = 64 << 20  // bytes; above this, the writer waits for readers to end
-	walAlarm  = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
-	walWait   = `100`     // ms that the writer waits for readers
-	walLonger = `400`     // ms that it waits after the warning: longer than any read of this program
-	walAgain  = time.Second
-	walSeldom = 30 * time.Second // maximum time between two waits, for a reader that does not end
-	shortRead = 250 * time.Millisecond
+	walKeep          = 64 << 20  // bytes; above this, the writer waits for readers to end
+	walAlarm         = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
+	walWait          = `100`     // ms that the writer waits for readers
+	walLongWait      = `400`     // ms that it waits after the warning: longer than any read of this program
+	walFirstPause    = time.Second
+	walMaxPause      = 30 * time.Second // maximum time between two waits, for a reader that does not end
+	shortReadTimeout = 250 * time.Millisecond
 )
 
 // walCheck is the writer's state while the WAL is too large.
@@ -37,7 +37,7 @@ func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
 	if size <= w.keep {
 		w.pause = 0
-		s.setStarved("")
+		s.setWALStuck("")
 		return
 	}
 	if time.Now().Before(w.next) {
@@ -47,56 +47,56 @@ func (s *Store) checkpointWAL(size int64) {
 	if err == nil {
 		w.pause = 0
 	}
-	w.pause = min(max(2*w.pause, walAgain), walSeldom)
+	w.pause = min(max(2*w.pause, walFirstPause), walMaxPause)
 	w.next = time.Now().Add(w.pause)
-	path := filepath.Join(s.dir, fileName)
+	path := filepath.Join(s.dir, databaseName)
 	switch {
 	case err == nil:
-		s.setStarved("")
+		s.setWALStuck("")
 	case size <= w.alarm: // not large enough for a warning
-	case errors.Is(err, errHeld):
-		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading the database; find that program with: %s, and end it",
+	case errors.Is(err, errWALInUse):
+		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading the database; find that program with: %s, and end it",
 			path, queue.FormatSize(w.alarm), findsReaders(path)))
 	default:
-		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); check the disk", path, queue.FormatSize(w.alarm), err))
+		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); check the disk", path, queue.FormatSize(w.alarm), err))
 	}
 }
 
-var errHeld = errors.New("another program keeps reading the database")
+var errWALInUse = errors.New("another program keeps reading the database")
 
 // emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint: with
 // RESTART the next commit begins the log again, with TRUNCATE the file is empty afterwards. The error is
-// errHeld while another connection reads from the log.
+// errWALInUse while another connection reads from the log.
 func (s *Store) emptyLog(mode string) error {
 	wait := `PRAGMA busy_timeout = ` + walWait
-	if s.starved.Load() != nil {
-		wait = `PRAGMA busy_timeout = ` + walLonger
+	if s.walStuck.Load() != nil {
+		wait = `PRAGMA busy_timeout = ` + walLongWait
 	}
-	if err := s.lite.exec(wait); err != nil {
+	if err := s.conn.exec(wait); err != nil {
 		return err
 	}
 	held := false
-	err := s.lite.query(func(r row) (bool, error) {
+	err := s.conn.query(func(r row) (bool, error) {
 		held = r.num(0) != 0
 		return false, nil
 	}, `PRAGMA wal_checkpoint(`+mode+`)`)
-	err2 := s.lite.exec(`PRAGMA ` + busyTimeout)
+	err2 := s.conn.exec(`PRAGMA ` + busyTimeout)
 	if err == nil && held {
-		err = errHeld
+		err = errWALInUse
 	}
 	return errors.Join(err, err2)
 }
 
-// setStarved records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and ends.
-func (s *Store) setStarved(why string) {
-	was := s.starved.Load()
+// setWALStuck records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and ends.
+func (s *Store) setWALStuck(why string) {
+	was := s.walStuck.Load()
 	switch {
 	case why != "" && was == nil:
 		s.log.Warn(why)
-		s.starved.Store(&why)
+		s.walStuck.Store(&why)
 	case why == "" && was != nil:
 		s.log.Info("the write-ahead log of the database can be emptied again")
-		s.starved.Store(nil)
+		s.walStuck.Store(nil)
 	}
 }
 
@@ -119,22 +119,22 @@ func (s *Store) Slow() error {
 // Starved returns an error while the WAL has grown too large and cannot be emptied. It is safe for concurrent
 // use.
 func (s *Store) Starved() error {
-	if why := s.starved.Load(); why != nil {
+	if why := s.walStuck.Load(); why != nil {
 		return queue.Errorf(queue.CodeUnavailable, "%s", *why)
 	}
 	return nil
 }
 
-// budget implements host.
-func (s *Store) budget() time.Duration {
-	if s.starved.Load() != nil {
-		return shortRead
+// readBudget implements backend.
+func (s *Store) readBudget() time.Duration {
+	if s.walStuck.Load() != nil {
+		return shortReadTimeout
 	}
-	return longRead
+	return readTimeout
 }
 
-// late implements host.
-func (s *Store) late(budget time.Duration) error {
+// readTooLong implements backend.
+func (s *Store) readTooLong(budget time.Duration) error {
 	if err := s.Starved(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v, which applies while %v", budget, err)
 	}

@@ -42,8 +42,8 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 // A commit that takes longer than slowCommit is reported, also by Examine, which then does not wait for the commit.
 func TestSlowCommitIsReported(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	<-s.turn // Examine must not wait for it
-	defer func() { s.turn <- struct{}{} }()
+	<-s.writerToken // Examine must not wait for it
+	defer func() { s.writerToken <- struct{}{} }()
 	s.commitStart.Store(1)
 	s.created = time.Now().Add(-slowCommit + time.Minute)
 	if err := s.Slow(); err != nil {
@@ -79,7 +79,7 @@ func growBy(t *testing.T, s *Store, n int) {
 
 func walSize(t *testing.T, s *Store) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, fileName+"-wal"))
+	info, err := os.Stat(filepath.Join(s.dir, databaseName+"-wal"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func soon(t *testing.T, s *Store) {
 func TestReaderThatDoesNotEnd(t *testing.T) {
 	s, log := smallWAL(t)
 	grow(t, s)
-	path := filepath.Join(s.dir, fileName)
+	path := filepath.Join(s.dir, databaseName)
 	way := findsReaders(path)
 	said, stop := other(t, path, `BEGIN;SELECT count(*) FROM jobs`)
 	if said != "<nil>" {
@@ -118,7 +118,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	}
 	begun := time.Now()
 	err := s.reading(t.Context(), func(r *reader) error { <-r.ctx.Done(); return r.ctx.Err() })
-	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= longRead || !strings.Contains(err.Error(), way) {
+	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= readTimeout || !strings.Contains(err.Error(), way) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
 	if _, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil {
@@ -132,7 +132,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	if size := walSize(t, s); s.Starved() != nil || size > 2*s.wal.keep {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.Starved())
 	}
-	if s.budget() != longRead {
+	if s.readBudget() != readTimeout {
 		t.Errorf("reads are still kept short")
 	}
 	text := log.String()
@@ -144,7 +144,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 // While the WAL cannot be emptied, the writer waits for readers only from time to time, not at each commit.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	s, _ := smallWAL(t)
-	_, stop := other(t, filepath.Join(s.dir, fileName), `BEGIN;SELECT count(*) FROM jobs`)
+	_, stop := other(t, filepath.Join(s.dir, databaseName), `BEGIN;SELECT count(*) FROM jobs`)
 	defer stop()
 	begun := time.Now()
 	for range 60 {
@@ -154,14 +154,14 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 		t.Errorf("60 commits took %v", took)
 	}
 	s.do(t.Context(), urgent, func(*tx) error {
-		if s.wal.pause < walAgain {
+		if s.wal.pause < walFirstPause {
 			t.Errorf("the pause is %v", s.wal.pause)
 		}
-		s.wal.pause, s.wal.next = walSeldom, time.Time{}
+		s.wal.pause, s.wal.next = walMaxPause, time.Time{}
 		return nil
 	})
 	grow(t, s)
-	if s.wal.pause != walSeldom {
+	if s.wal.pause != walMaxPause {
 		t.Errorf("the longest pause is %v", s.wal.pause)
 	}
 }

@@ -43,7 +43,7 @@ func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err er
 		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.text(laneWidth) == "" && own != nil {
 			l = *own
 		}
-		if gate, here := t.s.mem.lanes.here[l.ID]; here && l.Shut == rules.Open {
+		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.Shut == rules.Open {
 			l.Shut = gate
 		}
 		lanes[l.ID], demands[l.ID] = l, r.text(laneWidth)
@@ -105,8 +105,8 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	edges, err := t.number(`SELECT count(*) FROM edges`)
 	ended, err2 := t.number(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !m.linked || ended != m.ended {
-		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended, m.linked, m.ended))
+	if edges > 0 && !m.hasDependencies || ended != m.undecided {
+		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended, m.hasDependencies, m.undecided))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.query(func(r row) (bool, error) {
@@ -133,8 +133,8 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 			over[l.Shut]++
 		}
 	}
-	if empties != m.empties || !maps.Equal(over, m.lanes.over) {
-		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties, over, m.empties, m.lanes.over))
+	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.overQuota) {
+		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties, over, m.emptyLanes, m.lanes.overQuota))
 	}
 	users := map[int]user{}
 	err = t.query(func(r row) (bool, error) {
@@ -256,8 +256,8 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 		if open != (len(q.open) > 0 || q.best != nil) || open && head != q.Head {
 			return fmt.Errorf("queue %s begins at %v, %t, and is known as %+v", name, head, open, q)
 		}
-		if stands := open && q.Room > 0; stands != (q.at >= 0) || stands && ls.ready[q.at] != q {
-			return fmt.Errorf("queue %s stands at %d: %+v", name, q.at, q)
+		if stands := open && q.Room > 0; stands != (q.readyIndex >= 0) || stands && ls.ready[q.readyIndex] != q {
+			return fmt.Errorf("queue %s stands at %d: %+v", name, q.readyIndex, q)
 		}
 		for i, l := range q.open {
 			if l.HeapIndex != i || l.Shut != rules.Open || i > 0 && q.open[(i-1)/2].Head.After(l.Head) {
@@ -279,7 +279,7 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 	case 0, 1:
 		_, _, err = t.rules.Claim(1 + dice.IntN(9))
 	case 2:
-		if _, err = t.expire(); err == nil {
+		if _, err = t.cancelExpired(); err == nil {
 			_, err = t.rules.DecideDependants()
 		}
 	case 3:
@@ -309,8 +309,8 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 			}
 		}
 	case 7:
-		if err = t.recheckShut(); err == nil {
-			_, err = t.recheckMore()
+		if err = t.recheckClosedLanes(); err == nil {
+			_, err = t.continueRecheck()
 		}
 	}
 	return err
@@ -370,7 +370,7 @@ func TestWalks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil { // no power failure happens here
+			if err := s.conn.exec(`PRAGMA synchronous = OFF`); err != nil { // no power failure happens here
 				t.Fatal(err)
 			}
 			return s, s.engine

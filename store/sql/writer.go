@@ -24,54 +24,54 @@ const (
 // tx is the transaction of one group of operations. The database transaction begins with its first statement.
 // If the writer's memory suffices to carry out the operations, none begins.
 type tx struct {
-	servedIn []*queueState // queues whose turns of users have changed
+	turnsChanged []*queueState // queues whose turns of users have changed
 	conn
-	begun   bool
-	s       *engine
-	now     queue.Millis // time at the start of the transaction
-	undo    []func()     // functions that restore the writer's memory
-	then    []func()     // functions to call after the commit
-	rules   rules.Rules  // rules that carry out the operations
-	drafts  []texts      // texts of the jobs that are being enqueued, by draft number
-	due     queue.Millis // earliest timer that was set; 0 if none
-	touched []int64      // jobs that changed
+	begun         bool
+	s             *engine
+	now           queue.Millis // time at the start of the transaction
+	undo          []func()     // functions that restore the writer's memory
+	afterCommit   []func()     // functions to call after the commit
+	rules         rules.Rules  // rules that carry out the operations
+	drafts        []texts      // texts of the jobs that are being enqueued, by draft number
+	earliestTimer queue.Millis // earliest timer that was set; 0 if none
+	touched       []int64      // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
-	measured []rules.Measured
-	before   memory                     // writer's memory at the start; leases is not a copy
-	users    map[int]user               // state before the transaction of the users that changed
-	queues   map[*queueState]queueCount // counts before the transaction of the queues that changed
-	removed  int                        // number of attempts and dependency rows removed
-	examined int                        // number of outputs and inputs that TrimUser read to free space
-	uncut    *waiter                    // waiter that must claim again, because its claim was cut short
-	read     int                        // bytes of jobs that were read, or that SQLite will move
-	bound    int64                      // conn.carried when the transaction got its turn
-	leased   bool                       // leases changed
-	leases   []int64                    // jobs whose leases changed
-	leasedBy []int64                    // nodes with changed leases that are not known to have started
-	naming   map[namedGate]int64        // change in the number of jobs per gate, not written yet
-	told     *told                      // parts of the cache delta; nil if no other node is active
-	taking   int64                      // number of the submission that is being enqueued
-	met      error                      // first error of a method that cannot return one
-	ended    []store.Settlement         // attempts that the first operation will record
+	measured       []rules.Measured
+	before         memory                     // writer's memory at the start; leases is not a copy
+	users          map[int]user               // state before the transaction of the users that changed
+	queues         map[*queueState]queueCount // counts before the transaction of the queues that changed
+	removed        int                        // number of attempts and dependency rows removed
+	examined       int                        // number of outputs and inputs that TrimUser read to free space
+	cutShort       *waiter                    // waiter that must claim again, because its claim was cut short
+	readBytes      int                        // bytes of jobs that were read, or that SQLite will move
+	carriedAtStart int64                      // conn.argumentBytes when the transaction got its turn
+	leased         bool                       // leases changed
+	leases         []int64                    // jobs whose leases changed
+	leasedBy       []int64                    // nodes with changed leases that are not known to have started
+	gateJobs       map[namedGate]int64        // change in the number of jobs per gate, not written yet
+	delta          *pendingDelta              // parts of the cache delta; nil if no other node is active
+	submission     int64                      // number of the submission that is being enqueued
+	firstErr       error                      // first error of a method that cannot return one
+	endedAttempts  []store.Settlement         // attempts that the first operation will record
 	// quota limits the bytes of each user's jobs when ended is recorded. 0 means unlimited.
-	quota    int64
-	wants    int          // number of jobs that the first operation wants, if known
-	expected *expectation // claim query whose rows were not used yet; nil if none
+	quota         int64
+	wantedJobs    int            // number of jobs that the first operation wants, if known
+	claimPrefetch *claimPrefetch // claim query whose rows were not used yet; nil if none
 	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
 	// server.
 	readAhead *readAhead
 	laneCache
-	foreseen *foreseen // rows that were written before the writer lock was held; nil if none
+	prewrite *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
-// lead commits the waiting operations, or the first part of them, in one transaction and sends the replies.
+// commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the replies.
 // The caller holds the right to write.
-func (s *engine) lead() {
+func (s *engine) commitNextGroup() {
 	defer s.endPanicking()
 	group := s.takeGroup()
 	switch {
 	case len(group) == 0:
-	case s.ended:
+	case s.writesStopped:
 		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
 	default:
 		s.commitStart.Store(int64(time.Since(s.created)) | 1) // never 0
@@ -90,7 +90,7 @@ func (s *engine) lead() {
 // fail stops the store for good. It is unknown whether the changes of the group are stored. The caller holds
 // the right to write.
 func (s *engine) fail(err error, group []*op) {
-	s.host.broke()
+	s.backend.onFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
 		"check the database with: queuectl doctor, and repeat the request with the same key once the service is running again", err)
 	s.mu.Lock()
@@ -99,19 +99,19 @@ func (s *engine) fail(err error, group []*op) {
 	s.waiter = nil
 	s.mu.Unlock()
 	close(s.broken)
-	s.ended = true
+	s.writesStopped = true
 	s.refuse(group, unknown)
 	if w != nil {
-		w.done <- granted{err: unknown}
+		w.done <- claimResult{err: unknown}
 	}
 }
 
-// failed stops the store for good because of an error that a read met.
-func (s *engine) failed(err error) {
-	<-s.turn
-	defer func() { s.turn <- struct{}{} }()
+// failFromRead stops the store for good because of an error that a read met.
+func (s *engine) failFromRead(err error) {
+	<-s.writerToken
+	defer func() { s.writerToken <- struct{}{} }()
 	defer s.endPanicking()
-	if !s.ended {
+	if !s.writesStopped {
 		s.fail(err, nil)
 	}
 }
@@ -120,26 +120,26 @@ func (s *engine) failed(err error) {
 // are left for the next commit. On an error the database is broken, and rest holds the operations without a
 // reply.
 func (s *engine) commit(group []*op) (rest []*op, err error) {
-	if err := s.host.ready(); err != nil {
+	if err := s.backend.beforeCommit(); err != nil {
 		return group, err
 	}
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
 		n, grant, culprit, err := s.try(group)
 		if err == nil {
-			s.answer(group[:n], grant)
+			s.reply(group[:n], grant)
 			return group[n:], nil
 		}
-		s.surprised = errors.Is(err, errForeseen)
+		s.prewriteFailed = errors.Is(err, errPrewrite)
 		switch k := kindOf(err); {
-		case s.surprised: // the next try writes nothing before it holds the writer lock
-		case k == full && fullTries == 0 && s.host.relieve(false):
+		case s.prewriteFailed: // the next try writes nothing before it holds the writer lock
+		case k == full && fullTries == 0 && s.backend.releaseReserve(false):
 			fullTries++
 		case k == full:
-			refusal := s.host.refusal(k, err)
+			refusal := s.backend.refusal(k, err)
 			last, others := splitByReserve(group)
 			s.refuse(others, refusal)
-			if len(others) == 0 && !s.host.relieve(true) {
+			if len(others) == 0 && !s.backend.releaseReserve(true) {
 				s.refuse(last, refusal)
 				return nil, nil
 			}
@@ -147,17 +147,17 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
-			s.refuse(group, s.host.refusal(k, err))
+			s.refuse(group, s.backend.refusal(k, err))
 			return nil, nil
 		// The operation at fault is unknown. Commit the operations one by one to find it.
-		case k == mistake && s.host.blames(err) && len(group) > 1:
+		case k == mistake && s.backend.blameUncertain(err) && len(group) > 1:
 			for i := range group {
 				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == mistake && s.host.blames(err):
+		case k == mistake && s.backend.blameUncertain(err):
 			s.log.Error("the database refused a request", "error", err)
 			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
 			return nil, nil
@@ -189,36 +189,36 @@ func (s *engine) refuse(group []*op, err error) {
 	}
 }
 
-func (s *engine) answer(group []*op, grant *granted) {
+func (s *engine) reply(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.done <- o.err
 	}
 	if grant == nil {
 		return
 	}
-	grant.to.done <- *grant
+	grant.waiter.done <- *grant
 }
 
 // try runs the transaction of a group once. If the operations are large, it runs only the first n. After an
 // error nothing is stored, unless the database is broken. culprit is the operation that met the error, or
 // nil.
-func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error) {
-	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseRoom[:0]}
+func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseBuffer[:0]}
 	t.rules = rules.New(t, &s.rechecks)
 	defer func() {
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	if !s.surprised {
-		t.ended, t.quota = group[0].ended, group[0].quota
+	if !s.prewriteFailed {
+		t.endedAttempts, t.quota = group[0].endedAttempts, group[0].quota
 	}
-	t.wants = group[0].wants
-	s.surprised = false
-	if err = s.host.enter(t); err != nil {
+	t.wantedJobs = group[0].wantedJobs
+	s.prewriteFailed = false
+	if err = s.backend.beginTx(t); err != nil {
 		return 0, nil, nil, err
 	}
-	t.bound = s.db.carried()
+	t.carriedAtStart = s.db.argumentBytes()
 	t.undo = append(t.undo, s.rechecks.Keep())
 	if n, culprit, err = t.carryOut(group); err != nil {
 		return n, nil, culprit, err
@@ -235,10 +235,10 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	if err = t.rules.Reopen(); err != nil {
 		return n, nil, nil, err
 	}
-	if err := t.foreseen.left(); err != nil {
+	if err := t.prewrite.checkAllConfirmed(); err != nil {
 		return n, nil, nil, err
 	}
-	if err := cmp.Or(t.met, t.writeNaming()); err != nil {
+	if err := cmp.Or(t.firstErr, t.writeGateJobs()); err != nil {
 		return n, nil, nil, err
 	}
 	if err := t.writeFigures(); err != nil {
@@ -258,7 +258,7 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
-		s.host.committed(s.mem.commits != t.before.commits)
+		s.backend.onCommit(s.mem.commits != t.before.commits)
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
@@ -269,11 +269,11 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
 	users := now // start of the time that is compared with groupTime
-	shared := now.Sub(s.shared) < sharedFor
+	shared := now.Sub(s.lastShared) < sharedFor
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
-		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slow[o.uid] {
-			s.late = o // this user's previous operation was slow, so o is committed next and alone
+		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slowUsers[o.uid] {
+			s.nextSolo = o // this user's previous operation was slow, so o is committed next and alone
 			break
 		}
 		n++
@@ -282,7 +282,7 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 		if o.class == urgent {
 			users = ended
 		} else {
-			s.took(o, ended.Sub(now))
+			s.noteServed(o, ended.Sub(now))
 		}
 		if now = ended; o.err != nil && kindOf(o.err) != refusal {
 			return n, o, o.err
@@ -295,7 +295,9 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 func (t *tx) remote() bool { return t.readAhead != nil }
 
 // size returns how many bytes the transaction has read and written.
-func (t *tx) size() int { return int(t.conn.carried()-t.bound) + t.read + t.rules.Bytes }
+func (t *tx) size() int {
+	return int(t.conn.argumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.Bytes
+}
 
 func (t *tx) beginOnce() (err error) {
 	if !t.begun {
@@ -309,22 +311,22 @@ func (t *tx) exec(sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
-	t.forgetReads() // the statement may change any row
+	t.dropPrefetched() // the statement may change any row
 	return t.conn.exec(sql, args...)
 }
 
-func (t *tx) row(sql string, args ...any) error {
+func (t *tx) writeRow(sql string, args ...any) error {
 	if err := t.beginOnce(); err != nil {
 		return err
 	}
-	return t.conn.row(sql, args...)
+	return t.conn.writeRow(sql, args...)
 }
 
 func (t *tx) count(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
-	t.forgetReads()
+	t.dropPrefetched()
 	return t.conn.count(sql, args...)
 }
 
@@ -371,23 +373,23 @@ func (t *tx) writeMeta() error {
 		return err
 	}
 	m, b := &t.s.mem, &t.before
-	if !(t.begun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list && m.queues == b.queues {
+	if !(t.begun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList && m.queueList == b.queueList {
 		return nil
 	}
 	inMeta, changed := "", false
 	if t.leased {
 		var err error
-		if inMeta, changed, err = t.s.host.writeReserved(t); err != nil {
+		if inMeta, changed, err = t.s.backend.writeReserved(t); err != nil {
 			return err
 		}
 	}
 	m.commits++
 	c := &m.counts
 	err := t.exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed), inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed), inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
-	if err == nil && t.told != nil {
-		err = t.tell()
+	if err == nil && t.delta != nil {
+		err = t.storeDelta()
 	}
 	return err
 }
@@ -406,44 +408,44 @@ func (t *tx) reservations() string {
 
 // publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
 // commit.
-func (t *tx) publish(grant *granted) {
+func (t *tx) publish(grant *claimResult) {
 	s := t.s
-	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
-		s.mem.nextDue = t.due
-		poke(s.alarm)
+	if t.earliestTimer != 0 && (s.mem.nextDue == 0 || t.earliestTimer < s.mem.nextDue) {
+		s.mem.nextDue = t.earliestTimer
+		poke(s.dueSooner)
 	}
-	for _, f := range t.then {
+	for _, f := range t.afterCommit {
 		f()
 	}
-	s.usual.note(t.measured)
-	s.readied = false
-	foreign := s.foreign
-	if s.foreign = (foreigners{}); foreign.any {
+	s.runtimeEstimates.note(t.measured)
+	s.jobsReadied = false
+	foreign := s.foreignChanges
+	if s.foreignChanges = (foreignChanges{}); foreign.any {
 		defer s.watchers.TellAll()
 	} else {
 		defer s.watchers.Tell(append(t.touched, foreign.seqs...)...)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if grant != nil && s.waiter == grant.to {
+	if grant != nil && s.waiter == grant.waiter {
 		s.waiter = nil
 	}
-	if t.uncut != nil {
-		poke(t.uncut.again)
+	if t.cutShort != nil {
+		poke(t.cutShort.retry)
 	}
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
+	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.keptJobs
 	for uid := range t.users {
 		s.noteUsageLocked(uid)
 	}
 	if order := s.mem.order; order != *s.order.Load() {
 		s.order.Store(&order)
 	}
-	if last := s.mem.nextEvent - 1; last != s.last {
-		s.last = last
-		if s.newer != nil {
-			close(s.newer)
-			s.newer = nil
+	if last := s.mem.nextEvent - 1; last != s.lastEvent {
+		s.lastEvent = last
+		if s.newEvent != nil {
+			close(s.newEvent)
+			s.newEvent = nil
 		}
 	}
 	if foreign.any {
@@ -459,7 +461,7 @@ func (t *tx) publish(grant *granted) {
 	for _, seq := range t.leases {
 		s.listReserved(seq)
 	}
-	s.leaseRoom = t.leases
+	s.leaseBuffer = t.leases
 }
 
 func poke(bell chan<- struct{}) {
@@ -471,8 +473,8 @@ func poke(bell chan<- struct{}) {
 
 // wakeAt records a timer, if it is earlier than those recorded before.
 func (t *tx) wakeAt(at queue.Millis) {
-	if at != 0 && (t.due == 0 || at < t.due) {
-		t.due = at
+	if at != 0 && (t.earliestTimer == 0 || at < t.earliestTimer) {
+		t.earliestTimer = at
 	}
 }
 

@@ -73,7 +73,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
 		"closing":     func(s *Store, _ func()) error { return s.Close() },
 		"failed": func(s *Store, _ func()) error {
-			if err := os.Rename(filepath.Join(s.dir, fileName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
+			if err := os.Rename(filepath.Join(s.dir, databaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
 				return err
 			}
 			if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); !errors.Is(err, queue.ErrOutcomeUnknown) {
@@ -115,11 +115,11 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was taken") {
 				t.Errorf("got %v, want an error", err)
 			}
-			<-s.turn
+			<-s.writerToken
 			if s.backup != 0 {
 				t.Error("the backup was not ended")
 			}
-			s.turn <- struct{}{}
+			s.writerToken <- struct{}{}
 			noCopies(t, s)
 		})
 	}
@@ -277,7 +277,7 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 		}
 	}
 	err := s.do(ctx, prompt, func(tx *tx) error {
-		tx.then = append(tx.then, look) // runs after the commit, before its counts are published
+		tx.afterCommit = append(tx.afterCommit, look) // runs after the commit, before its counts are published
 		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
 	})
 	if err != nil || !looked {

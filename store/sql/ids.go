@@ -18,11 +18,11 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 		return 0, 0, "", err
 	}
 	receipt := store.Receipt{IDs: make([]string, 1), Seqs: make([]int64, 1)}
-	if err := t.nameAll([]queue.Job{*draft}, &receipt); err != nil {
+	if err := t.assignIDs([]queue.Job{*draft}, &receipt); err != nil {
 		return 0, 0, "", err
 	}
 	if h := &t.s.mem.hooks; draft.UID == h.UID {
-		if err := t.own(draft.UID, h.Owner); err != nil {
+		if err := t.recordOwner(draft.UID, h.Owner); err != nil {
 			return 0, 0, "", err
 		}
 	}
@@ -30,9 +30,9 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], nil
 }
 
-// nameAll assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
-func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
-	n := naming{t: t, numbering: numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}, taken: map[string]bool{}}
+// assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
+func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
+	n := idAllocator{t: t, numberSource: numberSource{next: t.s.mem.nextSeq, rng: t.s.rng, window: firstLeap}, taken: map[string]bool{}}
 	var given []string
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
@@ -40,7 +40,7 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 		}
 	}
 	left := len(drafts) - len(given)
-	if err := n.ask(given, left); err != nil {
+	if err := n.check(given, left); err != nil {
 		return err
 	}
 	for i := range drafts {
@@ -54,29 +54,29 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 	for i := range drafts {
 		receipt.IDs[i] = drafts[i].ID
 		if drafts[i].ID == "" {
-			id, err := n.free(left)
+			id, err := n.nextFree(left)
 			if err != nil {
 				return err
 			}
 			receipt.IDs[i] = id
 			left--
 		}
-		receipt.Seqs[i] = n.at
-		n.at++
+		receipt.Seqs[i] = n.next
+		n.next++
 	}
-	if n.at > maxSeq {
+	if n.next > maxSeq {
 		return queue.Errorf(queue.CodeFull, "all job numbers are used up; create a new queue")
 	}
-	t.s.mem.nextSeq = n.at
+	t.s.mem.nextSeq = n.next
 	return nil
 }
 
-// hasID is the condition that finds a job by its id, with the arguments of argsOfID. The id of a job that was
+// hasID is the condition that finds a job by its id, with the arguments of hasIDArgs. The id of a job that was
 // enqueued without one is its number.
 // See docs/decisions/0008.
 const hasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
-func argsOfID(id string) []any { return []any{numberOf(id), id, id} }
+func hasIDArgs(id string) []any { return []any{numberOf(id), id, id} }
 
 // numberOf returns the job number that an id represents, or 0 if the id is not a number.
 func numberOf(id string) int64 {
@@ -86,21 +86,21 @@ func numberOf(id string) int64 {
 	return 0
 }
 
-// naming finds ids for the jobs of one request.
-type naming struct {
-	numbering
-	t     *tx
-	taken map[string]bool
-	asked int64 // numbers from at to before this one were checked
+// idAllocator finds ids for the jobs of one request.
+type idAllocator struct {
+	numberSource
+	t           *tx
+	taken       map[string]bool
+	checkedUpTo int64 // numbers from at to before this one were checked
 }
 
-// askMost bounds the numbers that one query checks.
-const askMost = 1000
+// maxIDCheck bounds the numbers that one query checks.
+const maxIDCheck = 1000
 
-// ask queries which of these ids are taken, and which of the next numbers.
-func (n *naming) ask(ids []string, numbers int) (err error) {
-	n.asked = n.at + int64(min(numbers, askMost))
-	for number := n.at; number < n.asked; number++ {
+// check queries which of these ids are taken, and which of the next numbers.
+func (n *idAllocator) check(ids []string, numbers int) (err error) {
+	n.checkedUpTo = n.next + int64(min(numbers, maxIDCheck))
+	for number := n.next; number < n.checkedUpTo; number++ {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
 	taken, err := n.t.taken(ids)
@@ -108,47 +108,47 @@ func (n *naming) ask(ids []string, numbers int) (err error) {
 	return err
 }
 
-// free moves to the next number that is not the id of another job, and returns it as an id. left is how many
+// nextFree moves to the next number that is not the id of another job, and returns it as an id. left is how many
 // more ids are needed.
-func (n *naming) free(left int) (id string, err error) {
+func (n *idAllocator) nextFree(left int) (id string, err error) {
 	for {
-		if n.at >= n.asked {
-			if err := n.ask(nil, left+2*n.skipped); err != nil {
+		if n.next >= n.checkedUpTo {
+			if err := n.check(nil, left+2*n.skipped); err != nil {
 				return "", err
 			}
 		}
-		if id = strconv.FormatInt(n.at, 10); !n.taken[id] {
+		if id = strconv.FormatInt(n.next, 10); !n.taken[id] {
 			return id, nil
 		}
 		n.skip() // another job has this number as its id, so it is never assigned
 	}
 }
 
-// A user could use the next numbers as ids for jobs, so that each request must skip them. After skipMost
+// A user could use the next numbers as ids for jobs, so that each request must skip them. After maxSkips
 // skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance doubles with
 // each leap, so no user can predict the next free number.
 const (
-	skipMost  = 1000
-	leapFirst = 1024
-	leapMost  = 1 << 40
+	maxSkips  = 1000
+	firstLeap = 1024
+	maxLeap   = 1 << 40
 	maxSeq    = 1 << 62 // far above what leaps can reach
 )
 
-// numbering finds numbers for the jobs of one request.
-type numbering struct {
-	at      int64
+// numberSource finds numbers for the jobs of one request.
+type numberSource struct {
+	next    int64
 	skipped int
 	window  int64
-	dice    *rand.Rand
+	rng     *rand.Rand
 }
 
-func (n *numbering) skip() {
-	n.at++
-	if n.skipped++; n.skipped <= skipMost {
+func (n *numberSource) skip() {
+	n.next++
+	if n.skipped++; n.skipped <= maxSkips {
 		return
 	}
-	n.at += n.dice.Int64N(n.window)
-	n.window = min(2*n.window, leapMost)
+	n.next += n.rng.Int64N(n.window)
+	n.window = min(2*n.window, maxLeap)
 }
 
 func exists(id string, i, of int) error {

@@ -20,7 +20,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	ask := func(uid int, c class) {
 		all.Go(func() {
 			s.do(queue.WithUser(t.Context(), uid), c, func(tx *tx) error {
-				tx.read = maxGroupBytes
+				tx.readBytes = maxGroupBytes
 				order <- uid
 				return nil
 			})
@@ -50,7 +50,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupied(t, s)
-	s.slow = map[int]bool{1: true}
+	s.slowUsers = map[int]bool{1: true}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	commits := map[*tx][]int{}
@@ -60,7 +60,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
-				s.slow[1] = true // marks the operation as slow
+				s.slowUsers[1] = true // marks the operation as slow
 				return nil
 			})
 		})

@@ -93,7 +93,7 @@ func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
 			return errors.Join(err, errors.New("the other node does not wait for the writer lock"))
 		}
 		free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`, j.Seq)
-		return errors.Join(err, tx.TrimUser(0, tx.s.mem.users[0].held()-1))
+		return errors.Join(err, tx.TrimUser(0, tx.s.mem.users[0].totalBytes()-1))
 	})
 	if err := errors.Join(err, <-ended); err != nil {
 		t.Fatal(err)
@@ -133,13 +133,14 @@ func TestForeseenIsNotBelieved(t *testing.T) {
 				become(&got)
 			}
 			tries := 0
-			err := a.doOp(t.Context(), &op{class: urgent, ended: []store.Settlement{expected}, run: func(t *tx) (err error) {
-				tries++
-				if become != nil {
-					_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{got}})
-				}
-				return err
-			}})
+			err := a.doOp(t.Context(), &op{class: urgent, endedAttempts: []store.Settlement{expected},
+				run: func(t *tx) (err error) {
+					tries++
+					if become != nil {
+						_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{got}})
+					}
+					return err
+				}})
 			if err != nil || tries > 2 {
 				t.Fatalf("foreseen was %s, it became %s: %v after %d tries", was, is, err, tries)
 			}
@@ -225,7 +226,7 @@ func TestForeseenOfAnExpelledNode(t *testing.T) {
 	}
 	mine := over(a, &j)
 	mine.Attempt.Output = []byte("an output")
-	<-a.turn
+	<-a.writerToken
 	answers := make(chan error, 2)
 	go func() {
 		_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{mine}})
@@ -237,7 +238,7 @@ func TestForeseenOfAnExpelledNode(t *testing.T) {
 		a.mu.Unlock()
 	}
 	go func() { answers <- a.do(t.Context(), urgent, func(*tx) error { return nil }) }()
-	a.turn <- struct{}{}
+	a.writerToken <- struct{}{}
 	for range 2 {
 		select {
 		case err := <-answers:
@@ -267,8 +268,8 @@ func TestLargeForeseenIsWrittenOnce(t *testing.T) {
 		ended = append(ended, e)
 	}
 	foreseen := 0
-	err := a.doOp(t.Context(), &op{class: urgent, ended: ended, run: func(t *tx) (err error) {
-		foreseen = len(t.foreseen.jobs)
+	err := a.doOp(t.Context(), &op{class: urgent, endedAttempts: ended, run: func(t *tx) (err error) {
+		foreseen = len(t.prewrite.jobs)
 		_, err = t.rules.Exchange(&store.Report{Ended: ended})
 		return err
 	}})

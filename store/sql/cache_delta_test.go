@@ -25,12 +25,12 @@ type mirrored struct {
 }
 
 func (m *mirrored) committed(changed bool) {
-	m.Server.committed(changed)
+	m.Server.onCommit(changed)
 	if !changed || m.met != nil || m.node == 0 {
 		return
 	}
 	m.met = m.look(func(t *tx) error {
-		if m.other.foreign.any {
+		if m.other.foreignChanges.any {
 			m.anew++
 		} else {
 			m.told++
@@ -48,7 +48,7 @@ func (m *mirrored) look(f func(t *tx) error) (met error) {
 		met = f(t)
 		return looked
 	})
-	m.other.foreign = foreigners{}
+	m.other.foreignChanges = foreignChanges{}
 	if !errors.Is(err, queue.ErrInternal) {
 		return errors.Join(met, err)
 	}
@@ -59,14 +59,14 @@ func (m *mirrored) look(f func(t *tx) error) (met error) {
 // setting separately.
 func (m *mirrored) setQuota() {
 	o := &m.other.mem
-	if o.maxUser == m.mem.maxUser {
+	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
 		return
 	}
-	o.maxUser = m.mem.maxUser
+	o.maxLeasedPerUser = m.mem.maxLeasedPerUser
 	for _, l := range o.lanes.plain {
 		if l.Shut == rules.UserGate(l.UID) {
 			l.Shut = rules.Open
-			o.lanes.place(l)
+			o.lanes.updateHeap(l)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (m *mirrored) staleLeases(t *tx) (wrong error) {
 		return fmt.Sprint(j.State, j.Standing, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes, j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
 	for seq, own := range m.mem.leases {
-		l, err := t.whole(t.s.mem.leases[seq])
+		l, err := t.loadFullLease(t.s.mem.leases[seq])
 		if err != nil {
 			return err
 		}
@@ -97,13 +97,13 @@ func differences(a, b *memory) (wrong error) {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.ended, a.committed}, [...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.ended, b.committed})
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.undecided, a.committed}, [...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.undecided, b.committed})
 	same("counts", a.counts, b.counts)
-	same("marks", []any{a.gathered, a.upto, orderText(a.order), a.rankedBy, a.lanes.weights}, []any{b.gathered, b.upto, orderText(b.order), b.rankedBy, b.lanes.weights})
-	same("lists", [...]string{a.list, a.queues}, [...]string{b.list, b.queues})
-	same("listed", [...]int{len(a.listed), len(a.changed)}, [...]int{len(b.listed), len(b.changed)})
+	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights}, []any{b.reservedInMeta, b.summedUpTo, orderText(b.order), b.rankedBy, b.lanes.weights})
+	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
+	same("listed", [...]int{len(a.listedUsers), len(a.listedQueues)}, [...]int{len(b.listedUsers), len(b.listedQueues)})
 	same("owners", a.owners, b.owners)
-	same("over", a.lanes.over, b.lanes.over)
+	same("over", a.lanes.overQuota, b.lanes.overQuota)
 	same("leases", leasesIn(a), leasesIn(b))
 	same("users", usersIn(a), usersIn(b))
 	same("batches", batchesIn(a), batchesIn(b))
@@ -151,8 +151,8 @@ func batchesIn(m *memory) map[int64]string {
 func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.queues {
-		if q.stored() || q.lanes > 0 {
-			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.kept, q.keptBytes, q.rule)
+		if q.hasRow() || q.lanes > 0 {
+			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.keptJobs, q.keptBytes, q.rule)
 			if q.exists() {
 				list[name] += fmt.Sprint(" of ", q.uid)
 			}
@@ -199,13 +199,13 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			m = &mirrored{Server: s, other: other, told: told, anew: anew}
-			m.other.end() // the second node gets changes only in its own transactions
-			m.other.beside.Wait()
-			s.host = m
+			m.other.stopListening() // the second node gets changes only in its own transactions
+			m.other.background.Wait()
+			s.backend = m
 			return s, s.engine
 		}
 	}, func(of *engine) error {
-		m := of.host.(*mirrored)
+		m := of.backend.(*mirrored)
 		return errors.Join(m.met, m.look(func(t *tx) error {
 			m.other.rechecks.Looks = 40 * rules.StepsMost // the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {

@@ -25,23 +25,23 @@ const (
 // op is one operation for the writer. The function run must check before it writes: if it returns a
 // *queue.Error, it has changed nothing. run may be called several times.
 type op struct {
-	run   func(*tx) error
-	class class
-	uid   int // the caller, or queue.NoUser for the service itself
-	done  chan error
-	err   error
-	ended []store.Settlement // attempts that the operation will record, if known before it runs
-	wants int                // number of jobs that the operation will claim, if known before it runs
+	run           func(*tx) error
+	class         class
+	uid           int // the caller, or queue.NoUser for the service itself
+	done          chan error
+	err           error
+	endedAttempts []store.Settlement // attempts that the operation will record, if known before it runs
+	wantedJobs    int                // number of jobs that the operation will claim, if known before it runs
 	// quota limits the bytes of each user's jobs when ended is recorded. 0 means unlimited.
 	quota int64
 	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals
 	// set it. So do cancel and Promote, which write little and let jobs end that use disk space.
 	wholeReserve bool
-	reads        bool // changes nothing, so its caller may stop waiting when its context ends
+	readOnly     bool // changes nothing, so its caller may stop waiting when its context ends
 }
 
 // do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
-// is in the write queue. After that, the operation is carried out. For operations that only read, use ask.
+// is in the write queue. After that, the operation is carried out. For operations that only read, use readInWriter.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
@@ -50,16 +50,16 @@ func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) error {
 	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {
-		s.host.freed()
+		s.backend.onSpaceFreed()
 	}
 	return err
 }
 
-// ask returns the result of an operation that only reads, but needs the writer's memory. It returns early if
+// readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns early if
 // ctx ends, because a disk, a server or another program may block the writer for long.
-func ask[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, error) {
-	var found, none T // a running transaction may still write to found after ask has returned an error
-	err := s.doOp(ctx, &op{class: prompt, reads: true, run: func(t *tx) (err error) {
+func readInWriter[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, error) {
+	var found, none T // a running transaction may still write to found after readInWriter has returned an error
+	err := s.doOp(ctx, &op{class: prompt, readOnly: true, run: func(t *tx) (err error) {
 		found, err = run(t)
 		return err
 	}})
@@ -76,11 +76,11 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.queue(o); err != nil {
+	if err := s.addToQueue(o); err != nil {
 		return err
 	}
 	var ended <-chan struct{}
-	if o.reads {
+	if o.readOnly {
 		ended = ctx.Done()
 	}
 	for {
@@ -91,20 +91,20 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 			s.withdraw(o)
 			return ctx.Err()
 		// No caller is writing. This caller commits for all that wait.
-		case <-s.turn:
-			if o.reads {
-				go s.leadOnce() // Close waits until this goroutine returns the turn
+		case <-s.writerToken:
+			if o.readOnly {
+				go s.commitOneGroup() // Close waits until this goroutine returns the turn
 				continue
 			}
-			s.leadOnce()
+			s.commitOneGroup()
 		}
 	}
 }
 
-// leadOnce commits one group and gives up the right to write. The caller holds that right.
-func (s *engine) leadOnce() {
-	s.lead()
-	s.turn <- struct{}{}
+// commitOneGroup commits one group and gives up the right to write. The caller holds that right.
+func (s *engine) commitOneGroup() {
+	s.commitNextGroup()
+	s.writerToken <- struct{}{}
 }
 
 // withdraw removes an operation from the write queue, unless its commit has begun.
@@ -114,8 +114,8 @@ func (s *engine) withdraw(o *op) {
 	s.waiting[o.class] = slices.DeleteFunc(s.waiting[o.class], func(w *op) bool { return w == o })
 }
 
-// queue adds an operation to the write queue. It returns an error if the store is closed or overloaded.
-func (s *engine) queue(o *op) error {
+// addToQueue adds an operation to the write queue. It returns an error if the store is closed or overloaded.
+func (s *engine) addToQueue(o *op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -139,16 +139,16 @@ func (s *engine) queue(o *op) error {
 // because of load. An error of f concerns only this caller.
 func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 	select {
-	case <-s.turn:
+	case <-s.writerToken:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer func() { s.writerToken <- struct{}{} }()
 	defer s.endPanicking()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.ended {
+	if s.writesStopped {
 		return cmp.Or(s.Err(), error(errClosed))
 	}
 	return f()
@@ -170,16 +170,16 @@ func (s *engine) takeGroup() []*op {
 	group := s.group[:0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if late := s.late; late != nil {
-		s.late = nil
+	if late := s.nextSolo; late != nil {
+		s.nextSolo = nil
 		if at := slices.Index(s.waiting[late.class], late); at >= 0 {
 			s.waiting[late.class] = slices.Delete(s.waiting[late.class], at, at+1)
 			return append(group, late)
 		}
 	}
-	if s.several() {
-		s.shared = time.Now()
-		return s.takeTurns(group)
+	if s.severalUsersWait() {
+		s.lastShared = time.Now()
+		return s.takeFairGroup(group)
 	}
 	for c := range s.waiting {
 		list := s.waiting[c]
@@ -195,9 +195,9 @@ func (s *engine) takeGroup() []*op {
 	return group
 }
 
-// several reports whether operations of several users are waiting, not counting urgent ones. The caller holds
+// severalUsersWait reports whether operations of several users are waiting, not counting urgent ones. The caller holds
 // mu.
-func (s *engine) several() bool {
+func (s *engine) severalUsersWait() bool {
 	var first *op
 	for c := prompt; c < classes; c++ {
 		for _, o := range s.waiting[c] {
@@ -212,24 +212,24 @@ func (s *engine) several() bool {
 	return false
 }
 
-// takeTurns takes a group in which users take turns, and within a user the classes do. Otherwise a user who
+// takeFairGroup takes a group in which users take turns, and within a user the classes do. Otherwise a user who
 // fills every commit with operations of the first class would block all others. The user who was served last
 // comes last. Within one turn, users whose last operation was slow come after the others. The caller holds
 // mu.
 // See docs/decisions/0006.
-func (s *engine) takeTurns(group []*op) []*op {
+func (s *engine) takeFairGroup(group []*op) []*op {
 	group = append(group, s.waiting[urgent]...)
 	clear(s.waiting[urgent])
 	s.waiting[urgent] = s.waiting[urgent][:0]
-	var all []turnOf
+	var all []turnKey
 	for c := prompt; c < classes; c++ {
-		taken := map[int]int{}
+		perUser := map[int]int{}
 		for _, o := range s.waiting[c] {
-			all = append(all, turnOf{o, taken[o.uid], s.served[served{o.uid, c}], s.slow[o.uid]})
-			taken[o.uid]++
+			all = append(all, turnKey{o, perUser[o.uid], s.lastServed[userClass{o.uid, c}], s.slowUsers[o.uid]})
+			perUser[o.uid]++
 		}
 	}
-	slices.SortStableFunc(all, func(a, b turnOf) int {
+	slices.SortStableFunc(all, func(a, b turnKey) int {
 		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.last, b.last), int(a.op.class)-int(b.op.class))
 	})
 	all = all[:min(len(all), max(0, maxGroup-len(group)))]
@@ -244,16 +244,16 @@ func (s *engine) takeTurns(group []*op) []*op {
 	return group
 }
 
-// turnOf is an operation with its sort keys.
-type turnOf struct {
+// turnKey is an operation with its sort keys.
+type turnKey struct {
 	op   *op
 	turn int   // number of earlier operations of the same user and class
-	last int64 // when such an operation was last served, as a value of engine.serving
+	last int64 // when such an operation was last served, as a value of engine.serveClock
 	slow bool  // the user's last operation was slow
 }
 
-// served identifies the operations of one user and class.
-type served struct {
+// userClass identifies the operations of one user and class.
+type userClass struct {
 	uid   int
 	class class
 }
@@ -275,21 +275,21 @@ const sharedFor = time.Second
 // slow.
 const maxServed = 1000
 
-// took records that an operation was carried out, and how long it took.
-func (s *engine) took(o *op, d time.Duration) {
-	if len(s.served) >= maxServed || s.served == nil {
-		s.served = map[served]int64{}
+// noteServed records that an operation was carried out, and how long it took.
+func (s *engine) noteServed(o *op, d time.Duration) {
+	if len(s.lastServed) >= maxServed || s.lastServed == nil {
+		s.lastServed = map[userClass]int64{}
 	}
-	s.serving++
-	s.served[served{o.uid, o.class}] = s.serving
+	s.serveClock++
+	s.lastServed[userClass{o.uid, o.class}] = s.serveClock
 	switch {
-	case d < slowOp && s.slow[o.uid]:
-		delete(s.slow, o.uid)
-	case d >= slowOp && len(s.slow) < maxServed:
-		if s.slow == nil {
-			s.slow = map[int]bool{}
+	case d < slowOp && s.slowUsers[o.uid]:
+		delete(s.slowUsers, o.uid)
+	case d >= slowOp && len(s.slowUsers) < maxServed:
+		if s.slowUsers == nil {
+			s.slowUsers = map[int]bool{}
 		}
-		s.slow[o.uid] = true
+		s.slowUsers[o.uid] = true
 	}
 }
 

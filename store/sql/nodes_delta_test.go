@@ -51,7 +51,7 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := func(text string) {
-		if err := a.talk.do(t.Context(), func(c *serverConn) error { return c.pg.Exec(t.Context(), text).Close() }); err != nil {
+		if err := a.messageConn.do(t.Context(), func(c *serverConn) error { return c.pg.Exec(t.Context(), text).Close() }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,8 +164,8 @@ func TestNodeComesBackEmpty(t *testing.T) {
 func TestHeardIsNotUndone(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := node(t, url, "a"), node(t, url, "b")
-	b.end() // it gets changes only in its own transactions
-	b.beside.Wait()
+	b.stopListening() // it gets changes only in its own transactions
+	b.background.Wait()
 	waits := make(chan []queue.Job, 1)
 	go func() {
 		jobs, _ := b.Await(t.Context(), 1)
@@ -201,18 +201,18 @@ func TestHintsAreHeard(t *testing.T) {
 			<-b.hints
 		}
 		began := time.Now()
-		err := a.talk.do(t.Context(), func(c *serverConn) error {
+		err := a.messageConn.do(t.Context(), func(c *serverConn) error {
 			_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.node)
 			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
 			}
-			_, err2 := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, asksChannel, b.node)
+			_, err2 := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, requestsChannel, b.node)
 			return errors.Join(err, err2)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		<-b.hints
-		if time.Since(began) > pollEvery*3/4 { // found by a poll
+		if time.Since(began) > pollInterval*3/4 { // found by a poll
 			late++
 		}
 	}
@@ -253,7 +253,7 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			claim(t, a, 1) // applies the change of the other node
-			for soon := time.Now().Add(20 * time.Second); a.hereStale && time.Now().Before(soon); {
+			for soon := time.Now().Add(20 * time.Second); a.closedHereStale && time.Now().Before(soon); {
 				<-a.DueSooner()
 				if _, err := a.Promote(t.Context()); err != nil {
 					t.Fatal(err)
@@ -272,14 +272,14 @@ func TestRefusedRowIsOnesOwn(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := node(t, url, "a")
 	hand(t, a, draft())
-	if err := a.talk.do(t.Context(), func(c *serverConn) error {
+	if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
 		return c.pg.Exec(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`).Close()
 	}); err != nil {
 		t.Fatal(err)
 	}
 	bad := draft()
 	bad.Queue = "refused"
-	<-a.turn // so that all requests are in one transaction
+	<-a.writerToken // so that all requests are in one transaction
 	done := make(chan error, 3)
 	for _, j := range []queue.Job{draft(), bad, draft()} {
 		go func() {
@@ -295,7 +295,7 @@ func TestRefusedRowIsOnesOwn(t *testing.T) {
 		}
 		a.mu.Unlock()
 	}
-	a.turn <- struct{}{}
+	a.writerToken <- struct{}{}
 	refused := 0
 	for range 3 {
 		if err := <-done; errors.Is(err, queue.ErrInternal) {

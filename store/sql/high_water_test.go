@@ -17,7 +17,7 @@ import (
 func folderOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
-	for _, name := range []string{fileName, fileName + "-wal", markName} {
+	for _, name := range []string{databaseName, databaseName + "-wal", highWaterName} {
 		raw, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -51,15 +51,18 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 		jobs int64 // expected number of jobs; -1 means that the database is rejected
 	}{
 		{"no damage", func(map[string][]byte) {}, 20},
-		{"a flipped bit", func(f map[string][]byte) { f[fileName+"-wal"][len(f[fileName+"-wal"])/2] ^= 1 }, -1},
-		{"a cut log", func(f map[string][]byte) { f[fileName+"-wal"] = f[fileName+"-wal"][:len(f[fileName+"-wal"])/2] }, -1},
-		{"no log", func(f map[string][]byte) { delete(f, fileName+"-wal") }, -1},
-		{"an older copy", func(f map[string][]byte) {
-			maps.Copy(f, map[string][]byte{fileName: older[fileName], fileName + "-wal": older[fileName+"-wal"]})
+		{"a flipped bit", func(f map[string][]byte) { f[databaseName+"-wal"][len(f[databaseName+"-wal"])/2] ^= 1 }, -1},
+		{"a cut log", func(f map[string][]byte) {
+			f[databaseName+"-wal"] = f[databaseName+"-wal"][:len(f[databaseName+"-wal"])/2]
 		}, -1},
-		{"an older mark", func(f map[string][]byte) { f[markName] = older[markName] }, 20},
-		{"a damaged mark", func(f map[string][]byte) { f[markName][1] ^= 1; f[markName][markSlot+1] ^= 1 }, 20},
-		{"half a mark", func(f map[string][]byte) { f[markName] = f[markName][:10] }, 20},
+		{"no log", func(f map[string][]byte) { delete(f, databaseName+"-wal") }, -1},
+		{"an older copy", func(f map[string][]byte) {
+			maps.Copy(f, map[string][]byte{databaseName: older[databaseName], databaseName + "-wal": older[databaseName+"-wal"]})
+		}, -1},
+		{"an older mark", func(f map[string][]byte) { f[highWaterName] = older[highWaterName] }, 20},
+		{"a damaged mark", func(f map[string][]byte) { f[highWaterName][1] ^= 1; f[highWaterName][highWaterSlot+1] ^= 1 },
+			20},
+		{"half a mark", func(f map[string][]byte) { f[highWaterName] = f[highWaterName][:10] }, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := map[string][]byte{}
@@ -99,7 +102,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 			if !strings.Contains(said, "acknowledged changes") {
 				t.Errorf("doctor says %q", said)
 			}
-			if err := os.Remove(filepath.Join(dir, markName)); err != nil {
+			if err := os.Remove(filepath.Join(dir, highWaterName)); err != nil {
 				t.Fatal(err)
 			}
 			if s, err = Open(t.Context(), Options{Dir: dir, Order: usual}); err != nil {
@@ -119,7 +122,7 @@ func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	file := backup(t, s)
 	enqueueSome(t, s, 5)
 	s.Close()
-	if err := os.Remove(filepath.Join(dir, fileName)); err != nil { // as after a restore that was killed
+	if err := os.Remove(filepath.Join(dir, databaseName)); err != nil { // as after a restore that was killed
 		t.Fatal(err)
 	}
 	if err := restore(dir, file); err != nil {

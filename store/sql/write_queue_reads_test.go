@@ -40,7 +40,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 		dir := t.TempDir()
 		s := openStore(t, dir)
 		enqueue(t, s, 1)
-		_, stop := holder(t, filepath.Join(dir, fileName))
+		_, stop := holder(t, filepath.Join(dir, databaseName))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		began := time.Now()

@@ -35,7 +35,7 @@ func contents(t *testing.T, dir string) map[string]string {
 func TestReadOnlyBesideAService(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
 		dir := filled(t, 3)
-		path := filepath.Join(dir, fileName)
+		path := filepath.Join(dir, databaseName)
 		want := ""
 		if dies {
 			said, die := other(t, path, `UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
@@ -89,16 +89,16 @@ func TestReadOnlyRefusals(t *testing.T) {
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no database: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(empty, fileName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(empty, databaseName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an empty file: %v", err)
 	}
 	dir := filled(t, 1)
-	_, die := other(t, filepath.Join(dir, fileName), `UPDATE jobs SET error = 'committed'`)
+	_, die := other(t, filepath.Join(dir, databaseName), `UPDATE jobs SET error = 'committed'`)
 	die()
-	if err := os.Remove(filepath.Join(dir, fileName+"-shm")); err != nil {
+	if err := os.Remove(filepath.Join(dir, databaseName+"-shm")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(Options{Dir: dir}); !errors.Is(err, queue.ErrWrongState) {

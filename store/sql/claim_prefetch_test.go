@@ -46,7 +46,7 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()}, Ended: []store.Settlement{over(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
-			s.expects = 1
+			s.prefetchThreshold = 1
 			var got []queue.Job
 			expected, taken := false, false
 			// If there are attempts to prewrite, the prefetched rows are not read immediately.
@@ -54,8 +54,8 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 			if early {
 				ends = []store.Settlement{over(s, &jobs[2])}
 			}
-			err = s.doOp(t.Context(), &op{class: urgent, wants: 2, ended: ends, run: func(t *tx) (err error) {
-				expected = t.expected != nil
+			err = s.doOp(t.Context(), &op{class: urgent, wantedJobs: 2, endedAttempts: ends, run: func(t *tx) (err error) {
+				expected = t.claimPrefetch != nil
 				for _, i := range c.ended {
 					if _, err := t.rules.Exchange(&store.Report{Ended: []store.Settlement{over(s, &jobs[i])}}); err != nil {
 						return err
@@ -66,7 +66,7 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 						return err
 					}
 				}
-				taken = t.expected != nil
+				taken = t.claimPrefetch != nil
 				got, _, err = t.rules.Claim(2)
 				return err
 			}})
@@ -100,7 +100,7 @@ func TestExpectedAnswerStandsInOrder(t *testing.T) {
 		if err := c.begin(); err != nil {
 			t.Fatal(err)
 		}
-		err := c.expect(`SELECT seq FROM jobs WHERE seq > ? ORDER BY seq`, int64(0))
+		err := c.startQuery(`SELECT seq FROM jobs WHERE seq > ? ORDER BY seq`, int64(0))
 		if err == nil {
 			err = c.exec(`UPDATE jobs SET seq = -seq WHERE seq = 2`)
 		}
@@ -110,7 +110,7 @@ func TestExpectedAnswerStandsInOrder(t *testing.T) {
 		var got []int64
 		ok := false
 		if err == nil {
-			ok, err = c.answered(func(r row) (bool, error) { got = append(got, r.num(0)); return true, nil })
+			ok, err = c.finishQuery(func(r row) (bool, error) { got = append(got, r.num(0)); return true, nil })
 		}
 		n := int64(0)
 		if err == nil {

@@ -9,56 +9,56 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// shutLook identifies a search for lanes with demands that a gate has closed. It is a search for the best
+// closedSearch identifies a search for lanes with demands that a gate has closed. It is a search for the best
 // lane of a queue, either of one user or of all users, or for the best lane of each list.
-type shutLook struct {
-	gate  int64
-	queue string
-	uid   int
-	all   bool
-	lists bool
+type closedSearch struct {
+	gate     int64
+	queue    string
+	uid      int
+	allUsers bool
+	perList  bool
 }
 
-func (t *tx) rememberShut(look shutLook, list []rules.Lane) {
-	if t.shut == nil {
-		t.shut = map[shutLook][]rules.Lane{}
+func (t *tx) cacheClosed(look closedSearch, list []rules.Lane) {
+	if t.closedLanes == nil {
+		t.closedLanes = map[closedSearch][]rules.Lane{}
 	}
-	t.shut[look] = list
+	t.closedLanes[look] = list
 }
 
 // FirstShut implements rules.Tx.
 func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err error) {
-	return t.firstShut(gate, of, nil)
+	return t.firstClosed(gate, of, nil)
 }
 
 // NextShut implements rules.Tx.
 func (t *tx) NextShut(gate int64, of rules.List) (l rules.Lane, found bool, err error) {
-	return t.firstShut(gate, of.Queue, &of.UID)
+	return t.firstClosed(gate, of.Queue, &of.UID)
 }
 
-// firstShut returns the best lane in a queue that a gate has closed: of one user, or of all users if uid is
+// firstClosed returns the best lane in a queue that a gate has closed: of one user, or of all users if uid is
 // nil.
-func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
+func (t *tx) firstClosed(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
 		if own := ls.plain[laneName{of, userOf(gate)}]; own != nil && own.Shut == gate {
 			l, found = *own, true
 		}
 	}
-	here := ls.shutHere(gate)
-	if here == "" && (!ls.keyed || gate < 0 && ls.over[gate] == 0) {
+	here := ls.closedHereBy(gate)
+	if here == "" && (!ls.hasGates || gate < 0 && ls.overQuota[gate] == 0) {
 		return l, found, nil
 	}
-	look := shutLook{gate: gate, queue: of, all: uid == nil}
+	look := closedSearch{gate: gate, queue: of, allUsers: uid == nil}
 	if uid != nil {
 		look.uid = *uid
 	}
-	other, known := t.shut[look]
+	other, known := t.closedLanes[look]
 	if !known {
-		if other, err = t.findShut(look, here); err != nil {
+		if other, err = t.findClosed(look, here); err != nil {
 			return l, found, err
 		}
-		t.rememberShut(look, other)
+		t.cacheClosed(look, other)
 	}
 	if len(other) > 0 && (!found || l.Head.After(other[0].Head)) {
 		l, found = other[0], true
@@ -66,12 +66,12 @@ func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found boo
 	return l, found, nil
 }
 
-// findShut finds the best lane with demands that a gate has closed. here lists the ids of lanes that are
+// findClosed finds the best lane with demands that a gate has closed. here lists the ids of lanes that are
 // closed only for this node.
-func (t *tx) findShut(look shutLook, here string) (list []rules.Lane, err error) {
+func (t *tx) findClosed(look closedSearch, here string) (list []rules.Lane, err error) {
 	best := func(r row) (bool, error) {
 		l, err := readLane(r)
-		if err == nil && (look.all || l.UID == look.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
+		if err == nil && (look.allUsers || l.UID == look.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
 			l.Shut = look.gate
 			list = []rules.Lane{l}
 		}
@@ -79,8 +79,8 @@ func (t *tx) findShut(look shutLook, here string) (list []rules.Lane, err error)
 	}
 	switch {
 	case here != "":
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ?`, here, look.queue)
-	case look.all:
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id")+` AND queue = ?`, here, look.queue)
+	case look.allUsers:
 		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			look.gate, look.queue)
@@ -92,10 +92,10 @@ func (t *tx) findShut(look shutLook, here string) (list []rules.Lane, err error)
 	return list, err
 }
 
-// shutHere lists the ids of the lanes that a gate has closed, but only for this node.
-func (ls *lanes) shutHere(gate int64) string {
+// closedHereBy lists the ids of the lanes that a gate has closed, but only for this node.
+func (ls *lanes) closedHereBy(gate int64) string {
 	var list []byte
-	for lane, shut := range ls.here {
+	for lane, shut := range ls.closedHere {
 		if shut == gate {
 			list = append(strconv.AppendInt(list, lane, 10), ' ')
 		}
@@ -114,14 +114,14 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 		}
 	}
 	if gate < 0 {
-		for _, l := range ls.of[userOf(gate)] {
+		for _, l := range ls.byUID[userOf(gate)] {
 			if l.Shut == gate {
 				take(*l)
 			}
 		}
 	}
-	if here := ls.shutHere(gate); here != "" || ls.keyed && (gate > 0 || ls.over[gate] > 0) {
-		list, more, err := t.shutLists(gate, after, here)
+	if here := ls.closedHereBy(gate); here != "" || ls.hasGates && (gate > 0 || ls.overQuota[gate] > 0) {
+		list, more, err := t.closedLists(gate, after, here)
 		if err != nil {
 			return err
 		}
@@ -141,13 +141,13 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 	return nil
 }
 
-// shutLists returns lanes with demands that a gate has closed. If here lists lanes that are closed only for
+// closedLists returns lanes with demands that a gate has closed. If here lists lanes that are closed only for
 // this node, it returns all of those. Otherwise it returns the best lane of each list after another list.
 // more is true if there may be further lists.
-func (t *tx) shutLists(gate int64, after rules.List, here string) (list []rules.Lane, more bool, err error) {
-	look := shutLook{gate: gate, all: true, lists: true}
-	if known, found := t.shut[look]; found && after == (rules.List{}) {
-		return known, len(known) == listsMost && here == "", nil
+func (t *tx) closedLists(gate int64, after rules.List, here string) (list []rules.Lane, more bool, err error) {
+	look := closedSearch{gate: gate, allUsers: true, perList: true}
+	if known, found := t.closedLanes[look]; found && after == (rules.List{}) {
+		return known, len(known) == maxLists && here == "", nil
 	}
 	if here != "" {
 		err = t.query(func(r row) (bool, error) {
@@ -155,9 +155,9 @@ func (t *tx) shutLists(gate int64, after rules.List, here string) (list []rules.
 			l.Shut = gate
 			list = append(list, l)
 			return true, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id"), here)
+		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id"), here)
 	} else {
-		for last := after; len(list) < listsMost; last = list[len(list)-1].List() {
+		for last := after; len(list) < maxLists; last = list[len(list)-1].List() {
 			l, found, err := t.listAfter(gate, last)
 			if err != nil {
 				return nil, false, err
@@ -169,9 +169,9 @@ func (t *tx) shutLists(gate int64, after rules.List, here string) (list []rules.
 		}
 	}
 	if err == nil && after == (rules.List{}) {
-		t.rememberShut(look, list)
+		t.cacheClosed(look, list)
 	}
-	return list, len(list) == listsMost && here == "", err
+	return list, len(list) == maxLists && here == "", err
 }
 
 // listAfter returns the best lane in a gate's next list after another list. The zero list comes before all
@@ -196,5 +196,5 @@ func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, e
 	return l, found, err
 }
 
-// listsMost is how many lists of one gate a single call of Shut reads.
-const listsMost = 250
+// maxLists is how many lists of one gate a single call of Shut reads.
+const maxLists = 250

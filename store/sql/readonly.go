@@ -23,7 +23,7 @@ import (
 // fs.ErrNotExist if there is no database.
 // See docs/decisions/0068.
 func OpenReadOnly(o Options) (*Store, error) {
-	path := filepath.Join(o.Dir, fileName)
+	path := filepath.Join(o.Dir, databaseName)
 	info, err := os.Stat(path)
 	if err == nil && info.Size() == 0 { // the file was created, but nothing was stored
 		err = fs.ErrNotExist
@@ -32,39 +32,39 @@ func OpenReadOnly(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(o)
-	s.ended, s.looks = true, true // the engine refuses every change
-	s.frozen = filesNow(path)
-	name, err := readOnlyName(path, s.frozen)
+	s.writesStopped, s.readOnly = true, true // the engine refuses every change
+	s.statesAtOpen = statFileStates(path)
+	name, err := readOnlyName(path, s.statesAtOpen)
 	if err != nil {
 		return nil, err
 	}
 	s.readPath, s.readFlags = name, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_URI
-	s.read = newReaders(s.reader)
-	if s.lite, err = openAs(name, s.readFlags, readerPragmas()...); err != nil {
+	s.readers = newReaders(s.reader)
+	if s.conn, err = openAs(name, s.readFlags, readerPragmas()...); err != nil {
 		return nil, cannotOpen(path, err)
 	}
-	s.db = s.lite
+	s.db = s.conn
 	if err = s.loadReadOnly(o.OrderOf); err != nil {
-		s.lite.close()
+		s.conn.close()
 		return nil, explain(path, err)
 	}
-	s.turn <- struct{}{}
+	s.writerToken <- struct{}{}
 	return s, nil
 }
 
 // loadReadOnly loads the writer's cache in one snapshot.
 func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error)) error {
-	if err := s.lite.exec(`BEGIN`); err != nil {
+	if err := s.conn.exec(`BEGIN`); err != nil {
 		return err
 	}
-	defer s.lite.exec(`ROLLBACK`) // ends the snapshot; nothing was written
-	if err := checkTables(s.lite); err != nil {
+	defer s.conn.exec(`ROLLBACK`) // ends the snapshot; nothing was written
+	if err := checkTables(s.conn); err != nil {
 		return err
 	}
-	if err := checkMark(s.lite, s.dir); err != nil {
+	if err := checkHighWater(s.conn, s.dir); err != nil {
 		return err
 	}
-	version, err := s.lite.number(`PRAGMA user_version`)
+	version, err := s.conn.number(`PRAGMA user_version`)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	if err := s.load(); err != nil || orderOf == nil {
 		return err
 	}
-	settings, err := settingsOf(s.lite)
+	settings, err := settingsOf(s.conn)
 	if err != nil {
 		return err
 	}
@@ -93,14 +93,14 @@ func cannotOpen(path string, err error) error {
 
 // fileState identifies the content of a file, to detect changes.
 type fileState struct {
-	size int64 // in bytes; -1 if the file does not exist
-	at   time.Time
+	size     int64 // in bytes; -1 if the file does not exist
+	modified time.Time
 }
 
-// files holds the state of the database and of its write-ahead log.
-type files [2]fileState
+// fileStates holds the state of the database and of its write-ahead log.
+type fileStates [2]fileState
 
-func filesNow(path string) (now files) {
+func statFileStates(path string) (now fileStates) {
 	for i, p := range []string{path, path + "-wal"} {
 		now[i].size = -1
 		if info, err := os.Stat(p); err == nil {
@@ -113,7 +113,7 @@ func filesNow(path string) (now files) {
 // readOnlyName returns the URI with which SQLite opens a database without writing. If there is a
 // write-ahead log, SQLite builds the log's index in memory. For that the -shm file must exist, but SQLite
 // does not change it. If there is no log, the database file is complete and opened as immutable.
-func readOnlyName(path string, now files) (string, error) {
+func readOnlyName(path string, now fileStates) (string, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
 	if !strings.HasPrefix(name.Path, "/") {
 		name.Path = "/" + name.Path // a Windows path that starts with a drive letter
@@ -121,15 +121,15 @@ func readOnlyName(path string, now files) (string, error) {
 	if now[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
-			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), fileName, fileName, queue.Word(filepath.Dir(path)))
+			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), databaseName, databaseName, queue.Word(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil
 }
 
-// unchanged returns an error if a service has changed the files since they were opened.
-func (s *Store) unchanged() error {
-	if s.frozen == (files{}) || s.frozen == filesNow(filepath.Join(s.dir, fileName)) {
+// checkUnchanged returns an error if a service has changed the files since they were opened.
+func (s *Store) checkUnchanged() error {
+	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, databaseName)) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; run the command again", s.dir)

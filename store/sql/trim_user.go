@@ -34,7 +34,7 @@ func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 // TrimUser implements store.Store.
 func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
-		list, enough, err := t.removables(uid, t.s.mem.users[uid].held()-keep, outputStep)
+		list, enough, err := t.removables(uid, t.s.mem.users[uid].totalBytes()-keep, outputStep)
 		if err != nil {
 			return err
 		}
@@ -46,10 +46,10 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 
 // TrimUser implements rules.Tx.
 func (t *tx) TrimUser(uid int, keep int64) error {
-	if t.foreseenOf(uid) { // the database has an output that the counts do not include yet
-		return errForeseen
+	if t.prewroteFor(uid) { // the database has an output that the counts do not include yet
+		return errPrewrite
 	}
-	needed, limit := t.s.mem.users[uid].held()-keep, store.RemovalLimit(t.examined)
+	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examined)
 	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few are enough
 	if err == nil && !enough && len(list) == store.RemovedForOne && limit > len(list) {
 		list, enough, err = t.removables(uid, needed, limit)
@@ -63,8 +63,8 @@ func (t *tx) TrimUser(uid int, keep int64) error {
 
 // removable is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
 type removable struct {
-	seq, n, bytes int64
-	endedAt       int64 // of the job; 0 if it has not ended
+	seq, attempt, bytes int64
+	endedAt             int64 // of the job; 0 if it has not ended
 }
 
 // removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
@@ -78,7 +78,7 @@ func (t *tx) removables(uid int, needed int64, limit int) (list []removable, eno
 	read := func(query string) error {
 		missing := needed
 		return t.query(func(r row) (bool, error) {
-			list = append(list, removable{seq: r.num(0), n: r.num(1), bytes: r.num(2), endedAt: r.num(3)})
+			list = append(list, removable{seq: r.num(0), attempt: r.num(1), bytes: r.num(2), endedAt: r.num(3)})
 			missing -= r.num(2)
 			return missing > 0, nil
 		}, query, int64(uid), int64(limit))
@@ -93,7 +93,7 @@ func (t *tx) removables(uid int, needed int64, limit int) (list []removable, eno
 			WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
 	}
 	slices.SortFunc(list, func(a, b removable) int {
-		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.attempt, b.attempt))
 	})
 	list = list[:min(len(list), limit)]
 	for i := range list {
@@ -108,7 +108,7 @@ func (t *tx) removables(uid int, needed int64, limit int) (list []removable, eno
 func (t *tx) removeParts(uid int, list []removable) error {
 	for _, part := range list {
 		var err error
-		if part.n == 0 {
+		if part.attempt == 0 {
 			err = t.removeInput(uid, part)
 		} else {
 			err = t.removeOutput(part, queue.OutputOverQuota)
@@ -151,7 +151,7 @@ func (t *tx) ForgetAttempt(seq int64) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	of := trimming{over: 1, mark: queue.OutputOverQuota, limit: 1}
+	of := trimPlan{excess: 1, newSize: queue.OutputOverQuota, limit: 1}
 	if _, err := t.trim(of, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n); err != nil {
 		return err
 	}

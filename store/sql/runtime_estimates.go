@@ -1,0 +1,143 @@
+package sql
+
+import (
+	"bytes"
+	"container/list"
+	"encoding/binary"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// runtimeEstimates holds how long commands usually run, with the most recently completed first. It is updated after
+// each commit and written to the database at most once a minute; see writeEstimatesEachMinute. The zero value holds no
+// estimates.
+type runtimeEstimates struct {
+	mu            sync.Mutex
+	order         list.List                // of *estimate, the most recently completed first; guarded by mu
+	byFingerprint map[uint64]*list.Element // by fingerprint; guarded by mu
+	changed       bool                     // since the estimates were written; guarded by mu
+	written       queue.Millis             // minute of the last write; used by the writer only
+}
+
+// estimate is how long the commands with one fingerprint run. The fingerprint is a hash of the command.
+type estimate struct {
+	fingerprint uint64
+	store.Estimate
+}
+
+// estimateSize is the size in bytes of an estimate in usual.list: fingerprint, logarithm and number of runs.
+const estimateSize = 8 + 8 + 1
+
+// note adds completed attempts to the estimates.
+func (e *runtimeEstimates) note(measured []rules.Measured) {
+	for i := range measured {
+		if m := &measured[i]; m.Fingerprint != 0 {
+			e.mu.Lock()
+			at := e.entry(m.Fingerprint)
+			at.Note(m.Took)
+			e.changed = true
+			e.mu.Unlock()
+		}
+	}
+}
+
+// entry returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
+// holds mu.
+func (e *runtimeEstimates) entry(fingerprint uint64) *estimate {
+	if known := e.byFingerprint[fingerprint]; known != nil {
+		e.order.MoveToFront(known)
+		return known.Value.(*estimate)
+	}
+	if e.byFingerprint == nil {
+		e.byFingerprint = map[uint64]*list.Element{}
+	}
+	if len(e.byFingerprint) >= store.MaxEstimates {
+		last := e.order.Back()
+		delete(e.byFingerprint, last.Value.(*estimate).fingerprint)
+		e.order.Remove(last)
+	}
+	one := &estimate{fingerprint: fingerprint}
+	e.byFingerprint[fingerprint] = e.order.PushFront(one)
+	return one
+}
+
+// Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
+func (s *engine) Usual(fingerprint uint64) time.Duration {
+	s.runtimeEstimates.mu.Lock()
+	defer s.runtimeEstimates.mu.Unlock()
+	if known := s.runtimeEstimates.byFingerprint[fingerprint]; known != nil {
+		return known.Value.(*estimate).Usual()
+	}
+	return 0
+}
+
+// take returns the encoded estimates for writing, or nil if nothing has changed.
+func (e *runtimeEstimates) take() (b []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.changed {
+		return nil
+	}
+	e.changed = false
+	for at := e.order.Back(); at != nil; at = at.Prev() {
+		one := at.Value.(*estimate)
+		b = binary.LittleEndian.AppendUint64(b, one.fingerprint)
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(one.Log))
+		b = append(b, one.Runs)
+	}
+	return b
+}
+
+const putEstimates = `INSERT INTO usual (one, list) VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET list = excluded.list`
+
+// writeEstimatesEachMinute writes the estimates at most once a minute.
+func (t *tx) writeEstimatesEachMinute() error {
+	e := &t.s.runtimeEstimates
+	if minute := store.Minute.Floor(t.now); e.written != minute {
+		e.written = minute
+		if list := e.take(); list != nil {
+			t.undo = append(t.undo, func() { e.markUnwritten() })
+			err := t.exec(putEstimates, list)
+			return err
+		}
+	}
+	return nil
+}
+
+// markUnwritten marks the estimates as not written, because the transaction that wrote them was undone.
+func (e *runtimeEstimates) markUnwritten() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changed, e.written = true, 0
+}
+
+// writeEstimates writes the estimates when the store is closed.
+func (s *engine) writeEstimates() (err error) {
+	if list := s.runtimeEstimates.take(); list != nil {
+		err = s.db.exec(putEstimates, list)
+	}
+	return err
+}
+
+// loadEstimates reads the estimates. It skips damaged ones.
+func (s *engine) loadEstimates() error {
+	var b []byte
+	err := s.db.query(func(r row) (bool, error) {
+		b = bytes.Clone(r.view(0))
+		return false, nil
+	}, `SELECT list FROM usual`)
+	s.runtimeEstimates.mu.Lock()
+	defer s.runtimeEstimates.mu.Unlock()
+	for ; len(b) >= estimateSize; b = b[estimateSize:] {
+		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
+		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) && runs > 0 {
+			s.runtimeEstimates.entry(fingerprint).Estimate = store.Estimate{Log: log, Runs: runs}
+		}
+	}
+	return err
+}
