@@ -48,7 +48,7 @@ func TestEveryCallCanFail(t *testing.T) {
 }
 
 // A call whose hook fails after the execution has taken effect, although the caller gets an error.
-func TestAnswersAreLost(t *testing.T) {
+func TestHookAfterACallHidesItsResult(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	var calls []Call
 	s.On(func(_ context.Context, c Call) error {
@@ -71,7 +71,7 @@ func TestAnswersAreLost(t *testing.T) {
 }
 
 // A hook that waits delays only its own call.
-func TestCallsAreHeldUpApart(t *testing.T) {
+func TestCallsWaitIndependently(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	gate, inside := make(chan struct{}), make(chan struct{})
 	s.On(func(_ context.Context, c Call) error {

@@ -87,7 +87,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	again()
 	third := run(attempt)
 	check(2, first, second, third)
-	harm(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
+	damageRow(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
 	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt || last.PeakRSS != 0 {
 		t.Errorf("of a damaged attempt is told %+v, %v", last, err)
 	}

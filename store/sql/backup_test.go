@@ -18,8 +18,8 @@ import (
 // withOutput returns a store with one job whose output is in a file and has the given size in bytes.
 func withOutput(t *testing.T, bytes string) *Store {
 	t.Helper()
-	dir := filled(t, 1)
-	carryOut(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref, output_bytes)
+	dir := createDatabase(t, 1)
+	execClosed(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref, output_bytes)
 		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+bytes+`)`,
 		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+bytes)
 	return openStore(t, dir)
@@ -36,7 +36,7 @@ func progress(int64, int64) error { return nil }
 
 // A backup takes no disk space that the queue needs. It does not start if it would not fit with its output
 // files. It gives up if other programs use up the space in the meantime.
-func TestBackupLeavesRoom(t *testing.T) {
+func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	s := withOutput(t, "100000000")
 	read := 0
 	outputs := func(string) (io.ReadCloser, error) {
@@ -90,7 +90,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 }
 
 // If an output file is deleted while doctor checks, doctor does not report that it belongs to no attempt.
-func TestVerifyWhileOutputsGo(t *testing.T) {
+func TestVerifyToleratesOutputsDeletedMeanwhile(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
 	dir := t.TempDir()

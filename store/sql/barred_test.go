@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// barred fills a store with about 990 jobs per unit of scale that may not run. They are behind one lock,
+// addBlockedJobs fills a store with about 990 jobs per unit of scale that may not run. They are behind one lock,
 // behind individual locks of a user at the quota, behind full rates, in a paused queue, or wait for a job
 // that has not ended.
-func barred(t testing.TB, s *Store, scale int) {
+func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -70,7 +70,7 @@ func barred(t testing.TB, s *Store, scale int) {
 		left -= len(jobs)
 		var r store.Report
 		for i := range jobs {
-			e := done(&jobs[i])
+			e := completed(&jobs[i])
 			e.Attempt.StartedAt = s.now()
 			r.Ended = append(r.Ended, e)
 		}
@@ -89,8 +89,8 @@ func barred(t testing.TB, s *Store, scale int) {
 	}
 }
 
-// rounds enqueues, claims and settles n blocks of 8 jobs of another user.
-func rounds(t testing.TB, s *Store, n int) {
+// runBlocks enqueues, claims and settles n blocks of 8 jobs of another user.
+func runBlocks(t testing.TB, s *Store, n int) {
 	for range n {
 		drafts := make([]queue.Job, 8)
 		for i := range drafts {
@@ -105,7 +105,7 @@ func rounds(t testing.TB, s *Store, n int) {
 		}
 		var r store.Report
 		for i := range g.Jobs {
-			r.Ended = append(r.Ended, done(&g.Jobs[i]))
+			r.Ended = append(r.Ended, completed(&g.Jobs[i]))
 		}
 		if _, err := s.Exchange(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -116,29 +116,29 @@ func rounds(t testing.TB, s *Store, n int) {
 // Jobs that may not run cost other users' claims nothing, for any number of such jobs and any reason.
 func TestBarredJobsCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
-		rounds(t, s, 20) // prepares the statements
+		runBlocks(t, s, 20) // prepares the statements
 		all := func() (n int64) {
 			inTransaction(t, s, func() error {
 				for q := range s.conn.stmts {
-					n += runs(s.conn, q)
+					n += timesRun(s.conn, q)
 				}
 				return nil
 			})
 			return n
 		}
 		before := all()
-		rounds(t, s, 100)
+		runBlocks(t, s, 100)
 		return all() - before
 	}
 	empty := openStore(t, t.TempDir())
 	s := openStore(t, t.TempDir())
-	barred(t, s, 10)
+	addBlockedJobs(t, s, 10)
 	without, with := statements(empty), statements(s)
 	// One statement per ended job checks for dependants, and a new minute of statistics may begin.
 	if with > without+100*8+50 {
 		t.Errorf("%d statements where 9,900 jobs are barred, %d where there are none", with, without)
 	}
-	sound(t, s, "at the end")
+	expectNoFaults(t, s, "at the end")
 }
 
 // overQuota fills a store with n jobs of a user who is at the quota of leased jobs.
@@ -166,17 +166,17 @@ func BenchmarkBarred(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		fill func(*Store)
-	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { barred(b, s, 1000) }}, {"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
+	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addBlockedJobs(b, s, 1000) }}, {"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
 		b.Run(c.name, func(b *testing.B) {
-			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: usual})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer s.Close()
 			c.fill(s)
-			rounds(b, s, 100)
+			runBlocks(b, s, 100)
 			b.ResetTimer()
-			rounds(b, s, b.N)
+			runBlocks(b, s, b.N)
 		})
 	}
 }
@@ -186,7 +186,7 @@ func BenchmarkBarred(b *testing.B) {
 func BenchmarkDependants(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "beside 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {
-			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: usual})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -210,7 +210,7 @@ func BenchmarkDependants(b *testing.B) {
 			if err != nil || len(g.Jobs) != 1 {
 				b.Fatal(len(g.Jobs), err)
 			}
-			if _, err := s.Exchange(b.Context(), store.Report{Ended: []store.Settlement{done(&g.Jobs[0])}}); err != nil {
+			if _, err := s.Exchange(b.Context(), store.Report{Ended: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
 				b.Fatal(err)
 			}
 			decided := make(chan struct{})

@@ -16,19 +16,19 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	const idle, own, others = 1, 2, 3
 	read := func(uid int, want int64) int64 {
 		t.Helper()
-		steps(t, s)
+		countSteps(t, s)
 		got, err := s.BestWaiting(t.Context(), uid)
 		if err != nil || got != (store.WaitingPriority{Priority: want, Found: want != 0}) {
 			t.Fatalf("user %d: got %+v, error %v; want priority %d", uid, got, err, want)
 		}
-		return steps(t, s)
+		return countSteps(t, s)
 	}
 	add := func(uid, n int, set func(i int, j *queue.Job)) {
 		t.Helper()
 		for from := 0; from < n; from += queue.MaxBatch {
 			drafts := make([]queue.Job, min(n-from, queue.MaxBatch))
 			for i := range drafts {
-				drafts[i] = draft(of(uid), func(j *queue.Job) { set(from+i, j) })
+				drafts[i] = draft(ofUser(uid), func(j *queue.Job) { set(from+i, j) })
 			}
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid}); err != nil {
 				t.Fatal(err)
@@ -52,7 +52,7 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	if took := read(own, 6); took > few+few/5 {
 		t.Errorf("%d steps with %d jobs, and %d with %d", took, some+2*many, few, some)
 	}
-	for _, seq := range put(t, s, idle, 3) { // these jobs wait, but are not runnable
+	for _, seq := range enqueueFor(t, s, idle, 3) { // these jobs wait, but are not runnable
 		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 // If there are more lanes than the search reads, and the heads stored for the lanes are better than all
 // their jobs, the result is an upper bound.
 func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
-	for _, order := range []queue.Order{usual, {Scheduling: queue.ByPriority}} {
+	for _, order := range []queue.Order{defaultOrder, {Scheduling: queue.ByPriority}} {
 		for _, c := range []struct {
 			many  int
 			bound bool
@@ -84,7 +84,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(t, s, 1, 1, func(j *queue.Job) { j.Priority, j.Demands = 9, []queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}} })
+			enqueueFor(t, s, 1, 1, func(j *queue.Job) { j.Priority, j.Demands = 9, []queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}} })
 			want := store.WaitingPriority{Priority: 9, Found: true}
 			if c.bound {
 				want.Priority, want.Bound = 15, true
@@ -107,7 +107,7 @@ func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 		}
 	}
 	for from := 0; from <= maxBestLanes; from += queue.MaxBatch {
-		put(t, s, 1, min(queue.MaxBatch, maxBestLanes+1-from), func() func(*queue.Job) {
+		enqueueFor(t, s, 1, min(queue.MaxBatch, maxBestLanes+1-from), func() func(*queue.Job) {
 			i := from
 			return func(j *queue.Job) { j.Queue = fmt.Sprint("q", i); i++ }
 		}())

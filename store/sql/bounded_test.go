@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// counted counts the rows that each transaction changes. most returns the highest count since its last
+// countChangedRows counts the rows that each transaction changes. most returns the highest count since its last
 // call, and how many transactions changed rows.
-func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
+func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
 		if err := s.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
@@ -60,8 +60,8 @@ func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	}
 }
 
-// dropsDamaged checks that aborting a batch with an unreadable frame frees the batch's ids.
-func dropsDamaged(t *testing.T, s *Store) {
+// dropDamagedBatch checks that aborting a batch with an unreadable frame frees the batch's ids.
+func dropDamagedBatch(t *testing.T, s *Store) {
 	t.Helper()
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
 	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
@@ -114,8 +114,8 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 	}
 }
 
-// finish moves a committed batch into the queue.
-func finish(t *testing.T, s *Store, committed store.Receipt) {
+// applyBatch moves a committed batch into the queue.
+func applyBatch(t *testing.T, s *Store, committed store.Receipt) {
 	t.Helper()
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, committed.Batch) })
 }
@@ -127,7 +127,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	now := s.now() // advanced only by the cases below
 	s.now = func() queue.Millis { return now }
-	most := counted(t, s)
+	most := countChangedRows(t, s)
 	promote := func() {
 		untilDone(t, func(ctx context.Context) (bool, error) {
 			next, err := s.Promote(ctx)
@@ -180,7 +180,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 			if committed, err = s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
 				t.Fatal(err)
 			}
-		}, func() { finish(t, s, committed) }, 3 * 1000, many / 1000},
+		}, func() { applyBatch(t, s, committed) }, 3 * 1000, many / 1000},
 		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
 			if err := s.AbortBatch(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
@@ -241,19 +241,19 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 
 // A removed job with a long history disappears immediately. Its attempts are removed in small steps, also
 // after the store was reopened. In the meantime doctor finds no faults.
-func TestALongHistoryGoesInSteps(t *testing.T) {
+func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	const many = 2600
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	seq := put(t, s, 1, 1)[0]
-	harm(t, s, `UPDATE jobs SET runs = ?`, int64(many))
-	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+	seq := enqueueFor(t, s, 1, 1)[0]
+	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(many))
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error, output, output_bytes)
 		SELECT 1, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '', zeroblob(iif(i > 2500, 60000, 0)), iif(i > 2500, 60000, 0) FROM n`, int64(many))
-	harm(t, s, `UPDATE meta SET output_bytes = 6000000`)
+	damageRow(t, s, `UPDATE meta SET output_bytes = 6000000`)
 	s.Close()
 	s = openStore(t, dir)
-	most := counted(t, s)
+	most := countChangedRows(t, s)
 	most()
 	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove}); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestALongHistoryGoesInSteps(t *testing.T) {
 	if rows, _ := most(); rows > 10 {
 		t.Errorf("the removal changed %d rows", rows)
 	}
-	sound(t, s, "right after it")
+	expectNoFaults(t, s, "right after it")
 	if _, err := s.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestALongHistoryGoesInSteps(t *testing.T) {
 	}
 	s.Close()
 	s = openStore(t, dir)
-	most = counted(t, s)
+	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
 	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
@@ -279,27 +279,27 @@ func TestALongHistoryGoesInSteps(t *testing.T) {
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 || s.Counts().Outputs != 0 {
 		t.Errorf("%d rows are left, and %d bytes of output", n, s.Counts().Outputs)
 	}
-	sound(t, s, "at last")
+	expectNoFaults(t, s, "at last")
 }
 
 // A transaction that removes several jobs removes a bounded number of attempts, no matter how many the jobs
 // have.
-func TestRemovalsTogetherAreBounded(t *testing.T) {
+func TestRemovalsAreBoundedTogether(t *testing.T) {
 	const jobs, each = 50, 150
 	s := openStore(t, t.TempDir())
 	now := s.now()
 	s.now = func() queue.Millis { return now }
-	seqs := put(t, s, 1, jobs)
+	seqs := enqueueFor(t, s, 1, jobs)
 	for _, seq := range seqs {
 		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	harm(t, s, `UPDATE jobs SET runs = ?`, int64(each))
-	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(each))
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
-	most := counted(t, s)
+	most := countChangedRows(t, s)
 	most()
 	if n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs, nil); err != nil || n != jobs {
 		t.Fatal(n, err)
@@ -311,12 +311,12 @@ func TestRemovalsTogetherAreBounded(t *testing.T) {
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
-	sound(t, s, "at last")
+	expectNoFaults(t, s, "at last")
 }
 
 // A claim that finds expired jobs cancels a bounded number of them per transaction, and continues until it
 // finds a runnable job.
-func TestAClaimPastLateJobsIsBounded(t *testing.T) {
+func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	now := s.now()
 	s.now = func() queue.Millis { return now }
@@ -324,7 +324,7 @@ func TestAClaimPastLateJobsIsBounded(t *testing.T) {
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
 	s.do(t.Context(), urgent, func(tx *tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })
-	most := counted(t, s)
+	most := countChangedRows(t, s)
 	most()
 	jobs, err := s.Await(t.Context(), 1)
 	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {

@@ -19,46 +19,46 @@ import (
 // applies the cache delta, and both caches are compared. The second node changes nothing itself.
 type mirrored struct {
 	*Server
-	other      *Server
-	met        error // the first difference
-	told, anew int   // numbers of transactions that the second node applied as deltas, or by a reload
+	mirror                 *Server
+	difference             error // the first difference
+	appliedDeltas, reloads int   // numbers of transactions that the second node applied as deltas, or by a reload
 }
 
-func (m *mirrored) committed(changed bool) {
+func (m *mirrored) onCommit(changed bool) {
 	m.Server.onCommit(changed)
-	if !changed || m.met != nil || m.node == 0 {
+	if !changed || m.difference != nil || m.node == 0 {
 		return
 	}
-	m.met = m.look(func(t *tx) error {
-		if m.other.foreignChanges.any {
-			m.anew++
+	m.difference = m.inMirror(func(t *tx) error {
+		if m.mirror.foreignChanges.any {
+			m.reloads++
 		} else {
-			m.told++
+			m.appliedDeltas++
 		}
-		return differences(&m.mem, &m.other.mem)
+		return differences(&m.mem, &m.mirror.mem)
 	})
 }
 
-// look calls f in a transaction of the second node, which applies the changes of the first one. The
+// inMirror calls f in a transaction of the second node, which applies the changes of the first one. The
 // transaction is then undone.
-func (m *mirrored) look(f func(t *tx) error) (met error) {
-	looked := errors.New("looked")
+func (m *mirrored) inMirror(f func(t *tx) error) (fErr error) {
+	errUndo := errors.New("looked")
 	m.setQuota()
-	err := m.other.do(context.Background(), urgent, func(t *tx) error {
-		met = f(t)
-		return looked
+	err := m.mirror.do(context.Background(), urgent, func(t *tx) error {
+		fErr = f(t)
+		return errUndo
 	})
-	m.other.foreignChanges = foreignChanges{}
+	m.mirror.foreignChanges = foreignChanges{}
 	if !errors.Is(err, queue.ErrInternal) {
-		return errors.Join(met, err)
+		return errors.Join(fErr, err)
 	}
-	return met
+	return fErr
 }
 
 // setQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
 // setting separately.
 func (m *mirrored) setQuota() {
-	o := &m.other.mem
+	o := &m.mirror.mem
 	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
 		return
 	}
@@ -88,7 +88,7 @@ func (m *mirrored) staleLeases(t *tx) (wrong error) {
 	return wrong
 }
 
-func (m *mirrored) close() error { return errors.Join(m.other.Close(), m.Server.close()) }
+func (m *mirrored) close() error { return errors.Join(m.mirror.Close(), m.Server.close()) }
 
 // differences returns the differences between the caches of two nodes.
 func differences(a, b *memory) (wrong error) {
@@ -172,21 +172,21 @@ func lanesIn(m *memory) map[laneName]int64 {
 
 // A node that only applies the cache deltas of another node has the same caches as that node, after any
 // operation and across restarts. Its lanes are correct after every step.
-func TestMirrorWalksOfAServer(t *testing.T) {
+func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 	n := 1
-	p := whole(t)
+	p := skipUnlessServer(t)
 	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
 		url := p.Create(t)
 		var m *mirrored
 		t.Cleanup(func() {
-			if t.Logf("told %d times, read anew %d times", m.told, m.anew); m.told < 10*m.anew {
+			if t.Logf("told %d times, read anew %d times", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
 				t.Error("too little of it is told")
 			}
 		})
 		told, anew := 0, 0
 		return func(order queue.Order) (store.Store, *engine) {
 			if m != nil {
-				told, anew = m.told, m.anew
+				told, anew = m.appliedDeltas, m.reloads
 			}
 			// The lease must not expire: no deltas are stored for a node whose lease has expired.
 			const lease = time.Hour
@@ -198,16 +198,16 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m = &mirrored{Server: s, other: other, told: told, anew: anew}
-			m.other.stopListening() // the second node gets changes only in its own transactions
-			m.other.background.Wait()
+			m = &mirrored{Server: s, mirror: other, appliedDeltas: told, reloads: anew}
+			m.mirror.stopListening() // the second node gets changes only in its own transactions
+			m.mirror.background.Wait()
 			s.backend = m
 			return s, s.engine
 		}
 	}, func(of *engine) error {
 		m := of.backend.(*mirrored)
-		return errors.Join(m.met, m.look(func(t *tx) error {
-			m.other.rechecks.Looks = 40 * rules.StepsMost // the same limit as on the first node
+		return errors.Join(m.difference, m.inMirror(func(t *tx) error {
+			m.mirror.rechecks.Looks = 40 * rules.StepsMost // the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 // A claim prefetch is sent before the first operation of its transaction. Its rows are used unless a write
 // of the transaction may have changed them. The end of a leased job does not discard them, but that job is
 // not leased again.
-func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
+func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 	server := pgserver.Shared(t)
 	important := draft(func(j *queue.Job) { j.Priority = 9 })
 	cases := map[string]struct {
@@ -41,9 +41,9 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { s.Close() })
-			hand(t, s, important, draft(), draft(), draft(), draft(), draft())
-			jobs := claim(t, s, 3)
-			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()}, Ended: []store.Settlement{over(s, &jobs[1])}}); err != nil {
+			enqueueOn(t, s, important, draft(), draft(), draft(), draft(), draft())
+			jobs := claimOn(t, s, 3)
+			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()}, Ended: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.prefetchThreshold = 1
@@ -52,12 +52,12 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 			// If there are attempts to prewrite, the prefetched rows are not read immediately.
 			var ends []store.Settlement
 			if early {
-				ends = []store.Settlement{over(s, &jobs[2])}
+				ends = []store.Settlement{completedOn(s, &jobs[2])}
 			}
 			err = s.doOp(t.Context(), &op{class: urgent, wantedJobs: 2, endedAttempts: ends, run: func(t *tx) (err error) {
 				expected = t.claimPrefetch != nil
 				for _, i := range c.ended {
-					if _, err := t.rules.Exchange(&store.Report{Ended: []store.Settlement{over(s, &jobs[i])}}); err != nil {
+					if _, err := t.rules.Exchange(&store.Report{Ended: []store.Settlement{completedOn(s, &jobs[i])}}); err != nil {
 						return err
 					}
 				}
@@ -92,10 +92,10 @@ func enqueueIn(t *tx, j queue.Job) error {
 
 // The rows of a claim prefetch can be read after further statements were sent. They are lost once the
 // result of a later statement was read.
-func TestExpectedAnswerStandsInOrder(t *testing.T) {
-	s := node(t, pgserver.Shared(t).Create(t), "a")
-	hand(t, s, draft(), draft())
-	c := talkTo(t, s)
+func TestStartedQueryKeepsReplyOrder(t *testing.T) {
+	s := openNode(t, pgserver.Shared(t).Create(t), "a")
+	enqueueOn(t, s, draft(), draft())
+	c := adminConn(t, s)
 	for _, later := range []bool{false, true} {
 		if err := c.begin(); err != nil {
 			t.Fatal(err)

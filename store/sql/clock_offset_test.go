@@ -59,13 +59,13 @@ func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic
 
 // A slow reply of the server does not look like a wrong clock: a job keeps the start time that its runner
 // reported.
-func TestSlowRepliesMoveNoInstants(t *testing.T) {
+func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	p := pgserver.Shared(t)
 	url, slow := slowReplies(t, p.Create(t), p.Socket())
-	a := node(t, url, "a")
-	hand(t, a, draft())
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, draft())
 	slow.Store(int64(200 * time.Millisecond))
-	job := claim(t, a, 1)[0]
+	job := claimOn(t, a, 1)[0]
 	at := queue.MillisOf(time.Now())
 	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: job.Lease(), At: at, Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)

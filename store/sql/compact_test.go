@@ -26,7 +26,7 @@ func enqueueLarge(t *testing.T, s *Store, n int) {
 		if err != nil || len(g.Jobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
 		}
-		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{done(&g.Jobs[0])}}); err != nil {
+		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	carryOut(t, dir, `PRAGMA journal_mode = delete`, `PRAGMA auto_vacuum = NONE`, `VACUUM`)
+	execClosed(t, dir, `PRAGMA journal_mode = delete`, `PRAGMA auto_vacuum = NONE`, `VACUUM`)
 	s = openStore(t, dir)
 	enqueueLarge(t, s, 80)
 	purgeAll(t, s)
@@ -145,7 +145,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 }
 
 // Free pages inside the database count as room for new jobs, even if the disk is full.
-func TestFreePagesCountAsRoom(t *testing.T) {
+func TestFreePagesCountAsFreeSpace(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 24)
 	s.freeSpace = func() (int64, error) { return 1 << 20, nil }
@@ -209,7 +209,7 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 }
 
 // Only operations that may use the whole reserve get its last part.
-func TestReserveKeepsRoomToRemove(t *testing.T) {
+func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 1)
 	full := &sqliteError{code: sqlite3.SQLITE_FULL}

@@ -19,8 +19,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// filled creates a closed database with n jobs, all of it in the main file.
-func filled(t *testing.T, n int) (dir string) {
+// createDatabase creates a closed database with n jobs, all of it in the main file.
+func createDatabase(t *testing.T, n int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s := openStore(t, dir)
@@ -40,13 +40,13 @@ func sum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// refuses checks that opening the database in a directory fails with an error that contains says, and does
+// expectRefused checks that opening the database in a directory fails with an error that contains says, and does
 // not change the file.
-func refuses(t *testing.T, dir, says string) error {
+func expectRefused(t *testing.T, dir, says string) error {
 	t.Helper()
 	path := filepath.Join(dir, databaseName)
 	before, _ := os.ReadFile(path)
-	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 	if err == nil {
 		s.Close()
 		t.Fatalf("it was opened, want an error with %q", says)
@@ -60,8 +60,8 @@ func refuses(t *testing.T, dir, says string) error {
 	return err
 }
 
-// carryOut executes statements on a closed database.
-func carryOut(t *testing.T, dir string, statements ...string) {
+// execClosed executes statements on a closed database.
+func execClosed(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	c, err := openWriter(filepath.Join(dir, databaseName))
 	if err != nil {
@@ -80,15 +80,15 @@ func carryOut(t *testing.T, dir string, statements ...string) {
 // A newer schema is rejected with both version numbers, and the file is not changed. If the file says that
 // this version may read it, it is opened.
 func TestNewerSchemaIsRefused(t *testing.T) {
-	dir := filled(t, 1)
+	dir := createDatabase(t, 1)
 	newer := len(migrations) + 7
-	carryOut(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
+	execClosed(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.Close()
-	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
+	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
 	before := sum(t, filepath.Join(dir, databaseName))
-	err := refuses(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer, len(migrations)))
+	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer, len(migrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
@@ -96,12 +96,12 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Error("the file was changed")
 	}
 	// A newer file that does not say which versions may read it is rejected.
-	carryOut(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
-	if err := refuses(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
+	execClosed(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
+	if err := expectRefused(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	carryOut(t, dir, `PRAGMA user_version = -1`)
-	if err := refuses(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
+	execClosed(t, dir, `PRAGMA user_version = -1`)
+	if err := expectRefused(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
 }
@@ -116,13 +116,13 @@ func TestOtherTablesAreRefused(t *testing.T) {
 		"a table":              `DROP TABLE usual`,
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := filled(t, 1)
-			carryOut(t, dir, statement)
-			err := refuses(t, dir, filepath.Join(dir, databaseName))
+			dir := createDatabase(t, 1)
+			execClosed(t, dir, statement)
+			err := expectRefused(t, dir, filepath.Join(dir, databaseName))
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
 				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
 			}
-			if _, err := OpenReadOnly(Options{Dir: dir, Order: usual}); !errors.Is(err, store.ErrNewerSchema) {
+			if _, err := OpenReadOnly(Options{Dir: dir, Order: defaultOrder}); !errors.Is(err, store.ErrNewerSchema) {
 				t.Errorf("read only: got %v, want %v", err, store.ErrNewerSchema)
 			}
 		})
@@ -130,7 +130,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 }
 
 // A missing, empty or foreign file is never replaced by an empty queue if the directory has had a queue.
-func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
+func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 	for what, c := range map[string]struct {
 		harm func(path string) error
 		says string
@@ -142,18 +142,18 @@ func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
 		"a folder":    {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := filled(t, 100)
+			dir := createDatabase(t, 100)
 			if err := c.harm(filepath.Join(dir, databaseName)); err != nil {
 				t.Fatal(err)
 			}
-			refuses(t, dir, c.says)
+			expectRefused(t, dir, c.says)
 		})
 	}
 }
 
 // A crash between creating the file and its first schema leaves an empty file. The next start uses it,
 // since no queue was lost.
-func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
+func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, databaseName), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
 // If the last service had an I/O error, reading never fails: damage is found when opening.
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
-	dir := filled(t, jobs)
+	dir := createDatabase(t, jobs)
 	whole, err := os.ReadFile(filepath.Join(dir, databaseName))
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 		damaged := slices.Clone(whole)
 		damaged[head] ^= 0x08
 		for _, doubt := range []bool{false, true} {
-			outcomes[reopened(t, damaged, doubt, jobs)]++
+			outcomes[outcomeOfOpening(t, damaged, doubt, jobs)]++
 		}
 	}
 	if outcomes["refused"] == 0 || outcomes["whole"] == 0 {
@@ -188,8 +188,9 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// reopened opens a database and returns the outcome: "refused" (opening failed), "told" (reading failed) or "whole".
-func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
+// outcomeOfOpening opens a database and returns the outcome: "refused" (opening failed), "told" (reading
+// failed) or "whole".
+func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
 	if err != nil {
@@ -205,7 +206,7 @@ func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
 			t.Fatal(err)
 		}
 	}
-	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 	if err != nil {
 		return "refused"
 	}
@@ -283,7 +284,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 // shown with the reason. It can be cancelled and removed.
 func TestADamagedJobIsHeld(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	id, seq := holdsDamaged(t, s)
+	id, seq := holdDamagedJob(t, s)
 	j, err := s.Get(t.Context(), id)
 	if err != nil || j.State != queue.Held || !strings.Contains(j.Error, "damaged") {
 		t.Errorf("got %v, %q, %v, want it held with the reason", j.State, j.Error, err)
@@ -306,8 +307,8 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	}
 }
 
-// holdsDamaged damages the older of two new jobs, and checks that a claim takes the other one.
-func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
+// holdDamagedJob damages the older of two new jobs, and checks that a claim takes the other one.
+func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
@@ -333,8 +334,8 @@ func TestLostNumbersAreRefused(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
 		openStore(t, dir).Close()
-		carryOut(t, dir, loss)
-		if s, err := Open(t.Context(), Options{Dir: dir, Order: usual}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		execClosed(t, dir, loss)
+		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: got %v, want that it is damaged", loss, err)
 			if err == nil {
 				s.Close()
@@ -343,8 +344,8 @@ func TestLostNumbersAreRefused(t *testing.T) {
 	}
 }
 
-// broken waits until a store has failed.
-func broken(t *testing.T, s *Store) {
+// awaitFailure waits until a store has failed.
+func awaitFailure(t *testing.T, s *Store) {
 	t.Helper()
 	select {
 	case <-s.Broken():
@@ -376,18 +377,18 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) || !namesWhatToDo(err) {
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) || !namesNextSteps(err) {
 		t.Errorf("the reader got %v", err)
 	}
-	broken(t, s)
-	if err := s.Err(); !namesWhatToDo(err) {
+	awaitFailure(t, s)
+	if err := s.Err(); !namesNextSteps(err) {
 		t.Errorf("a writer would get %v", err)
 	}
 }
 
-// namesWhatToDo reports whether an error names both sources of information about a damaged database: the
+// namesNextSteps reports whether an error names both sources of information about a damaged database: the
 // log and doctor.
-func namesWhatToDo(err error) bool {
+func namesNextSteps(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
 }
 
@@ -407,7 +408,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(t.Context(), Options{Dir: dir, Order: usual})
+	_, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "is damaged (*** in database main *** ") || !strings.Contains(err.Error(), "queuectl doctor --verify") {
 		t.Errorf("got %v", err)
 	}
@@ -426,7 +427,7 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	}
 	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
 		before := s.lastSizes
-		said, stop := other(t, filepath.Join(dir, databaseName), sql)
+		said, stop := startOtherProgram(t, filepath.Join(dir, databaseName), sql)
 		stop()
 		if said != "<nil>" {
 			t.Fatalf("%s: %s", sql, said)
@@ -439,7 +440,7 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
 		t.Errorf("%d jobs, %v", len(page.Jobs), err)
 	}
-	sound(t, s, "afterwards")
+	expectNoFaults(t, s, "afterwards")
 }
 
 // A row that is in a lane although its state says otherwise is removed from the lane. Such a row comes from
@@ -472,7 +473,7 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 func TestDamageIsNeverNotFound(t *testing.T) {
 	for _, jobs := range []int{30, 600} { // the index has one page with 30 jobs, and several with 600
 		dir := t.TempDir()
-		ids, roots := manyNamed(t, dir, jobs)
+		ids, roots := databaseWithIDs(t, dir, jobs)
 		path := filepath.Join(dir, databaseName)
 		whole, err := os.ReadFile(path)
 		if err != nil {
@@ -514,9 +515,9 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// manyNamed creates a database of jobs, every second one with an id chosen by the caller. It returns the
+// databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns the
 // ids of all jobs, and the root pages of the jobs table and of the id index.
-func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
+func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)
 	for i := range jobs {

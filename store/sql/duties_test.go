@@ -29,22 +29,22 @@ var duties = []struct {
 	}},
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
 		n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: s.Now(), Of: new("")}, 100, nil)
-		return errors.Join(err, want(n, 100))
+		return errors.Join(err, expectEqual(n, 100))
 	}},
 	{"Purge of nothing", func(t *testing.T, s *Store) error {
 		n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: 1, Of: new("")}, 100, nil)
-		return errors.Join(err, want(n, 0))
+		return errors.Join(err, expectEqual(n, 0))
 	}},
 	{"Keeping", func(t *testing.T, s *Store) error {
 		list, err := s.Keeping(t.Context())
-		return errors.Join(err, want(len(list), 1))
+		return errors.Join(err, expectEqual(len(list), 1))
 	}},
 	{"TrimJobs", trimJobs("", 1)},
 	{"TrimJobs of a queue", trimJobs("own", 1)},
 	{"TrimJobs where all may be kept", trimJobs("", 0)},
 	{"TrimOutputs", func(t *testing.T, s *Store) error {
 		more, err := s.TrimOutputs(t.Context(), s.Counts().Outputs/2)
-		return errors.Join(err, want(more, true))
+		return errors.Join(err, expectEqual(more, true))
 	}},
 	{"TrimOutputsOf a queue", func(t *testing.T, s *Store) error {
 		list, err := s.Keeping(t.Context())
@@ -52,42 +52,42 @@ var duties = []struct {
 			return err
 		}
 		more, err := s.TrimOutputsOf(t.Context(), "own", list[0].Outputs/2)
-		return errors.Join(err, want(more, true))
+		return errors.Join(err, expectEqual(more, true))
 	}},
 	{"TrimOutputsOf a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
 		more, err := s.TrimOutputsOf(t.Context(), "own", 1<<40)
-		return errors.Join(err, want(more, false))
+		return errors.Join(err, expectEqual(more, false))
 	}},
 	{"TrimUser", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(3)
 		_, err := s.TrimUser(t.Context(), 3, before-300)
-		return errors.Join(err, want(s.UserBytes(3), before-300))
+		return errors.Join(err, expectEqual(s.UserBytes(3), before-300))
 	}},
 	{"TrimUser of a job with many attempts", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(manyAttempts)
 		_, err := s.TrimUser(t.Context(), manyAttempts, before-300)
-		return errors.Join(err, want(s.UserBytes(manyAttempts), before-300))
+		return errors.Join(err, expectEqual(s.UserBytes(manyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableBytes(t.Context(), 3, 300)
-		return errors.Join(err, want(n >= 300, true))
+		return errors.Join(err, expectEqual(n >= 300, true))
 	}},
 	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableBytes(t.Context(), withInputs, 5000)
-		return errors.Join(err, want(n >= 5000 && n < 10_000, true))
+		return errors.Join(err, expectEqual(n >= 5000 && n < 10_000, true))
 	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
 		last, _ := s.LastEvent()
 		more, err := s.TrimEvents(t.Context(), 0, last/2)
-		return errors.Join(err, want(more, true))
+		return errors.Join(err, expectEqual(more, true))
 	}},
 	{"TrimEvents of nothing", func(t *testing.T, s *Store) error {
 		more, err := s.TrimEvents(t.Context(), 0, 1<<40)
-		return errors.Join(err, want(more, false))
+		return errors.Join(err, expectEqual(more, false))
 	}},
 	{"deleting outputs", func(t *testing.T, s *Store) error {
 		refs, err := s.DeletableOutputs(t.Context(), 100)
-		return errors.Join(err, want(len(refs), 100), s.OutputsDeleted(t.Context(), refs))
+		return errors.Join(err, expectEqual(len(refs), 100), s.OutputsDeleted(t.Context(), refs))
 	}},
 	{"DueSchedules", func(t *testing.T, s *Store) error {
 		_, _, err := s.DueSchedules(t.Context(), "boot", 16)
@@ -107,11 +107,11 @@ func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 			kept = s.Counts().Kept
 		}
 		more, err := s.TrimJobs(t.Context(), of, kept-kept*share/2, 100)
-		return errors.Join(err, want(more, share > 0))
+		return errors.Join(err, expectEqual(more, share > 0))
 	}
 }
 
-func want[T comparable](got, want T) error {
+func expectEqual[T comparable](got, want T) error {
 	if got != want {
 		return errors.New("it did not do what is to be measured")
 	}
@@ -137,22 +137,23 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	}
 	now, count := int64(s.Now()), int64(n)
 	numbers := `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) `
-	harm(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
+	damageRow(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
 		started_at, ended_at, exit_code, kept, outputs, queue, terms, stored)
 		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}', 600 FROM n`, count, now)
-	harm(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
 		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10, x'00112233445566778899' FROM n`, count, now)
 	const columns = `INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
 		ended_at, outputs, terms, stored, input) `
-	harm(t, s, columns+`SELECT ?1 + 1, ?1 + 1, 8, 4, 2, 0, 1, 5, 1000000, ?1, 1, ?2, ?2, ?2, ?2 + 3600000, ?2, 1, 0, 1000, '{"command":"true"}', 600, ''`, count, now)
-	harm(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+	damageRow(t, s, columns+`SELECT ?1 + 1, ?1 + 1, 8, 4, 2, 0, 1, 5, 1000000, ?1, 1, ?2, ?2, ?2, ?2 + 3600000, ?2, 1, 0, 1000, '{"command":"true"}', 600, ''`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
 		SELECT ?1 + 1, i, 1, 'w1', 'here', 4711, ?2, ?2, 1, 0, '', '', 1, 900, 2000000, 0, 0, iif(i > ?1 - 10, 100, -2), iif(i > ?1 - 10, zeroblob(100), NULL) FROM n`, count, now)
-	harm(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1, ?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
-	harm(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`, count)
-	harm(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
-	harm(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count, now)
-	harm(t, s, numbers+`INSERT INTO garbage (ref, node) SELECT 'g' || i || '-1', '' FROM n`, count)
-	harm(t, s, numbers+`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) SELECT 0, ?2 - ?2 % 60000 - i * 60000, 'default', 1, 1, 0, 0, 0, 0, x'', x'' FROM n`, min(count/10, 1000), now)
+	damageRow(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1, ?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`, count)
+	damageRow(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
+	damageRow(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count,
+		now)
+	damageRow(t, s, numbers+`INSERT INTO garbage (ref, node) SELECT 'g' || i || '-1', '' FROM n`, count)
+	damageRow(t, s, numbers+`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) SELECT 0, ?2 - ?2 % 60000 - i * 60000, 'default', 1, 1, 0, 0, 0, 0, x'', x'' FROM n`, min(count/10, 1000), now)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,9 +167,9 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	return openStore(t, dir)
 }
 
-// steps returns how many steps of SQLite's virtual machine the store has executed since the last call. A
+// countSteps returns how many steps of SQLite's virtual machine the store has executed since the last call. A
 // step reads at most one row.
-func steps(t *testing.T, s *Store) (n int64) {
+func countSteps(t *testing.T, s *Store) (n int64) {
 	t.Helper()
 	of := func(c *liteConn) {
 		for _, p := range c.stmts {
@@ -202,12 +203,12 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, d := range duties {
-			steps(t, s)
+			countSteps(t, s)
 			began := time.Now()
 			if err := d.do(t, s); err != nil {
 				t.Errorf("%s with %d ended jobs: %v", d.name, n, err)
 			}
-			took := steps(t, s)
+			took := countSteps(t, s)
 			t.Logf("%s with %d ended jobs: %d steps, %v", d.name, n, took, time.Since(began).Round(time.Microsecond))
 			if less, compare := few[d.name]; compare && took > less+less/5+100 {
 				t.Errorf("%s takes %d steps with %d ended jobs, and %d with 10000", d.name, took, n, less)

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// completes enqueues a job in a queue and completes it.
-func completes(t *testing.T, s *Store, name string) {
+// completeOne enqueues a job in a queue and completes it.
+func completeOne(t *testing.T, s *Store, name string) {
 	t.Helper()
 	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = name })}})
 	if err != nil {
@@ -23,7 +23,7 @@ func completes(t *testing.T, s *Store, name string) {
 	if err != nil || len(got.Jobs) != 1 {
 		t.Fatalf("claimed %v, %v", got.Jobs, err)
 	}
-	e := done(&got.Jobs[0])
+	e := completed(&got.Jobs[0])
 	e.Attempt = queue.Attempt{StartedAt: s.now(), EndedAt: s.now() + 5000}
 	e.Fingerprint = got.Jobs[0].Fingerprint()
 	if _, err = s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}}); err != nil {
@@ -44,8 +44,8 @@ func figuresOf(t *testing.T, s *Store, g store.Grain) (sum store.Figures) {
 	return sum
 }
 
-// clocked returns an open store whose clock returns *now.
-func clocked(t *testing.T, dir string, now *queue.Millis) *Store {
+// openWithClock returns an open store whose clock returns *now.
+func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
 	t.Helper()
 	s := openStore(t, dir)
 	s.now = func() queue.Millis { return *now }
@@ -60,12 +60,12 @@ func everyFigure(t *testing.T, s *Store) {
 	s.now = func() queue.Millis { return now }
 	defer func() { s.now = clock }()
 	for range 2 {
-		completes(t, s, "f")
+		completeOne(t, s, "f")
 		now += queue.Millis((25 * time.Hour).Milliseconds())
 		promoteAll(t, s)
 	}
 	now -= queue.Millis((26 * time.Hour).Milliseconds())
-	completes(t, s, "f")
+	completeOne(t, s, "f")
 	figuresOf(t, s, store.Day)
 }
 
@@ -73,9 +73,9 @@ func everyFigure(t *testing.T, s *Store) {
 // back leaves none.
 func TestFiguresAreInTheCommit(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	s := clocked(t, dir, &now)
+	s := openWithClock(t, dir, &now)
 	for want := range int64(4) {
-		completes(t, s, "f")
+		completeOne(t, s, "f")
 		undone := errors.New("undone")
 		err := s.do(t.Context(), urgent, func(tx *tx) error {
 			tx.Measure(rules.Measured{Queue: "f"})
@@ -91,7 +91,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			s = clocked(t, dir, &now)
+			s = openWithClock(t, dir, &now)
 		}
 		if f := figuresOf(t, s, store.Minute); f.Started != want+1 || f.Completed != want+1 {
 			t.Fatalf("after %d attempts, and as many that were undone: %d started, %d completed", want+1, f.Started, f.Completed)
@@ -103,10 +103,10 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 // attempt exactly once.
 func TestRollUpsAreCutAnywhere(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
-	s := clocked(t, dir, &now)
+	s := openWithClock(t, dir, &now)
 	total := int64(0)
 	for range 30 {
-		completes(t, s, "f")
+		completeOne(t, s, "f")
 		total++
 		now += queue.Millis((50 * time.Minute).Milliseconds())
 	}
@@ -125,7 +125,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s = clocked(t, dir, &now)
+		s = openWithClock(t, dir, &now)
 		for g := store.Minute; g <= store.Day; g++ {
 			if f := figuresOf(t, s, g); f.Started != total || f.Completed != total || f.Runs.Count() != total {
 				t.Fatalf("by %v %d began and %d completed, want %d", g, f.Started, f.Completed, total)
@@ -152,7 +152,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 // never decrease, even if the clock changes.
 func TestFiguresAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
-	s := clocked(t, t.TempDir(), &now)
+	s := openWithClock(t, t.TempDir(), &now)
 	total := int64(0)
 	was, ruled := map[string]int64{}, 0
 	rises := func() {
@@ -176,7 +176,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	}
 	for i := range 240 {
 		name := fmt.Sprint("q", (i*97)%240)
-		completes(t, s, name)
+		completeOne(t, s, name)
 		total++
 		rises()
 		for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} { // settings are added and removed
@@ -187,7 +187,7 @@ func TestFiguresAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			ruled++
-			completes(t, s, name)
+			completeOne(t, s, name)
 			total++
 			rises()
 		}
@@ -205,7 +205,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	rises()
 	now -= queue.Millis((25 * time.Hour).Milliseconds()) // the clock is set back
 	for i := range 80 {
-		completes(t, s, fmt.Sprint("late", i))
+		completeOne(t, s, fmt.Sprint("late", i))
 		total++
 		rises()
 	}
@@ -215,7 +215,7 @@ func TestFiguresAreBounded(t *testing.T) {
 		promoteAll(t, s)
 		rises()
 		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())
-		completes(t, s, "q0")
+		completeOne(t, s, "q0")
 		total++
 		rises()
 	}()
@@ -232,7 +232,7 @@ func TestFiguresAreBounded(t *testing.T) {
 // A store on a full disk closes without an error although it cannot write its estimates.
 func TestCloseOnAFullDisk(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
-	s := clocked(t, t.TempDir(), &now)
+	s := openWithClock(t, t.TempDir(), &now)
 	many := make([]rules.Measured, store.MaxEstimates)
 	for i := range many {
 		many[i] = rules.Measured{Fingerprint: uint64(i + 1), Took: time.Second}
@@ -247,17 +247,17 @@ func TestCloseOnAFullDisk(t *testing.T) {
 }
 
 // Estimates of run times survive restarts, for the last 4096 commands. Damaged estimates are ignored.
-func TestUsualOverRestarts(t *testing.T) {
+func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
-	s := clocked(t, dir, &now)
-	completes(t, s, "f")
+	s := openWithClock(t, dir, &now)
+	completeOne(t, s, "f")
 	kin := draft(func(j *queue.Job) { j.Queue = "f" })
 	reopen := func() {
 		t.Helper()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s = clocked(t, dir, &now)
+		s = openWithClock(t, dir, &now)
 	}
 	reopen()
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
@@ -281,7 +281,7 @@ func TestUsualOverRestarts(t *testing.T) {
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
 		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates), s.Usual(600))
 	}
-	harm(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimateSize+5))
+	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimateSize+5))
 	reopen()
 	if s.Usual(1<<64-1) != 0 || s.Usual(600) != 0 {
 		t.Error("something is known of what is damaged")
@@ -289,20 +289,20 @@ func TestUsualOverRestarts(t *testing.T) {
 }
 
 // A restored backup has the statistics and marks of the time when it was made, and continues from there.
-func TestRestoredFiguresGoOn(t *testing.T) {
+func TestRestoredStatisticsContinue(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	s := clocked(t, t.TempDir(), &now)
-	completes(t, s, "f")
+	s := openWithClock(t, t.TempDir(), &now)
+	completeOne(t, s, "f")
 	now += queue.Millis((26 * time.Hour).Milliseconds())
-	completes(t, s, "f")
+	completeOne(t, s, "f")
 	promoteAll(t, s)
 	file, dir := backup(t, s), t.TempDir()
-	completes(t, s, "f") // the backup does not contain this job
+	completeOne(t, s, "f") // the backup does not contain this job
 	if err := restore(dir, file); err != nil {
 		t.Fatal(err)
 	}
-	s = clocked(t, dir, &now)
-	completes(t, s, "f")
+	s = openWithClock(t, dir, &now)
+	completeOne(t, s, "f")
 	now += queue.Millis((20 * time.Hour).Milliseconds())
 	promoteAll(t, s)
 	for g := store.Minute; g <= store.Day; g++ {
@@ -318,11 +318,11 @@ func TestRestoredFiguresGoOn(t *testing.T) {
 // A machine without a battery-backed clock starts in 1970. Statistics are kept from the first minute on.
 func TestFiguresOfTheFirstMinute(t *testing.T) {
 	now := queue.Millis(30_000)
-	s := clocked(t, t.TempDir(), &now)
-	completes(t, s, "f")
+	s := openWithClock(t, t.TempDir(), &now)
+	completeOne(t, s, "f")
 	now = queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	promoteAll(t, s)
-	completes(t, s, "f")
+	completeOne(t, s, "f")
 	if got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true}); err != nil || got.Queues[0].Started != 2 {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
 	}
@@ -335,13 +335,13 @@ func TestFiguresOfTheFirstMinute(t *testing.T) {
 // counted in it.
 func TestMinuteThatWasRemoved(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
-	s := clocked(t, t.TempDir(), &now)
-	completes(t, s, "f")
+	s := openWithClock(t, t.TempDir(), &now)
+	completeOne(t, s, "f")
 	const far = 90 * 24 * time.Hour
 	now += queue.Millis(far.Milliseconds())
 	promoteAll(t, s)
 	now -= queue.Millis(far.Milliseconds())
-	completes(t, s, "f")
+	completeOne(t, s, "f")
 	if f := figuresOf(t, s, store.Minute); f.Started != 1 {
 		t.Errorf("%d starts are in the minute, want 1", f.Started)
 	}

@@ -25,11 +25,11 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 		"regular":   func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) },
 		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
 	} {
-		dir := filled(t, 100)
+		dir := createDatabase(t, 100)
 		if err := harm(filepath.Join(dir, databaseName)); err != nil {
 			t.Fatal(err)
 		}
-		refuses(t, dir, says)
+		expectRefused(t, dir, says)
 	}
 }
 
@@ -40,7 +40,7 @@ func TestReadOnlyFilesAreRefused(t *testing.T) {
 		"directory": func(dir string) string { return dir },
 		"database":  func(dir string) string { return filepath.Join(dir, databaseName) },
 	} {
-		t.Run(name, func(t *testing.T) { refusesReadOnly(t, filled(t, 1), path) })
+		t.Run(name, func(t *testing.T) { refusesReadOnly(t, createDatabase(t, 1), path) })
 	}
 }
 
@@ -68,7 +68,7 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 		t.Fatal(err)
 	}
 	defer os.Chmod(path(dir), 0o700)
-	refuses(t, dir, "cannot be written")
+	expectRefused(t, dir, "cannot be written")
 	want := store.Finding{
 		Check: "permissions", Level: store.Failure, Message: path(dir) + " cannot be written",
 		Next: "allow the account that the service runs as to write to it",
@@ -78,8 +78,8 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	}
 }
 
-// replaced replaces a file with a copy of it.
-func replaced(p string) error {
+// replaceFile replaces a file with a copy of it.
+func replaceFile(p string) error {
 	raw, err := os.ReadFile(p)
 	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
 }
@@ -90,8 +90,8 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 	for what, harm := range map[string]func(path string) error{
 		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
 		"database deleted":  os.Remove,
-		"database replaced": replaced,
-		"wal replaced":      func(p string) error { return replaced(p + "-wal") },
+		"database replaced": replaceFile,
+		"wal replaced":      func(p string) error { return replaceFile(p + "-wal") },
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -202,7 +202,7 @@ func TestCopiesSaySo(t *testing.T) {
 // If another program truncates the WAL or the database while jobs are enqueued and listed, the store fails
 // for good. Afterwards the database is either rejected, or it opens intact with all jobs that a checkpoint
 // had moved into the database.
-func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
+func TestTruncatedFilesStopTheStore(t *testing.T) {
 	for what, c := range map[string]struct {
 		suffix string
 		keep   func(size int64) int64
@@ -244,7 +244,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			broken(t, s)
+			awaitFailure(t, s)
 			load.Wait()
 			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
 				t.Errorf("it failed with %v", s.Err())
@@ -253,7 +253,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 				t.Error("a failed store took a job")
 			}
 			s.Close()
-			s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
+			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
 				return // the WAL does not contain the lost pages either
 			}
@@ -263,7 +263,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 				}
 				// Continue with the remaining jobs.
 				if err = os.Remove(filepath.Join(dir, highWaterName)); err == nil {
-					s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
+					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 				}
 			}
 			if err != nil {
@@ -273,13 +273,13 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 			if n := s.Counts().States[queue.Pending]; n < 5000 {
 				t.Errorf("%d jobs are left of 5000 that were in the database", n)
 			}
-			sound(t, s, "opened again")
+			expectNoFaults(t, s, "opened again")
 		})
 	}
 }
 
 // Doctor follows a symbolic link to the directory and checks its target.
-func TestExamineAFolderByItsLink(t *testing.T) {
+func TestExamineFollowsDirectoryLink(t *testing.T) {
 	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// harm executes a statement that simulates damage, and checks that it changes a row.
-func harm(t *testing.T, s *Store, sql string, args ...any) {
+// damageRow executes a statement that simulates damage, and checks that it changes a row.
+func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		n, err := tx.count(sql, args...)
@@ -27,21 +27,21 @@ func harm(t *testing.T, s *Store, sql string, args ...any) {
 	}
 }
 
-// detachesDamaged commits a batch with a frame that is completely unreadable.
-func detachesDamaged(t *testing.T, s *Store) {
+// detachDamagedFrame commits a batch with a frame that is completely unreadable.
+func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
 	stage(t, s, "h", 1, true)
-	harm(t, s, `UPDATE frames SET jobs = x'ff'`)
+	damageRow(t, s, `UPDATE frames SET jobs = x'ff'`)
 	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(t, s, committed)
+	applyBatch(t, s, committed)
 }
 
 // Jobs in a frame are read as they were written. Damaged jobs are left out, and never turn into different
 // jobs.
-func TestFramesAreReadOrLeftOut(t *testing.T) {
+func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	var frame []byte
 	var want []stagedJob
 	var ends []int
@@ -90,7 +90,7 @@ func TestFramesAreReadOrLeftOut(t *testing.T) {
 // A damaged frame of a committed batch blocks nothing. Its readable jobs are in the queue, the batch
 // continues, and its ids are free. Doctor and the log report the lost jobs, and restoring removes the
 // frame. This holds while the service runs and when it starts.
-func TestADamagedFrameIsLeftBehind(t *testing.T) {
+func TestDamagedFrameIsDetached(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
 			dir := t.TempDir()
@@ -106,19 +106,19 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 				return s.conn.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil }, `SELECT jobs FROM frames WHERE n = 2`)
 			})
 			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
-			harm(t, s, `UPDATE frames SET jobs = ? WHERE n = 2`, raw)
-			harm(t, s, `UPDATE frames SET jobs = x'ffffffffff' WHERE n = 3`)
+			damageRow(t, s, `UPDATE frames SET jobs = ? WHERE n = 2`, raw)
+			damageRow(t, s, `UPDATE frames SET jobs = x'ffffffffff' WHERE n = 3`)
 			var log bytes.Buffer
 			if restart {
 				s.Close()
-				if s, err = Open(t.Context(), Options{Dir: dir, Order: usual, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+				if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { s.Close() })
 			} else {
 				s.log = slog.New(slog.NewTextHandler(&log, nil))
 			}
-			finish(t, s, committed)
+			applyBatch(t, s, committed)
 			promoteAll(t, s)
 			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committed != 0 {
 				t.Errorf("%d jobs wait, want 1999; %d batches are left", n, len(s.mem.batches))
@@ -138,7 +138,7 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 			if len(said) != 1 || !strings.Contains(said[0], "1001 jobs") {
 				t.Errorf("doctor says %q", said)
 			}
-			if got := wrong(t, s); !slices.Equal(got, said) {
+			if got := faultsFound(t, s); !slices.Equal(got, said) {
 				t.Errorf("doctor --verify says %q, want %q", got, said)
 			}
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
@@ -147,14 +147,14 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 			if err := recount(s.conn); err != nil {
 				t.Fatal(err)
 			}
-			sound(t, s, "after restoring")
+			expectNoFaults(t, s, "after restoring")
 		})
 	}
 }
 
 // The number of named jobs in uncommitted batches is limited per user, for all batches of the user
 // together.
-func TestNamesInBatchesAreBounded(t *testing.T) {
+func TestIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 2, true)
 	s.do(t.Context(), urgent, func(tx *tx) error {
@@ -186,18 +186,18 @@ func TestNamesInBatchesAreBounded(t *testing.T) {
 
 // A request finds free numbers with a bounded number of queries, even if users have taken many numbers as
 // ids.
-func TestSquattedNumbersCostLittle(t *testing.T) {
+func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	const many = 100_000
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
-	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms, stored)
 		SELECT -i, i + 1, 7, 8, 0, 0, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{}', 514 FROM n`, int64(many))
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
 			for _, of := range []string{`id = ?`, s.conn.isOneOfWords("id")} {
-				n += runs(s.conn, givenIDs(of))
+				n += timesRun(s.conn, givenIDs(of))
 			}
 			return nil
 		})
@@ -220,7 +220,7 @@ func TestSquattedNumbersCostLittle(t *testing.T) {
 			t.Fatalf("from %d to %d in a window of %d", before, n.next, n.window)
 		}
 	}
-	harm(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
+	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
 	other.do(t.Context(), urgent, func(tx *tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil || !strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)

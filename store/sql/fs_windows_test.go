@@ -59,7 +59,7 @@ func TestSharedFolderIsRefused(t *testing.T) {
 	if _, err := os.Stat(share); err != nil {
 		t.Skip("needs a real Windows, whose administrator this is")
 	}
-	if s, err := Open(t.Context(), Options{Dir: share, Order: usual}); !errors.Is(err, queue.ErrInvalid) {
+	if s, err := Open(t.Context(), Options{Dir: share, Order: defaultOrder}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, queue.ErrInvalid)
 		if err == nil {
 			s.Close()
@@ -115,8 +115,8 @@ func TestFolderInUse(t *testing.T) {
 // A database that another program has open cannot be moved aside. Restoring reports that and leaves the
 // database unchanged. It succeeds once that program has ended.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
-	dir, file := filled(t, 2), backedUp(t, 3, "true")
-	said, stop := other(t, filepath.Join(dir, databaseName), `SELECT count(*) FROM jobs`)
+	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
+	said, stop := startOtherProgram(t, filepath.Join(dir, databaseName), `SELECT count(*) FROM jobs`)
 	err := restore(dir, file)
 	stop()
 	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-func needing(list ...queue.Demand) func(*queue.Job) {
+func withDemands(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
 
@@ -38,28 +38,28 @@ func change(t *testing.T, s *Store, seq int64, c store.Change) {
 
 // A gate keeps its rule while a job in any state that has not ended names it. Then the gate is removed; a
 // rate is removed only once no start is within its period.
-func TestGateIsKeptAsLongAsItIsNamed(t *testing.T) {
+func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.lanesKept = 0
 	clock := queue.Millis(1_000_000)
 	s.now = func() queue.Millis { return clock }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", N: n} }
-	later := put(t, s, 1, 1, needing(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
-	held := put(t, s, 1, 1, needing(lock(2)))[0]
+	later := enqueueFor(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
+	held := enqueueFor(t, s, 1, 1, withDemands(lock(2)))[0]
 	change(t, s, held, store.Change{Verb: queue.VerbHold})
 	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Minute}
-	put(t, s, 1, 1, needing(rate))
-	_, jobs := claimed(t, s, store.Report{Want: 1})
-	claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
-	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}})
-	claimed(t, s, store.Report{Want: 1}) // finds the lane empty
+	enqueueFor(t, s, 1, 1, withDemands(rate))
+	_, jobs := claimJobs(t, s, store.Report{Want: 1})
+	claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
+	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}})
+	claimJobs(t, s, store.Report{Want: 1}) // finds the lane empty
 	there := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
 		if got := number(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
 			t.Errorf("%s: %d gates of %q, want %d", when, got, key, want)
 		}
-		sound(t, s, when)
+		expectNoFaults(t, s, when)
 	}
 	there("while two jobs name it", "k", 1)
 	there("with a start in its period", "r", 1)
@@ -84,16 +84,16 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.MillisOf(time.Now())
 	s.now = func() queue.Millis { return clock }
-	put(t, s, 1, 6, needing(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Second}))
+	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Second}))
 	start := func(when string, want int) {
 		t.Helper()
-		_, jobs := claimed(t, s, store.Report{Want: 9})
+		_, jobs := claimJobs(t, s, store.Report{Want: 9})
 		if len(jobs) != want {
 			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
 		}
 		for i := range jobs {
-			claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[i].Lease(), At: clock}}})
-			claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[i])}})
+			claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[i].Lease(), At: clock}}})
+			claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[i])}})
 		}
 	}
 	start("at first", 2)
@@ -116,12 +116,12 @@ func TestParentLostWithItsFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harm(t, s, `UPDATE frames SET jobs = CAST(substr(jobs, 1, 4) || x'ff' || substr(jobs, 6) AS BLOB)`)
+	damageRow(t, s, `UPDATE frames SET jobs = CAST(substr(jobs, 1, 4) || x'ff' || substr(jobs, 6) AS BLOB)`)
 	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(t, s, committed)
+	applyBatch(t, s, committed)
 	promote(t, s)
 	j, err := s.Get(t.Context(), staged.IDs[1])
 	if err != nil || j.State != queue.Held || j.Reason != queue.ReasonDependency {
@@ -151,13 +151,13 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	for _, id := range chain.IDs {
 		after = append(after, queue.Dependency{ID: id, How: queue.ParentCompleted})
 	}
-	last := put(t, s, 1, 1)[0]
+	last := enqueueFor(t, s, 1, 1)[0]
 	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.After = after; return nil }})
 	inTransaction(t, s, func() error {
 		looks := int64(0)
 		for q := range s.conn.stmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
-				looks += runs(s.conn, q)
+				looks += timesRun(s.conn, q)
 			}
 		}
 		if looks < length || looks > 2*length {
@@ -165,7 +165,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 		}
 		return nil
 	})
-	sound(t, s, "at the end")
+	expectNoFaults(t, s, "at the end")
 }
 
 // A job with many dependencies is removed in steps.
@@ -174,12 +174,12 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	const parents = 3000
 	var after []queue.Dependency
 	for range parents / 1000 {
-		for _, seq := range put(t, s, 1, 1000) {
+		for _, seq := range enqueueFor(t, s, 1, 1000) {
 			after = append(after, queue.Dependency{Job: seq, How: queue.ParentCompleted})
 		}
 	}
-	children := put(t, s, 1, 2, func(j *queue.Job) { j.After = after })
-	most := counted(t, s)
+	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.After = after })
+	most := countChangedRows(t, s)
 	most() // reset the counts
 	for _, seq := range children {
 		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
@@ -191,7 +191,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
 		t.Errorf("%d edges are left", n)
 	}
-	sound(t, s, "at the end")
+	expectNoFaults(t, s, "at the end")
 }
 
 // Verify reports gates, lane heads and dependencies that contradict the jobs. A restore recomputes the
@@ -210,11 +210,11 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		s := openStore(t, dir)
-		put(t, s, 1, 2, needing(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
-		put(t, s, 1, 1, func(j *queue.Job) { j.After = []queue.Dependency{{Job: 2, How: queue.ParentCompleted}} })
-		sound(t, s, "before")
-		harm(t, s, c.harmful)
-		if found := fmt.Sprint(wrong(t, s)); !strings.Contains(found, c.want) {
+		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
+		enqueueFor(t, s, 1, 1, func(j *queue.Job) { j.After = []queue.Dependency{{Job: 2, How: queue.ParentCompleted}} })
+		expectNoFaults(t, s, "before")
+		damageRow(t, s, c.harmful)
+		if found := fmt.Sprint(faultsFound(t, s)); !strings.Contains(found, c.want) {
 			t.Errorf("after %s verify finds %s, want %q", c.harmful, found, c.want)
 		}
 		if !c.mended {
@@ -225,8 +225,8 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		}
 		s.Close()
 		s = openStore(t, dir)
-		sound(t, s, "after "+c.harmful+" and a restore")
-		if seqs, _ := claimed(t, s, store.Report{Want: 9}); len(seqs) != 2 {
+		expectNoFaults(t, s, "after "+c.harmful+" and a restore")
+		if seqs, _ := claimJobs(t, s, store.Report{Want: 9}); len(seqs) != 2 {
 			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
 		}
 	}
@@ -236,7 +236,7 @@ func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue
 
 // Jobs that wait at a gate in many queues do not starve a job that waits at the same gate in another queue,
 // while the gate is in use or jobs that do not need it run.
-func TestEveryListOfAGateHasItsTurn(t *testing.T) {
+func TestGateServesEveryListInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
 		take, theirs, ours queue.Demand
@@ -251,35 +251,35 @@ func TestEveryListOfAGateHasItsTurn(t *testing.T) {
 			if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 2}}); err != nil {
 				t.Fatal(err)
 			}
-			put(t, s, 1, 2, needing(c.take))
-			_, running := claimed(t, s, store.Report{Want: 2})
+			enqueueFor(t, s, 1, 2, withDemands(c.take))
+			_, running := claimJobs(t, s, store.Report{Want: 2})
 			drafts := make([]queue.Job, queues)
 			for i := range drafts {
-				drafts[i] = draft(of(1), needing(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
+				drafts[i] = draft(ofUser(1), withDemands(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
 			}
 			for range 2 {
 				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			last := put(t, s, 2, 1, needing(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
+			last := enqueueFor(t, s, 2, 1, withDemands(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
 			promote(t, s)
 			if c.beside {
-				put(t, s, 3, 2*turns)
+				enqueueFor(t, s, 3, 2*turns)
 			}
 			running = running[:1]
 			for range turns {
 				var r store.Report
 				for i := range running {
-					r.Ended = append(r.Ended, done(&running[i]))
+					r.Ended = append(r.Ended, completed(&running[i]))
 				}
 				r.Want = c.want
-				_, running = claimed(t, s, r)
+				_, running = claimJobs(t, s, r)
 				if _, err := s.Promote(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				for len(running) == 0 {
-					_, running = claimed(t, s, store.Report{Want: c.want})
+					_, running = claimJobs(t, s, store.Report{Want: c.want})
 				}
 				if running[0].Seq == last {
 					return
@@ -299,12 +299,12 @@ func unitsOf(name string, n int) queue.Demand {
 }
 
 // Await continues past large expired jobs until it finds a runnable job.
-func TestLargeExpiredJobsEndNoAwait(t *testing.T) {
+func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.Millis(1_000_000)
 	s.now = func() queue.Millis { return clock }
-	put(t, s, 1, 5, func(j *queue.Job) { j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdin) })
-	good := put(t, s, 1, 1)[0]
+	enqueueFor(t, s, 1, 5, func(j *queue.Job) { j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdin) })
+	good := enqueueFor(t, s, 1, 1)[0]
 	clock += 20
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -315,20 +315,20 @@ func TestLargeExpiredJobsEndNoAwait(t *testing.T) {
 }
 
 // A claim does not read the whole rows of jobs that wait for a resource.
-func TestWhoWaitsForAResourceIsNotReadWhole(t *testing.T) {
+func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	gpu := unitsOf("gpu", 1)
 	if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 1}}); err != nil {
 		t.Fatal(err)
 	}
-	put(t, s, 1, 1, needing(gpu))
-	claimed(t, s, store.Report{Want: 1})
+	enqueueFor(t, s, 1, 1, withDemands(gpu))
+	claimJobs(t, s, store.Report{Want: 1})
 	for i := range 20 {
-		put(t, s, 1, 1, needing(gpu), inQueue(fmt.Sprintf("q%d", i)), func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
+		enqueueFor(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)), func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
 	}
 	promote(t, s)
-	put(t, s, 2, 1, needing(lockOf("k", 1)))
-	most := pagesRead(t, s.conn, func() { claimed(t, s, store.Report{Want: 1}) })
+	enqueueFor(t, s, 2, 1, withDemands(lockOf("k", 1)))
+	most := pagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{Want: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}
@@ -339,21 +339,21 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`, `[{"kind":3,"key":"k","n":1`, `[]`} {
 		for _, delay := range []time.Duration{0, time.Hour} {
 			s := openStore(t, t.TempDir())
-			j := put(t, s, 1, 1, needing(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
-			harm(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
+			j := enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
+			damageRow(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
 			if delay > 0 {
-				harm(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
+				damageRow(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
 			}
-			good := put(t, s, 2, 1)[0]
+			good := enqueueFor(t, s, 2, 1)[0]
 			promote(t, s)
-			_, jobs := claimed(t, s, store.Report{Want: 9})
+			_, jobs := claimJobs(t, s, store.Report{Want: 9})
 			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
 				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
 			}
 			for i := range jobs {
-				e := done(&jobs[i])
+				e := completed(&jobs[i])
 				e.Decision.State = queue.Failed
-				claimed(t, s, store.Report{Ended: []store.Settlement{e}})
+				claimJobs(t, s, store.Report{Ended: []store.Settlement{e}})
 			}
 			change(t, s, j, store.Change{Verb: queue.VerbCancel})
 		}
@@ -361,55 +361,55 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 }
 
 // A row whose state differs from the one it was counted in does not break the store.
-func TestMiscountedStateEndsNothing(t *testing.T) {
+func TestMiscountedStateIsTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	j := put(t, s, 1, 1)[0]
-	harm(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
+	j := enqueueFor(t, s, 1, 1)[0]
+	damageRow(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
 	change(t, s, j, store.Change{Verb: queue.VerbCancel})
 }
 
 // If a transaction removes a queue, creates it again and is rolled back, the queue is unchanged.
 func TestForgottenQueueUndone(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	night := []func(*queue.Job){needing(lockOf("k", 5)), inQueue("night")}
-	put(t, s, 1, 1, night...)
-	_, jobs := claimed(t, s, store.Report{Want: 2})
-	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 2}) // finds the lane empty
+	night := []func(*queue.Job){withDemands(lockOf("k", 5)), inQueue("night")}
+	enqueueFor(t, s, 1, 1, night...)
+	_, jobs := claimJobs(t, s, store.Report{Want: 2})
+	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 2}) // finds the lane empty
 	s.lanesKept = 0
 	s.do(t.Context(), urgent, func(tx *tx) error {
 		if _, err := tx.tidyLanes(); err != nil {
 			t.Error(err)
 		}
 		tx.tidyQueues()
-		d := draft(append(night, of(1))...)
+		d := draft(append(night, ofUser(1))...)
 		list, err := allTexts([]queue.Job{d})
 		if err == nil {
 			_, err = tx.enqueue(store.Request{Drafts: []queue.Job{d}, UID: 1}, list)
 		}
 		return errors.Join(err, errors.New("undone"))
 	})
-	put(t, s, 1, 3, night...)
+	enqueueFor(t, s, 1, 3, night...)
 	for range 2 {
 		if err := s.laneFaults(); err != nil {
 			t.Error(err)
 		}
-		claimed(t, s, store.Report{Want: 2})
+		claimJobs(t, s, store.Report{Want: 2})
 	}
 }
 
 // Any number of dependants of one user's job does not delay those of another user's job.
 func TestDependantsInTurn(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	parents := append(put(t, s, 1, 1), put(t, s, 2, 1)...)
-	_, jobs := claimed(t, s, store.Report{Want: 2})
+	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)
+	_, jobs := claimJobs(t, s, store.Report{Want: 2})
 	after := func(i int) func(*queue.Job) {
 		return func(j *queue.Job) {
 			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
 		}
 	}
-	put(t, s, 1, 1000, after(0))
-	child := put(t, s, 2, 1, after(1))[0]
-	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1])}})
+	enqueueFor(t, s, 1, 1000, after(0))
+	child := enqueueFor(t, s, 2, 1, after(1))[0]
+	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
 	for range 3 {
 		if _, err := s.Promote(t.Context()); err != nil {
 			t.Fatal(err)
@@ -426,8 +426,8 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	const many = 400
 	child := int64(0) // the dependant of user 2
 	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
-		parents, i := put(t, s, uid, n), 0
-		children := put(t, s, uid, n, func(j *queue.Job) {
+		parents, i := enqueueFor(t, s, uid, n), 0
+		children := enqueueFor(t, s, uid, n, func(j *queue.Job) {
 			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
 			i++
 		})
@@ -437,16 +437,16 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 	var jobs []queue.Job
 	for range 2*many + 1 { // a claim takes a bounded number of jobs
-		_, more := claimed(t, s, store.Report{Want: 2*many + 1 - len(jobs)})
+		_, more := claimJobs(t, s, store.Report{Want: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
 	// Let the job of user 2 end last.
 	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) })
 	var ends []store.Settlement
 	for i := range jobs {
-		ends = append(ends, done(&jobs[i]))
+		ends = append(ends, completed(&jobs[i]))
 	}
-	claimed(t, s, store.Report{Ended: ends})
+	claimJobs(t, s, store.Report{Ended: ends})
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
 		t.Error("the dependant of the second user waits for those of the others")
 	}
@@ -464,28 +464,28 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 }
 
-// revived returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
+// reviveParent returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
 // together with the parent. Then the parent was retried and held, so the first of the dependants wait
 // again.
-func revived(t *testing.T, s *Store) (first, second int64) {
+func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
 		return func(j *queue.Job) {
 			j.After, j.OtherwiseDo = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}, queue.OtherwiseCancel
 		}
 	}
-	first = put(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
-	second = put(t, s, 7, 1, after(first))[0]
-	put(t, s, 2, 300, after(second))
+	first = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
+	second = enqueueFor(t, s, 7, 1, after(first))[0]
+	enqueueFor(t, s, 2, 300, after(second))
 	change(t, s, first, store.Change{Verb: queue.VerbCancel})
-	undecided(t, s, 0)
+	awaitUndecided(t, s, 0)
 	change(t, s, first, store.Change{Verb: queue.VerbRetry})
 	change(t, s, first, store.Change{Verb: queue.VerbHold})
 	return first, second
 }
 
-// undecided promotes until at most want notes about ended and restarted parents are left.
-func undecided(t *testing.T, s *Store, want int64) {
+// awaitUndecided promotes until at most want notes about ended and restarted parents are left.
+func awaitUndecided(t *testing.T, s *Store, want int64) {
 	t.Helper()
 	for range 100 {
 		if number(t, s, `SELECT count(*) FROM ended`) <= want {
@@ -503,13 +503,13 @@ func undecided(t *testing.T, s *Store, want int64) {
 func TestNotesOfAParentStayInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 1)
-	first, second := revived(t, s)
+	first, second := reviveParent(t, s)
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
 		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
 	}
 	change(t, s, first, store.Change{Verb: queue.VerbCancel})
-	undecided(t, s, 0)
+	awaitUndecided(t, s, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 8`); n != 302 {
 		t.Errorf("%d jobs are cancelled, want 302", n)
 	}
@@ -518,7 +518,7 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 // Cancelling and retrying a job repeatedly leaves a bounded number of notes, and the last one decides.
 func TestTogglingLeavesLittleToDo(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	first, _ := revived(t, s)
+	first, _ := reviveParent(t, s)
 	for range 20 {
 		change(t, s, first, store.Change{Verb: queue.VerbCancel})
 		change(t, s, first, store.Change{Verb: queue.VerbRetry})
@@ -527,7 +527,7 @@ func TestTogglingLeavesLittleToDo(t *testing.T) {
 			t.Fatalf("%d notes of two parents", n)
 		}
 	}
-	undecided(t, s, 0)
+	awaitUndecided(t, s, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
 		t.Errorf("%d jobs wait for the first one, want 301", n)
 	}

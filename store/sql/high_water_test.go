@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// folderOf returns the contents of the database files in a directory, as a process that was killed would
+// dirOf returns the contents of the database files in a directory, as a process that was killed would
 // leave them.
-func folderOf(t *testing.T, dir string) map[string][]byte {
+func dirOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
 	for _, name := range []string{databaseName, databaseName + "-wal", highWaterName} {
@@ -42,9 +42,9 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueSome(t, s, 10)
-	older := folderOf(t, dir)
+	older := dirOf(t, dir)
 	enqueueSome(t, s, 10)
-	whole := folderOf(t, dir)
+	whole := dirOf(t, dir)
 	for _, c := range []struct {
 		name string
 		harm func(files map[string][]byte)
@@ -76,7 +76,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+			s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 			if c.jobs >= 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -105,7 +105,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 			if err := os.Remove(filepath.Join(dir, highWaterName)); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = Open(t.Context(), Options{Dir: dir, Order: usual}); err != nil {
+			if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err != nil {
 				t.Fatalf("to go on with what is left: %v", err)
 			}
 			s.Close()

@@ -39,15 +39,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// holder starts another program that begins a write transaction on a database. It returns the program's
+// startLockHolder starts another program that begins a write transaction on a database. It returns the program's
 // result; stop ends the program.
-func holder(t *testing.T, path string) (said string, stop func()) {
+func startLockHolder(t *testing.T, path string) (said string, stop func()) {
 	t.Helper()
-	return other(t, path, `BEGIN IMMEDIATE`)
+	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
 }
 
-// other starts another program that executes statements on a database and then keeps it open.
-func other(t *testing.T, path, sql string) (said string, stop func()) {
+// startOtherProgram starts another program that executes statements on a database and then keeps it open.
+func startOtherProgram(t *testing.T, path, sql string) (said string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path, "QUEUECTL_TEST_SQL="+sql)
@@ -82,7 +82,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 		err := tx.exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
 		return err
 	})
-	said, stop := holder(t, filepath.Join(dir, databaseName))
+	said, stop := startLockHolder(t, filepath.Join(dir, databaseName))
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
@@ -111,7 +111,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 			return err
 		}
 		f.Close()
-		said, stop := holder(t, path)
+		said, stop := startLockHolder(t, path)
 		stop()
 		if !strings.Contains(said, "locked") && !strings.Contains(said, fmt.Sprint(sqlite3.SQLITE_BUSY)) {
 			t.Errorf("another program began to write in a transaction: %s", said)

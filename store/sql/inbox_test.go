@@ -16,7 +16,7 @@ import (
 // enqueue it. Each node takes the submissions of its own roles and of roles that no other node has.
 func TestSubmissionIsTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	for _, err := range []error{a.SetRoles(t.Context(), []string{"app"}), b.SetRoles(t.Context(), []string{"shop"})} {
 		if err != nil {
 			t.Fatal(err)
@@ -75,9 +75,9 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 
 // Submitting a job reads the same number of rows no matter how many submissions wait, of its role or of
 // another. The limit still holds, and submissions that were rolled back do not count.
-func TestEnqueueReadsAsMuchWhateverWaits(t *testing.T) {
+func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
+	a := openNode(t, url, "a")
 	if err := a.SetRoles(t.Context(), []string{"many", "few"}); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// comesBack opens a node again, and checks that it still has its one lease.
-func comesBack(t *testing.T, url string, options Options, fence int64) *Server {
+// reopenNode opens a node again, and checks that it still has its one lease.
+func reopenNode(t *testing.T, url string, options Options, fence int64) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, options)
 	if err != nil {
@@ -34,9 +34,9 @@ func comesBack(t *testing.T, url string, options Options, fence int64) *Server {
 // rejected.
 func TestNodeComesBack(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	hand(t, a, draft())
-	held := claim(t, a, 1)
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, draft())
+	held := claimOn(t, a, 1)
 	options := Options{Order: a.Order(), Member: Member{Name: "a", Folder: "another", Lease: time.Hour}}
 	if _, err := OpenServer(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("another service of the same name: %v", err)
@@ -45,7 +45,7 @@ func TestNodeComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	options.Member.Folder = "a"
-	comesBack(t, url, options, held[0].Fence)
+	reopenNode(t, url, options, held[0].Fence)
 }
 
 // A copy of a node's directory is not accepted as the node while the node's service runs. With another name
@@ -63,8 +63,8 @@ func TestCopyOfANode(t *testing.T) {
 	}
 	defer a.Close()
 	prolong := func() error { _, err := a.Extend(t.Context(), store.Load{Workers: 1}); return err }
-	hand(t, a, draft(), draft())
-	held := claim(t, a, 1)
+	enqueueOn(t, a, draft(), draft())
+	held := claimOn(t, a, 1)
 	if err := prolong(); err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +108,14 @@ func TestCopyOfANode(t *testing.T) {
 // A renamed node continues with its leases, even if the name belonged to a node that is gone.
 func TestNodeIsRenamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, z := node(t, url, "a"), node(t, url, "z")
-	hand(t, a, draft(), draft())
-	held, other := claim(t, a, 1), claim(t, z, 1)
-	forget(t, a, "z")
+	a, z := openNode(t, url, "a"), openNode(t, url, "z")
+	enqueueOn(t, a, draft(), draft())
+	held, other := claimOn(t, a, 1), claimOn(t, z, 1)
+	expireLease(t, a, "z")
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := comesBack(t, url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}}, held[0].Fence)
+	again := reopenNode(t, url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}}, held[0].Fence)
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
 		t.Errorf("of the other node it takes over %+v, %v", lost, err)
@@ -126,12 +126,12 @@ func TestNodeIsRenamed(t *testing.T) {
 // tables, and the old nodes continue. A service that is older than the tables allow is rejected.
 func TestNodesOfTwoVersions(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	old := node(t, url, "old")
-	hand(t, old, draft(), draft())
-	run := claim(t, old, 1)
+	old := openNode(t, url, "old")
+	enqueueOn(t, old, draft(), draft())
+	run := claimOn(t, old, 1)
 	steps := append(slices.Clone(migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
 	own := append(slices.Clone(serverMigrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
-	fresh := node(t, url, "new")
+	fresh := openNode(t, url, "new")
 	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
 	for range 2 { // two nodes that upgrade concurrently take turns
@@ -150,11 +150,12 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	if got := pgserver.Query(t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
 		t.Errorf("the version, new columns, and whether the function is a new one: %s", got)
 	}
-	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(old, &run[0])}}); err != nil {
+	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(old,
+		&run[0])}}); err != nil {
 		t.Fatal(err)
 	}
-	hand(t, old, draft())
-	if got := seqs(claim(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
+	enqueueOn(t, old, draft())
+	if got := seqs(claimOn(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("afterwards there are %v", got)
 	}
 	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // a restart of the old node
@@ -174,7 +175,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 // lock.
 func TestLockOfAMoveIsBlamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
+	a := openNode(t, url, "a")
 	c, err := connectServer(t.Context(), a.config)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +193,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 // The roles of a node that is gone are removed when another node takes its name.
 func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	x, b := node(t, url, "x"), node(t, url, "b")
+	x, b := openNode(t, url, "x"), openNode(t, url, "b")
 	if err := x.SetRoles(t.Context(), []string{"app"}); err != nil {
 		t.Fatal(err)
 	}

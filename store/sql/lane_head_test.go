@@ -16,7 +16,7 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 		var drafts []queue.Job
 		for i := from; i < min(n, from+queue.MaxBatch/2); i++ {
 			for _, priority := range []int64{15, -5} {
-				drafts = append(drafts, draft(of(uid), func(j *queue.Job) {
+				drafts = append(drafts, draft(ofUser(uid), func(j *queue.Job) {
 					j.Priority = priority
 					j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("l", i), N: 1}}
 				}))
@@ -58,8 +58,8 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			own := put(t, s, victim, 1)
-			put(t, s, attacker, 1, func(j *queue.Job) {
+			own := enqueueFor(t, s, victim, 1)
+			enqueueFor(t, s, attacker, 1, func(j *queue.Job) {
 				j.Priority = 9
 				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", N: 1}}
 			})
@@ -70,7 +70,7 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			if err != nil || len(next.Jobs) != 20 || next.Jobs[0].Priority != 9 || next.Jobs[1].Seq != own[0] {
 				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(next.Jobs), err, own[0])
 			}
-			sound(t, s, "at the end")
+			expectNoFaults(t, s, "at the end")
 		})
 	}
 }

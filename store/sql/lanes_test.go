@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-func of(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// put enqueues n jobs of a user.
-func put(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
+// enqueueFor enqueues n jobs of a user.
+func enqueueFor(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft(append([]func(*queue.Job){of(uid)}, set...)...)
+		drafts[i] = draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
 	}
 	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
 	if err != nil {
@@ -29,8 +29,8 @@ func put(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
 	return r.Seqs
 }
 
-// low gives a job a low priority, so that its user does not take turns with other users.
-func low(j *queue.Job) { j.Priority = -1 }
+// lowPriority gives a job a low priority, so that its user does not take turns with other users.
+func lowPriority(j *queue.Job) { j.Priority = -1 }
 
 func bound(t *testing.T, s *Store, n int) {
 	t.Helper()
@@ -39,8 +39,8 @@ func bound(t *testing.T, s *Store, n int) {
 	}
 }
 
-// claimed returns the jobs that a report claims, and their seqs.
-func claimed(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
+// claimJobs returns the jobs that a report claims, and their seqs.
+func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
 	turned, err := s.Exchange(t.Context(), turn)
 	if err != nil || len(turned.Stale) > 0 {
@@ -52,8 +52,8 @@ func claimed(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []qu
 	return seqs, turned.Jobs
 }
 
-// done returns the report that a job has completed.
-func done(j *queue.Job) store.Settlement {
+// completed returns the report that a job has completed.
+func completed(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}
 }
 
@@ -70,15 +70,15 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 	return n
 }
 
-// sound checks that verify finds no faults.
-func sound(t *testing.T, s *Store, when string) {
+// expectNoFaults checks that verify finds no faults.
+func expectNoFaults(t *testing.T, s *Store, when string) {
 	t.Helper()
-	if got := wrong(t, s); len(got) > 0 {
+	if got := faultsFound(t, s); len(got) > 0 {
 		t.Errorf("%s: %q", when, got)
 	}
 }
 
-func wrong(t *testing.T, s *Store) (messages []string) {
+func faultsFound(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}}, func(int64, int64) error { return nil })
 	if err != nil {
@@ -94,7 +94,7 @@ func wrong(t *testing.T, s *Store) (messages []string) {
 
 // Jobs held back by a user's quota run in order after the store was closed, or the service died, and opened
 // again with any quota.
-func TestKeptBackOutliveTheStore(t *testing.T) {
+func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	for _, c := range []struct {
 		bound int
 		want  []int64
@@ -102,25 +102,25 @@ func TestKeptBackOutliveTheStore(t *testing.T) {
 		dir := t.TempDir()
 		s := openStore(t, dir)
 		bound(t, s, 1)
-		put(t, s, 1, 10)
-		put(t, s, 2, 2)
-		first, jobs := claimed(t, s, store.Report{Want: 9})
+		enqueueFor(t, s, 1, 10)
+		enqueueFor(t, s, 2, 2)
+		first, jobs := claimJobs(t, s, store.Report{Want: 9})
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
 		// The other job is still reserved.
-		claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}})
+		claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}})
 		s.Close()
 		s = openStore(t, dir)
 		bound(t, s, c.bound)
-		if got, _ := claimed(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
+		if got, _ := claimJobs(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 20})
+		got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after an end: claimed %v, want the next one", got)
 		}
-		sound(t, s, "at the end")
+		expectNoFaults(t, s, "at the end")
 	}
 }
 
@@ -129,9 +129,9 @@ func TestKeptBackOutliveTheStore(t *testing.T) {
 func TestAClaimIsBounded(t *testing.T) {
 	const many, worker = 20 * rules.StepsMost, 4
 	s := openStore(t, t.TempDir())
-	most := counted(t, s)
-	enqueueMany(t, s, many, of(1))
-	other := put(t, s, 2, 1, low)
+	most := countChangedRows(t, s)
+	enqueueMany(t, s, many, ofUser(1))
+	other := enqueueFor(t, s, 2, 1, lowPriority)
 	bound(t, s, worker)
 	most()
 	await := func(want int) (seqs []int64, jobs []queue.Job) {
@@ -157,7 +157,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // from now on the number of jobs makes no difference
-		got, more := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: worker})
+		got, more := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -167,7 +167,7 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("%d rows were changed to end a job and claim one", rows)
 	}
 	for range 20 {
-		put(t, s, 1, 1)
+		enqueueFor(t, s, 1, 1)
 	}
 	if rows, _ := most(); rows > 10 {
 		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
@@ -183,34 +183,34 @@ func TestAClaimIsBounded(t *testing.T) {
 
 // If a user enqueues very many jobs while no worker is free, at most the user's quota of them runs before
 // the jobs of others.
-func TestAFloodStandsNobodyInTheWay(t *testing.T) {
+func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 3)
-	enqueueMany(t, s, 5000, of(1))
-	other := put(t, s, 2, 1, low)
+	enqueueMany(t, s, 5000, ofUser(1))
+	other := enqueueFor(t, s, 2, 1, lowPriority)
 	want := []int64{1, 2, 3, other[0]}
-	got, jobs := claimed(t, s, store.Report{Want: 9})
+	got, jobs := claimJobs(t, s, store.Report{Want: 9})
 	if !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
-	better := put(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1]), done(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
+	if got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]), completed(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
 }
 
 // A waiting claim that was cut short, because it took too many steps for one transaction, continues without
 // being called again.
-func TestACutClaimGoesOn(t *testing.T) {
+func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
 	const users = 2 * rules.StepsMost
 	for uid := range users { // these lanes will be empty when the claim checks them
-		put(t, s, uid, 2)
+		enqueueFor(t, s, uid, 2)
 	}
-	other := put(t, s, users, 2)
+	other := enqueueFor(t, s, users, 2)
 	for n := 0; n < users+1; {
-		got, _ := claimed(t, s, store.Report{Want: 2 * users})
+		got, _ := claimJobs(t, s, store.Report{Want: 2 * users})
 		if n += len(got); len(got) == 0 {
 			t.Fatalf("claimed %d", n)
 		}
@@ -253,7 +253,7 @@ func TestUsersAreCounted(t *testing.T) {
 	for uid := range 3*maxListed + 5 {
 		n := uid%4 + 1
 		want[uid] = int64(n)
-		for _, seq := range put(t, s, uid, n)[:uid%2] {
+		for _, seq := range enqueueFor(t, s, uid, n)[:uid%2] {
 			if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
 				t.Fatal(err)
 			}
@@ -273,7 +273,7 @@ func TestUsersAreCounted(t *testing.T) {
 		if len(s.mem.listedUsers) > maxListed {
 			t.Errorf("%s: %d are listed", when, len(s.mem.listedUsers))
 		}
-		sound(t, s, when)
+		expectNoFaults(t, s, when)
 	}
 	check("as they came")
 	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
@@ -281,7 +281,7 @@ func TestUsersAreCounted(t *testing.T) {
 	}
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		for uid := range 2 * maxListed {
-			j := draft(of(uid))
+			j := draft(ofUser(uid))
 			tx.drafts = []texts{{terms: "{}"}}
 			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
@@ -328,12 +328,12 @@ func TestQueueLeavesNoRow(t *testing.T) {
 }
 
 // Verify reports counters and places of users that contradict the jobs, and restoring recomputes them.
-func TestVerifyLooksAtUsers(t *testing.T) {
+func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
-	put(t, s, 7, 3)
-	claimed(t, s, store.Report{Want: 9})
-	gone := put(t, s, 7, 1)
+	enqueueFor(t, s, 7, 3)
+	claimJobs(t, s, store.Report{Want: 9})
+	gone := enqueueFor(t, s, 7, 1)
 	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	if _, err := s.PutSchedule(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	sound(t, s, "at first")
+	expectNoFaults(t, s, "at first")
 	must := func(q string) {
 		t.Helper()
 		err := s.do(t.Context(), urgent, func(t *tx) error {
@@ -356,7 +356,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	must(`INSERT INTO users VALUES (8, 1, 0, 0)`)
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
-	got := strings.Join(wrong(t, s), "\n")
+	got := strings.Join(faultsFound(t, s), "\n")
 	for _, want := range []string{"the counter of waiting jobs of uid 7 is 2, but there are 3", "the counter of waiting jobs of uid 8 is 1, but there are 0", "the counter of bytes used by the jobs and schedules of uid 7 is 9, but there are ", "the counter of output bytes of uid 7 is 4, but there are 0", "the counter of waiting jobs of queue default is 2, but there are 3", "the counter of jobs kept after their end (retention) in queue default is 1, but there are 0", "the counter of output bytes of the jobs kept after their end (retention) in queue default is 5, but there are 0", "1 jobs have a place in the queue that contradicts their state, for example job 4"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
@@ -367,34 +367,36 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)
-	if got := strings.Join(wrong(t, s), "\n"); !strings.Contains(got, "bytes used by the jobs and schedules of uid 7") {
+	if got := strings.Join(faultsFound(t, s), "\n"); !strings.Contains(got,
+		"bytes used by the jobs and schedules of uid 7") {
 		t.Errorf("a schedule with another size: got %q", got)
 	}
 	must(`UPDATE schedules SET stored = stored - 1`)
-	sound(t, s, "counted anew")
+	expectNoFaults(t, s, "counted anew")
 }
 
 // The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.
-func TestClaimReadsAsMuchHoweverManyLanesAreShut(t *testing.T) {
+func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
 	read := map[int]int64{}
 	for _, n := range []int{50, 2000} {
 		s := openStore(t, t.TempDir())
 		for i := range n { // each job has its own lane
-			put(t, s, 1, 1, needing(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9, Per: time.Second}))
+			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9,
+				Per: time.Second}))
 		}
-		_, jobs := claimed(t, s, store.Report{Want: 1})
+		_, jobs := claimJobs(t, s, store.Report{Want: 1})
 		for range 3 * n / rules.StepsMost { // until all lanes are known to be closed
-			claimed(t, s, store.Report{Want: 1})
+			claimJobs(t, s, store.Report{Want: 1})
 		}
-		put(t, s, 2, 20, needing(lock))
-		put(t, s, 2, 20)
-		steps(t, s)
+		enqueueFor(t, s, 2, 20, withDemands(lock))
+		enqueueFor(t, s, 2, 20)
+		countSteps(t, s)
 		for range 20 {
-			_, next := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 1})
+			_, next := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 1})
 			jobs = next
 		}
-		read[n] = steps(t, s)
+		read[n] = countSteps(t, s)
 	}
 	if read[2000] > 2*read[50] {
 		t.Errorf("20 starts and ends took %d steps of SQLite with 50 lanes, and %d with 2000", read[50], read[2000])

@@ -35,16 +35,16 @@ func soleReader(t *testing.T, s *Store) *liteConn {
 	return s.readers.idle[0].(*liteConn)
 }
 
-// given gives a job 760 KB of env and stdin.
-func given(j *queue.Job) {
+// withLargeInput gives a job 760 KB of env and stdin.
+func withLargeInput(j *queue.Job) {
 	j.Stdin = strings.Repeat("x", queue.MaxStdin)
 	for i := range 4 {
 		j.Env = append(j.Env, string(rune('A'+i))+"="+strings.Repeat("y", 125_000))
 	}
 }
 
-// spelled gives a job 500 KB of arguments.
-func spelled(j *queue.Job) {
+// withLargeArgs gives a job 500 KB of arguments.
+func withLargeArgs(j *queue.Job) {
 	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
 }
 
@@ -54,12 +54,12 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	const many = 30 // of each kind: 38 MB
 	s := openStore(t, t.TempDir())
 	labelled := func(j *queue.Job) { j.Labels = map[string]string{"app": "x"} }
-	mine := put(t, s, 3, 2, labelled)
+	mine := enqueueFor(t, s, 3, 2, labelled)
 	for range many {
-		put(t, s, 1, 1, given)
-		put(t, s, 2, 1, spelled)
+		enqueueFor(t, s, 1, 1, withLargeInput)
+		enqueueFor(t, s, 2, 1, withLargeArgs)
 	}
-	mine = append(mine, put(t, s, 3, 2, labelled)...)
+	mine = append(mine, enqueueFor(t, s, 3, 2, labelled)...)
 	slices.Reverse(mine)
 	reader := soleReader(t, s)
 	for name, f := range map[string]store.Filter{
@@ -120,8 +120,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 // write it again. It is removed with its job.
 func TestALargeInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	seq := put(t, s, 1, 1, given)[0]
-	_, jobs := claimed(t, s, store.Report{Want: 1})
+	seq := enqueueFor(t, s, 1, 1, withLargeInput)[0]
+	_, jobs := claimJobs(t, s, store.Report{Want: 1})
 	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdin || len(jobs[0].Env) != 4 {
 		t.Fatalf("claimed %d jobs, without what they are given", len(jobs))
 	}
@@ -133,7 +133,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		do   func() error
 	}{
 		{"end", func() error {
-			_, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{done(&jobs[0])}})
+			_, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completed(&jobs[0])}})
 			return err
 		}},
 		{"retry", change(queue.VerbRetry)},
@@ -162,8 +162,8 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// runs returns how often a statement was started.
-func runs(c *liteConn, sql string) int64 {
+// timesRun returns how often a statement was started.
+func timesRun(c *liteConn, sql string) int64 {
 	if c.stmts[sql] == 0 {
 		return 0 // the statement was never prepared
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// everything returns all contents of a queue as text, as the API returns them.
-func everything(t *testing.T, s store.Store) string {
+// dumpQueue returns all contents of a queue as text, as the API returns them.
+func dumpQueue(t *testing.T, s store.Store) string {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
 	if err != nil {
@@ -60,7 +60,7 @@ func TestMoves(t *testing.T) {
 	if err := s.NoteRunners(t.Context(), []string{"runner/1"}); err != nil {
 		t.Fatal(err)
 	}
-	was := everything(t, s)
+	was := dumpQueue(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if is := everything(t, there); is != was {
+	if is := dumpQueue(t, there); is != was {
 		t.Errorf("on the server it is\n%s\nand was\n%s", is, was)
 	}
 	left, err := there.Left(t.Context())
@@ -98,7 +98,7 @@ func TestMoves(t *testing.T) {
 	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 7}); err != nil {
 		t.Error(err)
 	}
-	was = everything(t, there)
+	was = dumpQueue(t, there)
 	if err := there.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestMoves(t *testing.T) {
 	if mode, err := back.conn.number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
 		t.Errorf("the file that was made has auto_vacuum %d, %v, want 2, incremental: else it is never compacted", mode, err)
 	}
-	if is := everything(t, back); is != was {
+	if is := dumpQueue(t, back); is != was {
 		t.Errorf("back it is\n%s\nand was\n%s", is, was)
 	}
 	for _, check := range back.Examine(t.Context()) {

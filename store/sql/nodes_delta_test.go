@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// begun reports a job as started.
-func begun(t *testing.T, s *Server, j *queue.Job) {
+// reportStarted reports a job as started.
+func reportStarted(t *testing.T, s *Server, j *queue.Job) {
 	t.Helper()
 	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(), Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// over returns the report that a job has completed.
-func over(s *Server, j *queue.Job) store.Settlement {
+// completedOn returns the report that a job has completed.
+func completedOn(s *Server, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
@@ -38,13 +38,13 @@ func rejoin(t *testing.T, url, name string) *Server {
 // If the server rejects a statement because its disk is full, the store does not break. The same report
 // succeeds once there is space, although statements of the rejected transaction were not prepared.
 func TestRefusedRowsAreWrittenLater(t *testing.T) {
-	a := node(t, pgserver.Shared(t).Create(t), "a")
-	hand(t, a, draft(), draft())
-	jobs := claim(t, a, 2)
+	a := openNode(t, pgserver.Shared(t).Create(t), "a")
+	enqueueOn(t, a, draft(), draft())
+	jobs := claimOn(t, a, 2)
 	end := func(j *queue.Job) error {
 		_, err := a.Exchange(t.Context(), store.Report{
 			Started: []store.Started{{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1}},
-			Ended:   []store.Settlement{over(a, j)}})
+			Ended:   []store.Settlement{completedOn(a, j)}})
 		return err
 	}
 	if err := end(&jobs[0]); err != nil {
@@ -67,14 +67,14 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 
 // A node that applies changes of other nodes in its own transactions signals them through Changes, as an idle
 // node does.
-func TestBusyNodeHearsOfChanges(t *testing.T) {
+func TestBusyNodeAppliesChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	for range 5 {
 		for len(b.changes) > 0 {
 			<-b.changes
 		}
-		hand(t, a, draft())
+		enqueueOn(t, a, draft())
 		if err := b.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -88,13 +88,13 @@ func TestBusyNodeHearsOfChanges(t *testing.T) {
 
 // After another node has changed a lease, watchers on this node see the change. A node that takes over the
 // job sees it too.
-func TestLeaseChangesElsewhere(t *testing.T) {
+func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	hand(t, a, draft())
-	held := claim(t, a, 1)
-	begun(t, a, &held[0])
-	b := node(t, url, "b") // it reads the complete lease
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, draft())
+	held := claimOn(t, a, 1)
+	reportStarted(t, a, &held[0])
+	b := openNode(t, url, "b") // it reads the complete lease
 	watching := b.Watch([]int64{1})
 	defer watching.Stop()
 	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), On: true, UID: 7}); err != nil {
@@ -113,7 +113,7 @@ func TestLeaseChangesElsewhere(t *testing.T) {
 			t.Fatal("who watches a job on another node is not told that it was paused")
 		}
 	}
-	forget(t, b, "a")
+	expireLease(t, b, "a")
 	lost, err := b.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
 		t.Errorf("it is taken over as %+v, %v", lost, err)
@@ -127,12 +127,12 @@ func TestLeaseChangesElsewhere(t *testing.T) {
 // them over. Jobs that other nodes have reserved in the meantime stay with those nodes.
 func TestNodeComesBackEmpty(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft(), draft(), draft())
-	held := claim(t, a, 2)
-	begun(t, a, &held[0])
-	theirs := claim(t, b, 1)
-	forget(t, b, "a")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(), draft(), draft())
+	held := claimOn(t, a, 2)
+	reportStarted(t, a, &held[0])
+	theirs := claimOn(t, b, 1)
+	expireLease(t, b, "a")
 	again := rejoin(t, url, "a")
 	if m, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil || !m.Orphans {
 		t.Errorf("%+v, %v: there are leases of nobody", m, err)
@@ -141,17 +141,17 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	if err != nil || len(lost) != 2 {
 		t.Errorf("%d leases are taken over, %v", len(lost), err)
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(b, &theirs[0])}}); err != nil {
+	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(b, &theirs[0])}}); err != nil {
 		t.Fatal(err)
 	}
 	var ends []store.Settlement
 	for i := range lost {
-		ends = append(ends, over(again, &lost[i].Job))
+		ends = append(ends, completedOn(again, &lost[i].Job))
 	}
 	if _, err := again.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
 		t.Fatal(err)
 	}
-	if third := node(t, url, "c"); len(third.mem.leases) != 0 {
+	if third := openNode(t, url, "c"); len(third.mem.leases) != 0 {
 		t.Errorf("all have ended, and %d are leased", len(third.mem.leases))
 	}
 	if m, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil || m.Orphans {
@@ -161,9 +161,9 @@ func TestNodeComesBackEmpty(t *testing.T) {
 
 // A waiting claim gets a job that another node made ready, even if the transaction that applied this change
 // was undone.
-func TestHeardIsNotUndone(t *testing.T) {
+func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	b.stopListening() // it gets changes only in its own transactions
 	b.background.Wait()
 	waits := make(chan []queue.Job, 1)
@@ -176,7 +176,7 @@ func TestHeardIsNotUndone(t *testing.T) {
 		waiting = b.waiter != nil
 		b.mu.Unlock()
 	}
-	hand(t, a, draft())
+	enqueueOn(t, a, draft())
 	b.do(t.Context(), urgent, func(*tx) error { return errors.New("a statement that the database refuses") })
 	if err := b.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
 		t.Fatal(err)
@@ -192,9 +192,9 @@ func TestHeardIsNotUndone(t *testing.T) {
 }
 
 // A node receives notifications of requests promptly, even while it reads the changes of another node.
-func TestHintsAreHeard(t *testing.T) {
+func TestHintsAreReceived(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	late := 0
 	for i := range 60 {
 		for len(b.hints) > 0 {
@@ -223,15 +223,17 @@ func TestHintsAreHeard(t *testing.T) {
 
 // A job that waits behind another one for a resource of this node starts after a user cancels the other job
 // on another node. It also starts after another node runs the other job.
-func TestShutLanesAreLookedAtAgain(t *testing.T) {
-	gpu := func(n int) queue.Job { return demanding(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: n}) }
+func TestClosedLanesAreRechecked(t *testing.T) {
+	gpu := func(n int) queue.Job {
+		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: n})
+	}
 	for name, gone := range map[string]func(b *Server) error{
 		"cancelled": func(b *Server) error {
 			return b.Change(t.Context(), 2, store.Change{Verb: queue.VerbCancel, UID: 7})
 		},
 		"claimed": func(b *Server) error {
 			err := b.SetNode(t.Context(), store.Node{Name: "b", Resources: map[string]int{"gpu": 2}})
-			if jobs := claim(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
+			if jobs := claimOn(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
 				t.Errorf("the other node has %v", seqs(jobs))
 			}
 			return err
@@ -239,27 +241,27 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := pgserver.Shared(t).Create(t)
-			a, b := node(t, url, "a"), node(t, url, "b")
+			a, b := openNode(t, url, "a"), openNode(t, url, "b")
 			for _, s := range []*Server{a, b} {
 				if err := s.SetNode(t.Context(), store.Node{Name: s.mem.lanes.node.Name, Resources: map[string]int{"gpu": 2 * int(bit(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			hand(t, a, gpu(1), gpu(2), gpu(1))
-			if jobs := claim(t, a, 9); len(jobs) != 1 {
+			enqueueOn(t, a, gpu(1), gpu(2), gpu(1))
+			if jobs := claimOn(t, a, 9); len(jobs) != 1 {
 				t.Fatalf("it has %v", seqs(jobs))
 			}
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
-			claim(t, a, 1) // applies the change of the other node
+			claimOn(t, a, 1) // applies the change of the other node
 			for soon := time.Now().Add(20 * time.Second); a.closedHereStale && time.Now().Before(soon); {
 				<-a.DueSooner()
 				if _, err := a.Promote(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if jobs := claim(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
+			if jobs := claimOn(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
 				t.Errorf("then it has %v", seqs(jobs))
 			}
 		})
@@ -268,10 +270,10 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 
 // If the server rejects a row, only the request with this row fails. Requests in the same transaction
 // succeed.
-func TestRefusedRowIsOnesOwn(t *testing.T) {
+func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	hand(t, a, draft())
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, draft())
 	if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
 		return c.pg.Exec(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`).Close()
 	}); err != nil {
@@ -304,16 +306,16 @@ func TestRefusedRowIsOnesOwn(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if jobs := claim(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
+	if jobs := claimOn(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
 		t.Errorf("%d requests are refused, %d jobs are there, and the store has %v", refused, len(jobs), a.Err())
 	}
 }
 
 // Each request to a node is returned by Asked once, and again after the node's service has restarted. Wanted
 // lists the requests whose callers still wait.
-func TestAsksAreTakenOnce(t *testing.T) {
+func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	for range 70 {
 		go a.Ask(t.Context(), b.node, []byte(`{}`), false)
 	}
@@ -336,14 +338,14 @@ func TestAsksAreTakenOnce(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := node(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
+	if list, err := openNode(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
 		t.Errorf("after it has begun anew it is told %d, %v", len(list), err)
 	}
 }
 
 // A database whose encoding cannot store every text is rejected at the start. Otherwise the server would
 // reject a text later.
-func TestEncodingOfTheDatabase(t *testing.T) {
+func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
 	p := pgserver.Shared(t)
 	pgserver.Query(t, p.URL("postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
 	if _, err := OpenServer(t.Context(), p.URL("latin"), Options{Member: Member{Name: "a", Folder: "a"}}); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {

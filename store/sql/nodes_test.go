@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// node opens a node with one unit of the resource gpu.
-func node(t *testing.T, url, name string) *Server {
+// openNode opens a node with one unit of the resource gpu.
+func openNode(t *testing.T, url, name string) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: name, Lease: time.Hour}})
 	if err == nil {
@@ -28,8 +28,8 @@ func node(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// forget makes a node's lease expire.
-func forget(t *testing.T, by *Server, name string) {
+// expireLease makes a node's lease expire.
+func expireLease(t *testing.T, by *Server, name string) {
 	t.Helper()
 	err := by.leaseConn.do(t.Context(), func(c *serverConn) error {
 		return c.exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
@@ -39,7 +39,7 @@ func forget(t *testing.T, by *Server, name string) {
 	}
 }
 
-func hand(t *testing.T, s *Server, drafts ...queue.Job) []int64 {
+func enqueueOn(t *testing.T, s *Server, drafts ...queue.Job) []int64 {
 	t.Helper()
 	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 7})
 	if err != nil {
@@ -48,7 +48,7 @@ func hand(t *testing.T, s *Server, drafts ...queue.Job) []int64 {
 	return r.Seqs
 }
 
-func claim(t *testing.T, s *Server, want int) (jobs []queue.Job) {
+func claimOn(t *testing.T, s *Server, want int) (jobs []queue.Job) {
 	t.Helper()
 	g, err := s.Exchange(t.Context(), store.Report{Want: want})
 	if err != nil {
@@ -64,7 +64,7 @@ func seqs(jobs []queue.Job) (list []int64) {
 	return list
 }
 
-func demanding(d queue.Demand) queue.Job {
+func draftWithDemand(d queue.Demand) queue.Job {
 	j := draft()
 	j.Demands = []queue.Demand{d}
 	return j
@@ -74,9 +74,9 @@ func demanding(d queue.Demand) queue.Job {
 // another. A node that watches a job is notified of changes by other nodes.
 func TestNodesShareAQueue(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft(), draft(), draft())
-	first, second := claim(t, a, 2), claim(t, b, 9)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(), draft(), draft())
+	first, second := claimOn(t, a, 2), claimOn(t, b, 9)
 	if !slices.Equal(seqs(first), []int64{1, 2}) || !slices.Equal(seqs(second), []int64{3}) {
 		t.Fatalf("one has %v, the other %v", seqs(first), seqs(second))
 	}
@@ -94,7 +94,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	defer watching.Stop()
 	<-watching.C
 	watching.Changed()
-	hand(t, a, draft())
+	enqueueOn(t, a, draft())
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
 		t.Errorf("who waits on another node gets %v", seqs(jobs))
 	}
@@ -121,7 +121,7 @@ func TestNodesShareAQueue(t *testing.T) {
 // The bytes of a batch count on every node, regardless of which node receives its frames.
 func TestNodesCountBytesOfBatches(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	stage := func(s *Server, most int64) error {
 		_, err := s.StageBatch(t.Context(), store.Request{UID: 5, Batch: "x", Drafts: []queue.Job{draft()}, MaxBytesUser: most})
 		return err
@@ -130,7 +130,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := a.UserBytes(5)
-	hand(t, b, draft()) // a transaction of b applies the changes of a
+	enqueueOn(t, b, draft()) // a transaction of b applies the changes of a
 	if got := b.UserBytes(5); got != one || one < store.JobBytes {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
@@ -147,7 +147,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hand(t, b, draft())
+	enqueueOn(t, b, draft())
 	if at, bt := a.UserBytes(5), b.UserBytes(5); at != 2*one || bt != at {
 		t.Errorf("after the commit the user's jobs use %d bytes on one node and %d on the other, want %d", at, bt, 2*one)
 	}
@@ -157,9 +157,9 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 // the first node changes nothing, and its store stops.
 func TestNodeIsTakenOver(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft(), draft(), draft())
-	held := claim(t, a, 2)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(), draft(), draft())
+	held := claimOn(t, a, 2)
 	started := []store.Started{{Lease: held[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}
 	if _, err := a.Exchange(t.Context(), store.Report{Started: started}); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	if lost, err := b.TakeOver(t.Context()); err != nil || len(lost) != 0 {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
-	forget(t, b, "a")
+	expireLease(t, b, "a")
 	if m, err := b.Extend(t.Context(), store.Load{Workers: 1}); err != nil || !m.Orphans {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -202,10 +202,10 @@ func TestNodeIsTakenOver(t *testing.T) {
 }
 
 // If the node that has set a timer stops, another node handles the timer a short time later.
-func TestNodeStandsInForTimers(t *testing.T) {
+func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	claim(t, b, 1)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	claimOn(t, b, 1)
 	for drained := false; !drained; {
 		select {
 		case <-b.DueSooner():
@@ -215,7 +215,7 @@ func TestNodeStandsInForTimers(t *testing.T) {
 	}
 	later := draft()
 	later.RunAt = a.Now().Add(200 * time.Millisecond)
-	hand(t, a, later)
+	enqueueOn(t, a, later)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestNodeStandsInForTimers(t *testing.T) {
 	if _, err := b.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if jobs := claim(t, b, 1); len(jobs) != 1 {
+	if jobs := claimOn(t, b, 1); len(jobs) != 1 {
 		t.Errorf("%d jobs are runnable once it is due", len(jobs))
 	}
 }
@@ -236,35 +236,35 @@ func TestNodeStandsInForTimers(t *testing.T) {
 // user quotas are shared by all nodes.
 func TestNodesHaveGates(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
-	hand(t, a, demanding(gpu), demanding(gpu), demanding(gpu))
-	first, second := claim(t, a, 9), claim(t, b, 9)
+	enqueueOn(t, a, draftWithDemand(gpu), draftWithDemand(gpu), draftWithDemand(gpu))
+	first, second := claimOn(t, a, 9), claimOn(t, b, 9)
 	if !slices.Equal(seqs(first), []int64{1}) || !slices.Equal(seqs(second), []int64{2}) {
 		t.Errorf("of a unit on each node one has %v, the other %v", seqs(first), seqs(second))
 	}
-	if more := claim(t, a, 9); len(more) != 0 {
+	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("a unit is given twice: %v", seqs(more))
 	}
 	if _, err := b.Exchange(t.Context(), store.Report{Released: []queue.Lease{second[0].Lease()}}); err != nil {
 		t.Fatal(err)
 	}
-	if more := claim(t, a, 9); len(more) != 0 {
+	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("another node's unit is given: %v", seqs(more))
 	}
-	if more := claim(t, b, 9); !slices.Equal(seqs(more), []int64{2}) {
+	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{2}) {
 		t.Errorf("a unit that is free again is not given: %v", seqs(more))
 	}
-	hand(t, a, demanding(queue.Demand{Kind: queue.GateNode, Key: "b", N: 1}))
-	if more := claim(t, a, 9); len(more) != 0 {
+	enqueueOn(t, a, draftWithDemand(queue.Demand{Kind: queue.GateNode, Key: "b", N: 1}))
+	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("a node claims what is another's: %v", seqs(more))
 	}
-	if more := claim(t, b, 9); !slices.Equal(seqs(more), []int64{4}) {
+	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{4}) {
 		t.Errorf("a node does not claim what is its own: %v", seqs(more))
 	}
 	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
-	hand(t, b, demanding(lock), demanding(lock))
-	if first, second := claim(t, b, 9), claim(t, a, 9); len(first) != 1 || len(second) != 0 {
+	enqueueOn(t, b, draftWithDemand(lock), draftWithDemand(lock))
+	if first, second := claimOn(t, b, 9), claimOn(t, a, 9); len(first) != 1 || len(second) != 0 {
 		t.Errorf("a lock is held by %v and %v", seqs(first), seqs(second))
 	}
 }
@@ -275,7 +275,7 @@ func TestNodesRace(t *testing.T) {
 	const nodes, each = 3, 40
 	var servers []*Server
 	for i := range nodes {
-		servers = append(servers, node(t, url, string(rune('a'+i))))
+		servers = append(servers, openNode(t, url, string(rune('a'+i))))
 	}
 	type outcome struct {
 		seqs []int64
@@ -330,9 +330,9 @@ func TestNodesRace(t *testing.T) {
 
 // A request from one node to another returns the other node's answer. A request without an answer is removed
 // when its context ends.
-func TestNodesAsk(t *testing.T) {
+func TestNodesExchangeRequests(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	go func() {
 		for {
 			select {
@@ -375,16 +375,16 @@ func TestNodesAsk(t *testing.T) {
 // lock, one to read which ids are taken or which jobs to claim, and one for the commit. Recording results
 // takes none.
 func TestRoundTripsOfABlock(t *testing.T) {
-	a := node(t, pgserver.Shared(t).Create(t), "a")
+	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	const block = 250
 	for turn := range 4 {
 		before := a.writer.roundTrips
-		hand(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
+		enqueueOn(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
 		if n := a.writer.roundTrips - before; n > 3 && turn > 0 {
 			t.Errorf("it was handed in by %d round trips", n)
 		}
 	}
-	jobs, minute := claim(t, a, block), queue.Millis(0)
+	jobs, minute := claimOn(t, a, block), queue.Millis(0)
 	for turn := range 3 {
 		var r store.Report
 		r.Want = block
@@ -410,10 +410,10 @@ func TestRoundTripsOfABlock(t *testing.T) {
 }
 
 // The times that a runner reports from a clock that is an hour behind are stored in the server's time.
-func TestInstantsAreTheServers(t *testing.T) {
-	a := node(t, pgserver.Shared(t).Create(t), "a")
-	hand(t, a, draft())
-	job := claim(t, a, 1)[0]
+func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
+	a := openNode(t, pgserver.Shared(t).Create(t), "a")
+	enqueueOn(t, a, draft())
+	job := claimOn(t, a, 1)[0]
 	const hour, at = queue.Millis(3_600_000), queue.Millis(1_800_000_000_000)
 	report := store.Report{Started: []store.Started{{Lease: job.Lease(), At: at, Worker: "1/1", PID: 1}}}
 	a.clockOffset.Store(int64(hour))
@@ -427,9 +427,9 @@ func TestInstantsAreTheServers(t *testing.T) {
 
 // A node that hangs in the middle of a transaction blocks other nodes only until the server ends the
 // transaction. The node then gets an error.
-func TestStandingNodeIsEnded(t *testing.T) {
+func TestHangingNodeIsEnded(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	<-a.writerToken
 	err := a.db.begin()
 	if err == nil {
@@ -442,7 +442,7 @@ func TestStandingNodeIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	hand(t, b, draft())
+	enqueueOn(t, b, draft())
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("another node waited for %v", took)
 	}
@@ -451,13 +451,13 @@ func TestStandingNodeIsEnded(t *testing.T) {
 	}
 	a.db.rollback()
 	a.writerToken <- struct{}{}
-	hand(t, a, draft())
+	enqueueOn(t, a, draft())
 }
 
 // doctor names the role and process of a transaction that has been open for long.
 func TestOldTransactionIsBlamed(t *testing.T) {
-	s := node(t, pgserver.Shared(t).Create(t), "a")
-	c := talkTo(t, s)
+	s := openNode(t, pgserver.Shared(t).Create(t), "a")
+	c := adminConn(t, s)
 	if err := errors.Join(c.exec(`BEGIN`), c.exec(`SELECT one FROM meta`)); err != nil {
 		t.Fatal(err)
 	}
@@ -476,13 +476,13 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 }
 
 // A reload keeps whose dependants are decided next. A node reloads whenever another node changes a queue.
-func TestTurnsOutlastReadingAnew(t *testing.T) {
+func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(of(uid))
+			drafts[i] = draft(ofUser(uid))
 			drafts[i].After = after
 		}
 		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
@@ -500,9 +500,9 @@ func TestTurnsOutlastReadingAnew(t *testing.T) {
 		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], How: queue.ParentCompleted})[0]
 	}
 	var ends []store.Settlement
-	jobs := claim(t, a, 3)
+	jobs := claimOn(t, a, 3)
 	for i := range jobs {
-		ends = append(ends, done(&jobs[i]))
+		ends = append(ends, completed(&jobs[i]))
 	}
 	if _, err := a.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
 		t.Fatal(err)
@@ -524,9 +524,9 @@ func TestTurnsOutlastReadingAnew(t *testing.T) {
 
 // A node does not claim jobs of users whose accounts it lacks, whether or not the jobs have demands and with
 // or without a quota. Other nodes claim these jobs. The node claims them once it has the accounts.
-func TestNodeHasStrangers(t *testing.T) {
+func TestNodeSkipsUnknownUsers(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	knows := func(s *Server, name string, strangers ...int) {
 		t.Helper()
 		n := store.Node{Name: name, Strangers: map[int]bool{}}
@@ -538,43 +538,43 @@ func TestNodeHasStrangers(t *testing.T) {
 		}
 	}
 	plain := func() queue.Job {
-		j := demanding(queue.Demand{})
+		j := draftWithDemand(queue.Demand{})
 		j.Demands = nil
 		return j
 	}
-	locked := demanding(queue.Demand{Kind: queue.GateLock, Key: "k", N: 9})
+	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, Key: "k", N: 9})
 	knows(a, "a", draft().UID)
-	hand(t, b, plain(), locked, plain(), locked)
-	if more := claim(t, a, 9); len(more) != 0 {
+	enqueueOn(t, b, plain(), locked, plain(), locked)
+	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
 	}
 	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 || all[1][0].Gate != queue.GateUser || all[1][0].Most != 0 {
 		t.Errorf("what keeps it from that: %+v, %v", all, err)
 	}
-	if more := claim(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
+	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
 		t.Errorf("the other node claims %v", seqs(more))
 	}
 	if err := b.SetMaxRunningUser(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	if more := append(claim(t, b, 9), claim(t, a, 9)...); len(more) != 0 {
+	if more := append(claimOn(t, b, 9), claimOn(t, a, 9)...); len(more) != 0 {
 		t.Errorf("above the quota are claimed %v", seqs(more))
 	}
 	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 3), b.SetMaxRunningUser(t.Context(), 3)); err != nil {
 		t.Fatal(err)
 	}
-	if more := append(claim(t, a, 9), claim(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
+	if more := append(claimOn(t, a, 9), claimOn(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
 		t.Errorf("with room for one more are claimed %v", seqs(more))
 	}
 	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 0), b.SetMaxRunningUser(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
-	hand(t, b, plain())
-	if more := claim(t, a, 9); len(more) != 0 {
+	enqueueOn(t, b, plain())
+	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
 	}
 	knows(a, "a")
-	if more := claim(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
+	if more := claimOn(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
 		t.Errorf("once it has the account it claims %v", seqs(more))
 	}
 }
@@ -583,7 +583,7 @@ func TestNodeHasStrangers(t *testing.T) {
 // files of another node.
 func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	pgserver.Query(t, url, `INSERT INTO queuectl.garbage SELECT n || '-' || node, node FROM generate_series(1, 3) AS n, unnest(ARRAY['', 'a', 'b', 'gone']) AS node`)
 	for s, want := range map[*Server][]string{
 		a: {"1-", "2-", "3-", "1-a", "2-a", "3-a", "1-gone"},
@@ -602,7 +602,7 @@ func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 // A change of a queue's rule discards the earlier turns, and they stay discarded when the node reloads. The
 // turns of a removed queue do not return either.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
-	s := node(t, pgserver.Shared(t).Create(t), "a")
+	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ func ownedBy(t *testing.T, s *Store, uid int, name string, n int) []int64 {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft(of(uid))
+		drafts[i] = draft(ofUser(uid))
 	}
 	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid, Owner: name})
 	if err != nil {
@@ -33,14 +33,14 @@ func promoteAll(t *testing.T, s *Store) {
 // The jobs of a former owner move in small steps, regardless of how many there are and how many other jobs
 // are stored. The steps continue after the store is opened again, and do not include the jobs of the next
 // owner.
-func TestDisowningGoesOnInSteps(t *testing.T) {
+func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	ownedBy(t, s, 7, "alice", 600)
-	claimed(t, s, store.Report{Want: 2})
-	enqueueMany(t, s, 7000, of(8))
+	claimJobs(t, s, store.Report{Want: 2})
+	enqueueMany(t, s, 7000, ofUser(8))
 	ownedBy(t, s, 7, "alice", 300)
-	most := counted(t, s)
+	most := countChangedRows(t, s)
 	most()
 	for range 3 {
 		if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
@@ -53,7 +53,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	bobs := ownedBy(t, s, 7, "bob", 1)[0]
 	s.Close()
 	s = openStore(t, dir)
-	most = counted(t, s)
+	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
 	if rows, _ := most(); rows > 2*disownJobs+20 {
@@ -72,7 +72,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimed(t, s, store.Report{Ended: []store.Settlement{done(&leased[0])}, Released: []queue.Lease{leased[1].Lease()}, Want: 1})
+	seqs, jobs := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&leased[0])}, Released: []queue.Lease{leased[1].Lease()}, Want: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}
@@ -81,7 +81,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	if j := number(t, s, `SELECT seq FROM jobs WHERE uid = 7`); j != bobs {
 		t.Errorf("job %d is left, want %d", j, bobs)
 	}
-	sound(t, s, "at the end")
+	expectNoFaults(t, s, "at the end")
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "bob") })
 	wants("of the next owner", 900, 0, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
@@ -91,7 +91,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 
 // A caller of Disown learns when all jobs have moved, even if Promote did the last step. Jobs that the next
 // owner enqueues in the meantime are not moved.
-func TestDisowningBesidePromote(t *testing.T) {
+func TestDisowningDuringPromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 2*disownJobs)
 	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {

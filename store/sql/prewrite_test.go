@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// talkTo returns a connection of no node to a node's server.
-func talkTo(t *testing.T, s *Server) *serverConn {
+// adminConn returns a connection of no node to a node's server.
+func adminConn(t *testing.T, s *Server) *serverConn {
 	t.Helper()
 	c, err := connectServer(t.Context(), s.config)
 	if err != nil {
@@ -26,19 +26,19 @@ func talkTo(t *testing.T, s *Server) *serverConn {
 // The rows of ended attempts are written while another node holds the writer lock. If another node writes
 // such a row in the meantime, as a takeover does, both nodes are delayed only until the server resolves the
 // deadlock.
-func TestEndsAreWrittenBeforeTheTurn(t *testing.T) {
+func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft(), draft())
-	jobs := claim(t, a, 2)
-	held, looks := talkTo(t, b), talkTo(t, b)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(), draft())
+	jobs := claimOn(t, a, 2)
+	held, looks := adminConn(t, b), adminConn(t, b)
 	for i, what := range []string{`SELECT one FROM meta`, `UPDATE jobs SET updated_at = updated_at WHERE seq = 2`} {
 		if err := errors.Join(held.exec(`BEGIN`), held.exec(`SELECT one FROM meta FOR UPDATE`)); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(a, &jobs[i])}})
+			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &jobs[i])}})
 			ended <- err
 		}()
 		free := int64(1)
@@ -64,24 +64,24 @@ func TestEndsAreWrittenBeforeTheTurn(t *testing.T) {
 
 // A node that holds the writer lock may remove outputs of a job that another node runs. When the attempt
 // ends, the row of that job is not locked by a prewrite, so the server has no deadlock to resolve.
-func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
+func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
-	j := claim(t, a, 1)[0]
-	failed := over(a, &j)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
+	j := claimOn(t, a, 1)[0]
+	failed := completedOn(a, &j)
 	failed.Decision = queue.Decision{State: queue.Failed, Started: true, Counts: true}
 	failed.Attempt.Output = []byte("its first output")
 	if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
 		t.Fatal(err)
 	}
-	j = claim(t, a, 1)[0]
-	claim(t, b, 1) // now both nodes know of each other
-	claim(t, a, 1)
-	looks, ended, free := talkTo(t, b), make(chan error, 1), int64(0)
+	j = claimOn(t, a, 1)[0]
+	claimOn(t, b, 1) // now both nodes know of each other
+	claimOn(t, a, 1)
+	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
 	err := b.do(t.Context(), urgent, func(tx *tx) error {
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(a, &j)}})
+			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &j)}})
 			ended <- err
 		}()
 		waits, err := int64(0), error(nil)
@@ -109,10 +109,10 @@ func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
 
 // If a prewritten result turns out differently, the actual result is stored. If it does not occur at all,
 // nothing of it is stored.
-func TestForeseenIsNotBelieved(t *testing.T) {
+func TestWrongPrewriteIsCorrected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	node(t, url, "b")
+	a := openNode(t, url, "a")
+	openNode(t, url, "b")
 	foreseen := map[string]func(*store.Settlement){
 		"an end without output": func(e *store.Settlement) { e.Decision.Counts = true },
 		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("foreseen") },
@@ -125,9 +125,9 @@ func TestForeseenIsNotBelieved(t *testing.T) {
 	}
 	for was, foresee := range foreseen {
 		for is, become := range became {
-			hand(t, a, draft())
-			j := claim(t, a, 1)[0]
-			expected, got := over(a, &j), over(a, &j)
+			enqueueOn(t, a, draft())
+			j := claimOn(t, a, 1)[0]
+			expected, got := completedOn(a, &j), completedOn(a, &j)
 			foresee(&expected)
 			if become != nil {
 				become(&got)
@@ -168,28 +168,28 @@ func TestForeseenIsNotBelieved(t *testing.T) {
 
 // A node applies another node's change of a lease while the row of the job holds the prewritten values. It
 // does not mistake these for the current state.
-func TestForeseenIsNotHeard(t *testing.T) {
+func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)
-		a, b := node(t, url, "a"), node(t, url, "b")
-		parent := hand(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
-		hand(t, a, draft(func(j *queue.Job) {
+		a, b := openNode(t, url, "a"), openNode(t, url, "b")
+		parent := enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
+		enqueueOn(t, a, draft(func(j *queue.Job) {
 			j.ID, j.State, j.After = "child", queue.Blocked, []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}
 		}))
-		j := claim(t, a, 1)[0]
-		failed := over(a, &j)
+		j := claimOn(t, a, 1)[0]
+		failed := completedOn(a, &j)
 		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, Counts: true}, 1
 		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
-		j = claim(t, a, 1)[0]
-		begun(t, a, &j)
-		claim(t, b, 1) // now both nodes know of each other
-		claim(t, a, 1)
+		j = claimOn(t, a, 1)[0]
+		reportStarted(t, a, &j)
+		claimOn(t, b, 1) // now both nodes know of each other
+		claimOn(t, a, 1)
 		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), On: true}); err != nil {
 			t.Fatal(err)
 		}
-		end := over(a, &j)
+		end := completedOn(a, &j)
 		end.Decision.Counts, end.Attempt.Output = true, []byte(output)
 		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
@@ -208,23 +208,23 @@ func TestForeseenIsNotHeard(t *testing.T) {
 
 // A node whose jobs were taken over stops when it tries to write, even with a prewrite. Every waiting
 // caller gets an answer.
-func TestForeseenOfAnExpelledNode(t *testing.T) {
+func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft())
-	j := claim(t, a, 1)[0]
-	begun(t, a, &j)
-	forget(t, b, "a")
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft())
+	j := claimOn(t, a, 1)[0]
+	reportStarted(t, a, &j)
+	expireLease(t, b, "a")
 	lost, err := b.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 {
 		t.Fatal(len(lost), err)
 	}
-	theirs := over(b, &lost[0].Job)
+	theirs := completedOn(b, &lost[0].Job)
 	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, Counts: true, Reason: queue.ReasonInterrupted}
 	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}
-	mine := over(a, &j)
+	mine := completedOn(a, &j)
 	mine.Attempt.Output = []byte("an output")
 	<-a.writerToken
 	answers := make(chan error, 2)
@@ -256,14 +256,14 @@ func TestForeseenOfAnExpelledNode(t *testing.T) {
 }
 
 // A large report is prewritten completely.
-func TestLargeForeseenIsWrittenOnce(t *testing.T) {
+func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	node(t, url, "b")
-	hand(t, a, slices.Repeat([]queue.Job{draft()}, 40)...)
+	a := openNode(t, url, "a")
+	openNode(t, url, "b")
+	enqueueOn(t, a, slices.Repeat([]queue.Job{draft()}, 40)...)
 	var ended []store.Settlement
-	for _, j := range claim(t, a, 40) {
-		e := over(a, &j)
+	for _, j := range claimOn(t, a, 40) {
+		e := completedOn(a, &j)
 		e.Attempt.Output = bytes.Repeat([]byte("x"), 32<<10)
 		ended = append(ended, e)
 	}
@@ -281,13 +281,13 @@ func TestLargeForeseenIsWrittenOnce(t *testing.T) {
 // The node of a plain attempt is still known after the node was removed.
 func TestNodeOfAPlainAttempt(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	hand(t, a, draft())
-	j := claim(t, a, 1)[0]
-	e := over(a, &j)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft())
+	j := claimOn(t, a, 1)[0]
+	e := completedOn(a, &j)
 	e.Decision.Counts, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
 	_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}})
-	forget(t, b, "a")
+	expireLease(t, b, "a")
 	_, err2 := b.TakeOver(t.Context())
 	err3 := b.RemoveNode(t.Context(), "a")
 	names, err4 := b.NodesOf(t.Context(), []int64{j.Seq})

@@ -32,13 +32,14 @@ func contents(t *testing.T, dir string) map[string]string {
 
 // A read-only store shows what the last service has left, even after a crash, and changes no file. A
 // service can start in the meantime; reads are refused once it writes.
-func TestReadOnlyBesideAService(t *testing.T) {
+func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
-		dir := filled(t, 3)
+		dir := createDatabase(t, 3)
 		path := filepath.Join(dir, databaseName)
 		want := ""
 		if dies {
-			said, die := other(t, path, `UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
+			said, die := startOtherProgram(t, path,
+				`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 			die()
 			if want = "committed"; said != "<nil>" {
 				t.Fatal(said)
@@ -65,7 +66,7 @@ func TestReadOnlyBesideAService(t *testing.T) {
 		if !maps.Equal(contents(t, dir), before) {
 			t.Errorf("%s: a file was changed", name)
 		}
-		said, die := other(t, path, `UPDATE jobs SET error = 'meanwhile'`)
+		said, die := startOtherProgram(t, path, `UPDATE jobs SET error = 'meanwhile'`)
 		if said != "<nil>" {
 			t.Errorf("%s: a writer that comes: %s", name, said)
 		}
@@ -95,8 +96,8 @@ func TestReadOnlyRefusals(t *testing.T) {
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an empty file: %v", err)
 	}
-	dir := filled(t, 1)
-	_, die := other(t, filepath.Join(dir, databaseName), `UPDATE jobs SET error = 'committed'`)
+	dir := createDatabase(t, 1)
+	_, die := startOtherProgram(t, filepath.Join(dir, databaseName), `UPDATE jobs SET error = 'committed'`)
 	die()
 	if err := os.Remove(filepath.Join(dir, databaseName+"-shm")); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -32,7 +32,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +68,9 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	}
 	s = openStore(t, dir)
 	everyOperation(t, s)
-	holdsDamaged(t, s)
-	dropsDamaged(t, s)
-	detachesDamaged(t, s)
+	holdDamagedJob(t, s)
+	dropDamagedBatch(t, s)
+	detachDamagedFrame(t, s)
 	var statements []string
 	var plans []string
 	err = s.do(t.Context(), urgent, func(tx *tx) error {
@@ -128,7 +128,7 @@ func sourceStatements(t *testing.T) (list []string) {
 	for _, name := range files {
 		// These files read a copy, so no client waits for them.
 		copies := name == "backup.go" || name == "move.go" || name == "movecopy.go" || name == "restore.go" || name == "verify.go" || name == "recount.go"
-		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || strings.HasPrefix(name, "server") || slices.Contains([]string{"inbox.go", "join.go", "nodes.go", "cluster.go"}, name) || copies {
+		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || strings.HasPrefix(name, "server") || slices.Contains([]string{"inbox.go", "join.go", "nodes.go", "cluster.go", "writer_lock.go"}, name) || copies {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -390,7 +390,7 @@ func everyOperation(t *testing.T, s *Store) {
 	})
 	must(err)
 	seq := l(0).Seq
-	_, err = s.Parents(ctx, put(t, s, 0, 1, func(j *queue.Job) {
+	_, err = s.Parents(ctx, enqueueFor(t, s, 0, 1, func(j *queue.Job) {
 		j.After, j.Delay = []queue.Dependency{{Job: seq, How: queue.ParentEnded}}, time.Hour
 	})[0])
 	must(err)
@@ -420,7 +420,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.TrimOutputsOf(ctx, own, -1)
 	must(err)
-	everyTrim(t, s)
+	trimEveryKind(t, s)
 	cancelled, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Stdin = strings.Repeat("x", 2*store.KeptInput) })}})
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 0}))
@@ -487,8 +487,8 @@ func everyOperation(t *testing.T, s *Store) {
 		more, err = s.Disown(ctx, 77, "alice")
 		must(err)
 	}
-	long := put(t, s, 0, 1)[0]
-	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
+	long := enqueueFor(t, s, 0, 1)[0]
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
 		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
 	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
@@ -496,12 +496,15 @@ func everyOperation(t *testing.T, s *Store) {
 	everyGate(t, s)
 	everyFigure(t, s)
 	everySchedule(t, s)
-	parent := put(t, s, 0, 1)[0]
+	parent := enqueueFor(t, s, 0, 1)[0]
 	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentEnded}} }
-	must(s.Change(ctx, put(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
+	must(s.Change(ctx, enqueueFor(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
-	parent = put(t, s, 0, 1)[0]
-	put(t, s, 0, 120, func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}} })
+	parent = enqueueFor(t, s, 0, 1)[0]
+	enqueueFor(t, s, 0, 120, func(j *queue.Job) {
+		j.After = []queue.Dependency{{Job: parent,
+			How: queue.ParentCompleted}}
+	})
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // also decides these dependants
 	for range 2 * rules.NotesMost {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))

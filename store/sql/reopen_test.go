@@ -66,9 +66,10 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 // Transactions that a process committed before it died are stored when the database is opened again. Its last
 // transaction, which it did not commit, is not.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
-	dir := filled(t, 1)
+	dir := createDatabase(t, 1)
 	path := filepath.Join(dir, databaseName)
-	said, die := other(t, path, `UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
+	said, die := startOtherProgram(t, path,
+		`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 	die()
 	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
 		t.Fatalf("it said %s and left %v, %v", said, info, err)
@@ -117,7 +118,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 // A claim does not query the database when it cannot find a job: neither in an empty queue, nor after a claim
 // has reached the end of a lane. It queries again once a job becomes ready, or once the claim of a job is
 // undone.
-func TestADryQueueIsNotAsked(t *testing.T) {
+func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
@@ -245,14 +246,14 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	asks("when all are moved", 2000, queue.ErrFull)
-	finish(t, s, committed)
+	applyBatch(t, s, committed)
 	asks("when it is finished", 2000, queue.ErrFull)
 	asks("when it is finished", 2002, nil)
 }
 
 // A waiting claim that is cancelled at the moment when a job becomes available ends, even if the job cannot
 // be claimed after all.
-func TestAGivenUpClaimEnds(t *testing.T) {
+func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
 		enqueue(t, s, 1)
@@ -338,7 +339,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reopen(usual)
+	reopen(defaultOrder)
 	if n := wrong(); n != 0 {
 		t.Errorf("%d jobs have a rank of the order that was given up", n)
 	}
@@ -350,7 +351,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 }
 
 // The fence of a claim cannot be predicted from earlier claims of the same job or of other jobs.
-func TestFencesCannotBeGuessed(t *testing.T) {
+func TestFencesAreUnpredictable(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 100)
 	last, steps := map[int64]int64{}, map[int64]int{}

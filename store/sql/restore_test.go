@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// backedUp returns a backup of a queue with n jobs that have the given command.
-func backedUp(t *testing.T, n int, command string) (file string) {
+// createBackup returns a backup of a queue with n jobs that have the given command.
+func createBackup(t *testing.T, n int, command string) (file string) {
 	t.Helper()
 	s := openStore(t, t.TempDir())
 	defer s.Close()
@@ -64,7 +64,7 @@ func restore(dir, file string) error {
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
 	killed := filepath.Join(t.TempDir(), preparedName)
-	if err := copyFile(killed, backedUp(t, 300, "old"), func(int64, int64) {}); err != nil {
+	if err := copyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := openConn(killed, `journal_mode = delete`, `cache_size = 2`)
@@ -82,7 +82,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 		}
 	}
 	c.close()
-	if err := restore(dir, backedUp(t, 300, "new")); err != nil {
+	if err := restore(dir, createBackup(t, 300, "new")); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, dir)
@@ -109,7 +109,7 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 		`CREATE VIEW v AS SELECT * FROM jobs`,
 		`ALTER TABLE events RENAME COLUMN kind TO sort`,
 	} {
-		file := backedUp(t, 3, "true")
+		file := createBackup(t, 3, "true")
 		c, err := openConn(file)
 		if err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 // A backup with a newer schema that allows this version to use it can be restored, and doctor reports no
 // faults in it.
 func TestRestoreOfANewerSchema(t *testing.T) {
-	file := backedUp(t, 3, "true")
+	file := createBackup(t, 3, "true")
 	c, err := openConn(file)
 	if err != nil {
 		t.Fatal(err)

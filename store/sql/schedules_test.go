@@ -22,7 +22,7 @@ func TestADamagedSchedule(t *testing.T) {
 		}
 		gens = append(gens, kept.Gen)
 	}
-	harm(t, s, `UPDATE schedules SET draft = '{' WHERE name = 's1'`)
+	damageRow(t, s, `UPDATE schedules SET draft = '{' WHERE name = 's1'`)
 	due, _, err := s.DueSchedules(ctx, "", 9)
 	if err != nil || len(due) != 3 {
 		t.Fatalf("due: %v, %v", due, err)

@@ -12,20 +12,20 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// used holds the databases of the shared server that finished tests have used.
-var used = make(chan string, 64)
+// usedDatabases holds the databases of the shared server that finished tests have used.
+var usedDatabases = make(chan string, 64)
 
 // emptyDatabase returns a database on the shared server without a queue. It empties a used database, or
 // creates a new one.
 func emptyDatabase(t *testing.T) (url string) {
 	t.Helper()
 	select {
-	case url = <-used:
+	case url = <-usedDatabases:
 		emptyTables(t, url)
 	default:
 		url = pgserver.Shared(t).Create(t)
 	}
-	t.Cleanup(func() { used <- url })
+	t.Cleanup(func() { usedDatabases <- url })
 	return url
 }
 
@@ -67,8 +67,8 @@ func emptyTables(t *testing.T, url string) {
 	}
 }
 
-// whole skips a slow test, unless QUEUECTL_SERVER is set.
-func whole(t *testing.T) *pgserver.Server {
+// skipUnlessServer skips a slow test, unless QUEUECTL_SERVER is set.
+func skipUnlessServer(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
 		t.Skip("takes long: make server-suite runs it")
 	}
@@ -104,7 +104,7 @@ func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 
 // The engine on a PostgreSQL server fulfils the contract, even if other nodes also change the database.
 func TestConformanceOfAServer(t *testing.T) {
-	whole(t)
+	skipUnlessServer(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		s := openForgetful(t, emptyDatabase(t), order)
 		return fixture(t, s, s.engine)
@@ -113,7 +113,7 @@ func TestConformanceOfAServer(t *testing.T) {
 
 // In random walks, the engine on a server behaves like the model.
 func TestWalksOfAServer(t *testing.T) {
-	p := whole(t)
+	p := skipUnlessServer(t)
 	walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (store.Store, *engine) {
@@ -138,7 +138,7 @@ func TestServerSQL(t *testing.T) {
 }
 
 // The error for an unreachable server is one line, even if the server has several addresses.
-func TestUnreachableServerIsOneLine(t *testing.T) {
+func TestUnreachableServerIsReportedInOneLine(t *testing.T) {
 	config, err := readAddress("postgres://q@127.0.0.1:1,127.0.0.1:2/d")
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 					}
 				}
 				start := func() error {
-					s, err := OpenServer(t.Context(), url, Options{Order: usual, Member: Member{Name: "one", Folder: "one"}})
+					s, err := OpenServer(t.Context(), url, Options{Order: defaultOrder, Member: Member{Name: "one", Folder: "one"}})
 					if err == nil {
 						err = s.Close()
 					}

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// connected returns a connection to a database. It is closed when the test ends.
-func connected(t *testing.T, url string) *serverConn {
+// connectTo returns a connection to a database. It is closed when the test ends.
+func connectTo(t *testing.T, url string) *serverConn {
 	t.Helper()
 	config, err := readAddress(url)
 	if err != nil {
@@ -37,11 +37,11 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 }
 
 // A statement that the server skipped because an earlier one failed is prepared when it is sent again.
-func TestStatementsBehindAFailedOne(t *testing.T) {
+func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
 	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
-		c := connected(t, of)
+		c := connectTo(t, of)
 		if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`).Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestStatementsBehindAFailedOne(t *testing.T) {
 }
 
 func writesTogether(t *testing.T, url string) {
-	c := connected(t, url)
+	c := connectTo(t, url)
 	if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`).Close(); err != nil {
 		t.Fatal(err)
 	}

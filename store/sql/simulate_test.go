@@ -19,7 +19,7 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 		for from := 0; from < c.many; from += queue.MaxBatch {
 			drafts := make([]queue.Job, min(c.many-from, queue.MaxBatch))
 			for i := range drafts {
-				drafts[i] = draft(of(1), func(j *queue.Job) {
+				drafts[i] = draft(ofUser(1), func(j *queue.Job) {
 					j.Priority = 15
 					j.Demands = []queue.Demand{
 						{Kind: queue.GateLock, Key: "common", N: 1}, {Kind: queue.GateLock, Key: fmt.Sprint("l", from+i), N: 1},
@@ -30,7 +30,7 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		other := put(t, s, 2, 1)
+		other := enqueueFor(t, s, 2, 1)
 		want := []int64{1}
 		if !c.incomplete {
 			want = append(want, other...)

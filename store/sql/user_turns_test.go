@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// turnsNode returns a node of the database at url. It claims jobs by priority.
-func turnsNode(t *testing.T, url, name string) *Server {
+// openPriorityNode returns a node of the database at url. It claims jobs by priority.
+func openPriorityNode(t *testing.T, url, name string) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{
 		Order:  queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
@@ -26,9 +26,9 @@ func turnsNode(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// handEach enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as many jobs
+// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as many jobs
 // as times says.
-func handEach(t *testing.T, s *Server, users, times int, demands ...[]queue.Demand) {
+func enqueueForUsers(t *testing.T, s *Server, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
 		var list []queue.Job
@@ -71,12 +71,12 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 		"a lock that is full": {nil, lock("l", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
-			handEach(t, s, users, 60/len(demands), demands...)
+			s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
+			enqueueForUsers(t, s, users, 60/len(demands), demands...)
 			take := func(want int) cost {
 				of := map[int]int{}
 				c := costOf(s, func() {
-					for _, j := range claim(t, s, want) {
+					for _, j := range claimOn(t, s, want) {
 						of[j.UID]++
 					}
 				})
@@ -102,11 +102,11 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []cost
 	for _, users := range []int{4, 40} {
 		url := pgserver.Shared(t).Create(t)
-		a, b := turnsNode(t, url, "a"), turnsNode(t, url, "b")
-		handEach(t, a, users, 3, lock("l", 10000))
-		claim(t, a, users)
-		handEach(t, b, 1, 1, lock("l", 10000))
-		claim(t, a, 0)
+		a, b := openPriorityNode(t, url, "a"), openPriorityNode(t, url, "b")
+		enqueueForUsers(t, a, users, 3, lock("l", 10000))
+		claimOn(t, a, users)
+		enqueueForUsers(t, b, 1, 1, lock("l", 10000))
+		claimOn(t, a, 0)
 		refresh := func(stale func(q *queueState)) (c cost) {
 			err := a.do(t.Context(), urgent, func(tx *tx) error {
 				q := a.mem.lanes.state("default")
@@ -144,9 +144,9 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 // A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the
 // columns that the lane is ranked by.
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
-	s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
-	handEach(t, s, 2, 3, nil)
-	claim(t, s, 2) // finds the lanes' first jobs
+	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
+	enqueueForUsers(t, s, 2, 3, nil)
+	claimOn(t, s, 2) // finds the lanes' first jobs
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		jobs, _, err := tx.rules.Claim(2)
 		for id, l := range tx.readAhead.lanes {

@@ -38,11 +38,11 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// everyTrim runs a job until it has as many records as are always kept. TrimOutputs removes their outputs.
+// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes their outputs.
 // One more attempt ends without room in the user's quota, which removes the record of the first.
-func everyTrim(t *testing.T, s *Store) {
+func trimEveryKind(t *testing.T, s *Store) {
 	t.Helper()
-	seq := put(t, s, 0, 1)[0]
+	seq := enqueueFor(t, s, 0, 1)[0]
 	fail := func(quota int64) {
 		t.Helper()
 		g, err := s.Exchange(t.Context(), store.Report{Want: 1000})

@@ -22,7 +22,8 @@ import (
 func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
-	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: usual, Log: slog.New(slog.NewTextHandler(log, nil))})
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: defaultOrder, Log: slog.New(slog.NewTextHandler(log,
+		nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +87,8 @@ func walSize(t *testing.T, s *Store) int64 {
 	return info.Size()
 }
 
-// soon allows the next commit to checkpoint the WAL.
-func soon(t *testing.T, s *Store) {
+// allowCheckpoint allows the next commit to checkpoint the WAL.
+func allowCheckpoint(t *testing.T, s *Store) {
 	s.do(t.Context(), urgent, func(*tx) error { s.wal.next = time.Time{}; return nil })
 }
 
@@ -98,7 +99,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	grow(t, s)
 	path := filepath.Join(s.dir, databaseName)
 	way := findsReaders(path)
-	said, stop := other(t, path, `BEGIN;SELECT count(*) FROM jobs`)
+	said, stop := startOtherProgram(t, path, `BEGIN;SELECT count(*) FROM jobs`)
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
@@ -108,10 +109,10 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		}
 		grow(t, s)
 	}
-	soon(t, s)
+	allowCheckpoint(t, s)
 	for range 5 {
 		grow(t, s)
-		soon(t, s)
+		allowCheckpoint(t, s)
 	}
 	if err := s.Starved(); err == nil || !strings.Contains(err.Error(), way) {
 		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
@@ -125,7 +126,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Errorf("a short one: %v", err)
 	}
 	stop()
-	soon(t, s)
+	allowCheckpoint(t, s)
 	for range 3 {
 		grow(t, s)
 	}
@@ -144,7 +145,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 // While the WAL cannot be emptied, the writer waits for readers only from time to time, not at each commit.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	s, _ := smallWAL(t)
-	_, stop := other(t, filepath.Join(s.dir, databaseName), `BEGIN;SELECT count(*) FROM jobs`)
+	_, stop := startOtherProgram(t, filepath.Join(s.dir, databaseName), `BEGIN;SELECT count(*) FROM jobs`)
 	defer stop()
 	begun := time.Now()
 	for range 60 {
@@ -166,16 +167,16 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// slowly executes a read with the given number of steps, which ends early if ctx does.
-func slowly(ctx context.Context, s *Store, steps string) {
+// readSlowly executes a read with the given number of steps, which ends early if ctx does.
+func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.reading(ctx, func(r *reader) error {
 		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps + `) SELECT count(*) FROM c, meta`)
 		return err
 	})
 }
 
-// inTurns keeps maxReaders readers busy until the test ends.
-func inTurns(t *testing.T, read func(context.Context)) {
+// keepReadersBusy keeps maxReaders readers busy until the test ends.
+func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
 	var turns sync.WaitGroup
 	for range maxReaders {
@@ -192,13 +193,13 @@ func inTurns(t *testing.T, read func(context.Context)) {
 }
 
 // Overlapping readers, of which at least one always reads, do not let the WAL grow.
-func TestReadersWhoTakeTurns(t *testing.T) {
+func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	s, _ := smallWAL(t)
-	inTurns(t, func(ctx context.Context) { slowly(ctx, s, `5000`) })
+	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
 	var worst int64
 	for range 20 { // 20 MiB
 		growBy(t, s, 16)
-		soon(t, s)
+		allowCheckpoint(t, s)
 		worst = max(worst, walSize(t, s))
 	}
 	if worst > 6<<20 { // a thousand pages are 4 MiB
@@ -207,22 +208,22 @@ func TestReadersWhoTakeTurns(t *testing.T) {
 }
 
 // Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
-func TestLongReadersWhoTakeTurns(t *testing.T) {
+func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	s, _ := smallWAL(t)
-	inTurns(t, func(ctx context.Context) {
-		slowly(ctx, s, `1000000000`)
+	keepReadersBusy(t, func(ctx context.Context) {
+		readSlowly(ctx, s, `1000000000`)
 	})
 	deadline := time.Now().Add(20 * time.Second)
 	for s.Starved() == nil {
 		growBy(t, s, 4)
-		soon(t, s)
+		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {
 			t.Fatalf("not starved at %d bytes", walSize(t, s))
 		}
 	}
 	for s.Starved() != nil {
 		grow(t, s)
-		soon(t, s)
+		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {
 			t.Fatalf("still starved at %d bytes", walSize(t, s))
 		}

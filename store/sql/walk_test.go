@@ -297,7 +297,7 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 		}
 	case 5:
 		for _, l := range t.s.mem.leases {
-			_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{done(&l.Job.Job)}})
+			_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{completed(&l.Job.Job)}})
 			break
 		}
 	case 6:

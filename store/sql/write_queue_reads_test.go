@@ -27,20 +27,20 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 		t.Run("behind a write: "+name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
 			enqueue(t, s, 1)
-			occupied(t, s)
+			occupyWriter(t, s)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
 			if err := read(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
-			waits(t, s, 0)
+			awaitWaiting(t, s, 0)
 		})
 	}
 	t.Run("another program", func(t *testing.T) {
 		dir := t.TempDir()
 		s := openStore(t, dir)
 		enqueue(t, s, 1)
-		_, stop := holder(t, filepath.Join(dir, databaseName))
+		_, stop := startLockHolder(t, filepath.Join(dir, databaseName))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		began := time.Now()

@@ -13,7 +13,7 @@ import (
 // most one commit.
 func TestUsersTakeTurnsToWrite(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	release := occupied(t, s)
+	release := occupyWriter(t, s)
 	const many = 50
 	var all sync.WaitGroup
 	order := make(chan int, many+2)
@@ -28,12 +28,12 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	}
 	for i := range many {
 		ask(1, prompt)
-		waits(t, s, i+1)
+		awaitWaiting(t, s, i+1)
 	}
 	ask(2, normal)
-	waits(t, s, many+1)
+	awaitWaiting(t, s, many+1)
 	ask(1, normal)
-	waits(t, s, many+2)
+	awaitWaiting(t, s, many+2)
 	release()
 	all.Wait()
 	close(order)
@@ -49,7 +49,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 // An operation of a user whose last operation was slow is committed alone.
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	release := occupied(t, s)
+	release := occupyWriter(t, s)
 	s.slowUsers = map[int]bool{1: true}
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -64,7 +64,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				return nil
 			})
 		})
-		waits(t, s, i+1)
+		awaitWaiting(t, s, i+1)
 	}
 	release()
 	all.Wait()
@@ -85,7 +85,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
-		release := occupied(t, s)
+		release := occupyWriter(t, s)
 		var all sync.WaitGroup
 		commits := map[*tx]int{}
 		ask := func(uid int) {
@@ -99,7 +99,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		}
 		for i := range 40 {
 			ask(1 + i/39) // the last operation belongs to user 2
-			waits(t, s, i+1)
+			awaitWaiting(t, s, i+1)
 		}
 		release()
 		all.Wait()

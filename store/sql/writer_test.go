@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// occupied starts an operation that keeps the writer busy until release is called.
-func occupied(t *testing.T, s *Store) (release func()) {
+// occupyWriter starts an operation that keeps the writer busy until release is called.
+func occupyWriter(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup
@@ -35,8 +35,8 @@ func occupied(t *testing.T, s *Store) (release func()) {
 	return release
 }
 
-// waits returns once n operations are waiting.
-func waits(t *testing.T, s *Store, n int) {
+// awaitWaiting returns once n operations are waiting.
+func awaitWaiting(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		s.mu.Lock()
@@ -52,8 +52,8 @@ func waits(t *testing.T, s *Store, n int) {
 	}
 }
 
-// transactions counts the transactions of a store from now on.
-func transactions(t *testing.T, s *Store) (count func() int) {
+// countTransactions counts the transactions of a store from now on.
+func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
 	clock := s.now
@@ -82,12 +82,12 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			return nil
 		},
 		"crowded": func(s *Store, _ func()) error {
-			release := occupied(t, s)
+			release := occupyWriter(t, s)
 			var crowd sync.WaitGroup
 			for range maxWaiting - promptRoom {
 				crowd.Go(func() { s.do(context.Background(), normal, func(*tx) error { return nil }) })
 			}
-			waits(t, s, maxWaiting-promptRoom)
+			awaitWaiting(t, s, maxWaiting-promptRoom)
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err, queue.ErrUnavailable) {
 				return fmt.Errorf("one more was taken: %w", err)
 			}
@@ -127,9 +127,9 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 
 // A function passed to betweenTx runs once, even if a waiting group is tried again. It does not wait in the
 // write queue.
-func TestAsideIsDoneOnce(t *testing.T) {
+func TestBetweenTxRunsOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	release := occupied(t, s)
+	release := occupyWriter(t, s)
 	var all sync.WaitGroup
 	all.Go(func() {
 		s.do(context.Background(), normal, func(t *tx) error {
@@ -137,7 +137,7 @@ func TestAsideIsDoneOnce(t *testing.T) {
 			return err
 		})
 	})
-	waits(t, s, 1)
+	awaitWaiting(t, s, 1)
 	n := 0
 	for range 5 {
 		all.Go(func() {
@@ -174,8 +174,8 @@ func TestGroupsAreBounded(t *testing.T) {
 		"a very large one": {3, maxGroupBytes, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			count := transactions(t, s)
-			release := occupied(t, s)
+			count := countTransactions(t, s)
+			release := occupyWriter(t, s)
 			var mu sync.Mutex
 			var order []string
 			var all sync.WaitGroup
@@ -196,10 +196,10 @@ func TestGroupsAreBounded(t *testing.T) {
 				}
 			}
 			add(normal, c.ops, c.bytes)
-			waits(t, s, c.ops)
+			awaitWaiting(t, s, c.ops)
 			add(prompt, 2, 1)
 			add(urgent, 2, 1)
-			waits(t, s, c.ops+4)
+			awaitWaiting(t, s, c.ops+4)
 			release()
 			all.Wait()
 			if got := count() - 1; got != c.want { // without the transaction of occupied
@@ -213,16 +213,16 @@ func TestGroupsAreBounded(t *testing.T) {
 }
 
 // Verbs on large jobs are spread over several commits, so that other callers do not wait long.
-func TestVerbsOnLargeJobsAreDoneAFewAtATime(t *testing.T) {
+func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 	const many = 12
 	s := openStore(t, t.TempDir())
 	var seqs []int64
 	for range many {
-		seqs = append(seqs, put(t, s, 1, 1, spelled)...)
+		seqs = append(seqs, enqueueFor(t, s, 1, 1, withLargeArgs)...)
 	}
 	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
-		count := transactions(t, s)
-		release := occupied(t, s)
+		count := countTransactions(t, s)
+		release := occupyWriter(t, s)
 		var all sync.WaitGroup
 		for _, seq := range seqs {
 			all.Go(func() {
@@ -231,7 +231,7 @@ func TestVerbsOnLargeJobsAreDoneAFewAtATime(t *testing.T) {
 				}
 			})
 		}
-		waits(t, s, many)
+		awaitWaiting(t, s, many)
 		release()
 		all.Wait()
 		if n := count() - 1; n != many/3 { // 500 KB each
@@ -244,18 +244,18 @@ func TestVerbsOnLargeJobsAreDoneAFewAtATime(t *testing.T) {
 func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 5 {
-		put(t, s, 1, 1, given)
+		enqueueFor(t, s, 1, 1, withLargeInput)
 	}
-	put(t, s, 1, 3)
+	enqueueFor(t, s, 1, 3)
 	var got []int
 	for range 4 {
-		seqs, _ := claimed(t, s, store.Report{Want: 20})
+		seqs, _ := claimJobs(t, s, store.Report{Want: 20})
 		got = append(got, len(seqs))
 	}
 	if !slices.Equal(got, []int{2, 2, 4, 0}) {
 		t.Errorf("claimed %v, want two large ones twice, and then the rest", got)
 	}
-	put(t, s, 1, 3, given)
+	enqueueFor(t, s, 1, 3, withLargeInput)
 	jobs, err := s.Await(t.Context(), 3)
 	if err != nil || len(jobs) != 2 {
 		t.Errorf("awaited %d jobs, %v", len(jobs), err)
