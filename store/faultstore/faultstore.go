@@ -269,13 +269,13 @@ func (s *Store) Promote(ctx context.Context) (time.Duration, error) {
 }
 
 // Purge implements store.Store.
-func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (int, error) {
-	return call(ctx, s, "Purge", of.States, func() (int, error) { return s.Store.Purge(ctx, of, limit, by) })
+func (s *Store) Purge(ctx context.Context, ended store.Ended, limit int, by *int) (int, error) {
+	return call(ctx, s, "Purge", ended.States, func() (int, error) { return s.Store.Purge(ctx, ended, limit, by) })
 }
 
 // CountEnded implements store.Store.
-func (s *Store) CountEnded(ctx context.Context, of store.Ended) (int64, error) {
-	return call(ctx, s, "CountEnded", of.States, func() (int64, error) { return s.Store.CountEnded(ctx, of) })
+func (s *Store) CountEnded(ctx context.Context, ended store.Ended) (int64, error) {
+	return call(ctx, s, "CountEnded", ended.States, func() (int64, error) { return s.Store.CountEnded(ctx, ended) })
 }
 
 // Keeping implements store.Store.

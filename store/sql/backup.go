@@ -48,7 +48,7 @@ func (c *madeCopy) Close() error {
 // Backup makes a backup next to the database. It contains every change that was acknowledged before Backup
 // was called, and later changes up to some instant. Backup calls each with the number of bytes copied so
 // far and the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
-func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, of int64) error) (store.Copy, error) {
+func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy, error) {
 	var made *madeCopy
 	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *liteConn, path string) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
@@ -77,21 +77,21 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 	return made, nil
 }
 
-// withCopy copies the database into a temporary file and calls look with a connection to it. If kept is not
-// nil, it then calls kept with the file's path and keeps the file; otherwise it deletes the file. added is
-// how many bytes look will add. When ctx ends, running statements on the copy are interrupted.
-func (s *Store) withCopy(ctx context.Context, added int64, each func(done, of int64) error, look func(c *liteConn, path string) error, kept func(path string) error) (err error) {
+// withCopy copies the database into a temporary file and calls inspect with a connection to it. If use is
+// not nil, it then calls use with the file's path and keeps the file; otherwise it deletes the file. added is
+// how many bytes inspect will add. When ctx ends, running statements on the copy are interrupted.
+func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error, inspect func(c *liteConn, path string) error, use func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
 	defer s.copying.Store(false)
-	need := s.Counts().Bytes + added + minFreeAfterCopy
-	if free, err := s.freeSpace(); err == nil && free < need {
+	needed := s.Counts().Bytes + added + minFreeAfterCopy
+	if free, err := s.freeSpace(); err == nil && free < needed {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
 		const unit = 1 << 10
 		return queue.Errorf(queue.CodeNoSpace,
 			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
-			queue.DescribeSize((need+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
+			queue.DescribeSize((needed+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600
 	if err != nil {
@@ -118,16 +118,16 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, of in
 		err = c.exec(`PRAGMA journal_mode = delete`)
 	}
 	if err == nil {
-		err = look(c, path)
+		err = inspect(c, path)
 	}
 	release()
 	if ctx.Err() != nil {
 		err = ctx.Err() // hide the error of the interrupted statement
 	}
-	if err = copySpaceError(errors.Join(err, c.close())); err != nil || kept == nil {
+	if err = copySpaceError(errors.Join(err, c.close())); err != nil || use == nil {
 		return err
 	}
-	if err := kept(path); err != nil {
+	if err := use(path); err != nil {
 		return err
 	}
 	keep = true
@@ -158,7 +158,7 @@ func copySpaceError(err error) error {
 
 // copyPages copies all pages of the database into an empty one. The writer can commit between two steps of
 // copyStep pages.
-func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of int64) error) error {
+func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, total int64) error) error {
 	main, err := libc.CString("main")
 	if err != nil {
 		return err
@@ -174,13 +174,13 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 		return err
 	}
 	for more := true; more && err == nil; {
-		var left, of int64
+		var remaining, total int64
 		err = s.betweenTx(ctx, func() error {
 			if s.backup == 0 {
 				return errClosed
 			}
 			rc := sqlite3.Xsqlite3_backup_step(s.conn.tls, s.backup, copyStep)
-			left, of = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.tls, s.backup)), int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.tls, s.backup))
+			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.tls, s.backup)), int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.tls, s.backup))
 			more = rc == sqlite3.SQLITE_OK
 			if !more && rc != sqlite3.SQLITE_DONE {
 				return &sqliteError{code: int(rc)}
@@ -191,7 +191,7 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, of 
 			err = s.checkCopySpace()
 		}
 		if err == nil {
-			err = each((of-left)*pageSize, of*pageSize)
+			err = each((total-remaining)*pageSize, total*pageSize)
 		}
 	}
 	// The backup must end before the target connection is closed, even if ctx has ended or the store has

@@ -104,8 +104,8 @@ func (m *memory) openBatch(uid int, name string) (batch, bool) {
 
 func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
-	b, going := m.openBatch(r.UID, r.Batch)
-	if !going {
+	b, open := m.openBatch(r.UID, r.Batch)
+	if !open {
 		b = batch{uid: r.UID, name: r.Batch}
 		if m.users[r.UID].batches >= store.MaxStagedUser {
 			return receipt, store.ErrManyBatches
@@ -147,13 +147,13 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
 		return receipt, err
 	}
-	begun := t.newQueues(rules.PerQueue(r.Drafts))
+	newQueues := t.newQueues(rules.PerQueue(r.Drafts))
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	receipt.Begun = begun
+	receipt.Begun = newQueues
 	switch {
-	case !going:
+	case !open:
 		b.n, err = t.beginBatch(&b, len(r.Drafts))
 	case b.node != t.s.node: // its client sent earlier frames to another node
 		err = t.takeBatch(&b)
@@ -262,8 +262,8 @@ func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, 
 func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := s.do(ctx, prompt, func(t *tx) error {
-		b, going := t.s.mem.openBatch(uid, name)
-		if n = b.n; !going {
+		b, open := t.s.mem.openBatch(uid, name)
+		if n = b.n; !open {
 			return nil
 		}
 		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {

@@ -283,10 +283,10 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	for i := range n.Leases {
 		t.applyLeases(&n.Leases[i])
 	}
-	needy := false
+	hadNeeds := false
 	for _, seq := range n.EndedLeases {
 		if l := m.leases[seq]; l != nil {
-			needy = needy || len(l.Needs) > 0
+			hadNeeds = hadNeeds || len(l.Needs) > 0
 			t.countUse(l, -1)
 			m.countLease(l.Job.UID, l.Job.Queue, -1)
 			delete(m.leases, seq)
@@ -301,7 +301,7 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 		ls.overQuota = map[int64]int{}
 	}
 	if slices.ContainsFunc(n.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
-		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || needy {
+		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
 		// A change to a gate may affect a lane that only this node treats as closed.
 		s.closedHereStale = true
 		s.watchForeignTimer(t.now, t.now)
@@ -371,22 +371,22 @@ func (ls *lanes) applyLane(changed *deltaLane) {
 }
 
 // applyDelta updates the statistics of the current minute to the values that another node reported.
-func (kept *minuteFigures) applyDelta(n *cacheDelta) {
-	if kept.minute != n.Minute {
-		if n.Minute > kept.minute {
-			kept.rows, kept.everNamed = nil, nil
+func (cache *minuteFigures) applyDelta(n *cacheDelta) {
+	if cache.minute != n.Minute {
+		if n.Minute > cache.minute {
+			cache.rows, cache.everNamed = nil, nil
 		}
 		return
 	}
 	for i := range n.Figures {
 		f := &n.Figures[i]
-		if kept.rows == nil {
+		if cache.rows == nil {
 			return
 		}
-		if kept.rows[f.Queue] == nil {
-			kept.everNamed = nil // the queue may be listed separately in the totals now
+		if cache.rows[f.Queue] == nil {
+			cache.everNamed = nil // the queue may be listed separately in the totals now
 		}
-		kept.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
+		cache.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
 			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
 			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
 	}

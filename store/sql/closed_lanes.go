@@ -19,46 +19,46 @@ type closedSearch struct {
 	perList  bool
 }
 
-func (t *tx) cacheClosed(look closedSearch, list []rules.Lane) {
+func (t *tx) cacheClosed(search closedSearch, list []rules.Lane) {
 	if t.closedLanes == nil {
 		t.closedLanes = map[closedSearch][]rules.Lane{}
 	}
-	t.closedLanes[look] = list
+	t.closedLanes[search] = list
 }
 
 // FirstShut implements rules.Tx.
-func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err error) {
-	return t.firstClosed(gate, of, nil)
+func (t *tx) FirstShut(gate int64, queueName string) (l rules.Lane, found bool, err error) {
+	return t.firstClosed(gate, queueName, nil)
 }
 
 // NextShut implements rules.Tx.
-func (t *tx) NextShut(gate int64, of rules.List) (l rules.Lane, found bool, err error) {
-	return t.firstClosed(gate, of.Queue, &of.UID)
+func (t *tx) NextShut(gate int64, list rules.List) (l rules.Lane, found bool, err error) {
+	return t.firstClosed(gate, list.Queue, &list.UID)
 }
 
 // firstClosed returns the best lane in a queue that a gate has closed: of one user, or of all users if uid is
 // nil.
-func (t *tx) firstClosed(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
+func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
-		if own := ls.plain[laneName{of, userOf(gate)}]; own != nil && own.Shut == gate {
-			l, found = *own, true
+		if plain := ls.plain[laneName{queueName, userOf(gate)}]; plain != nil && plain.Shut == gate {
+			l, found = *plain, true
 		}
 	}
-	here := ls.closedHereBy(gate)
-	if here == "" && (!ls.hasGates || gate < 0 && ls.overQuota[gate] == 0) {
+	closedHere := ls.closedHereBy(gate)
+	if closedHere == "" && (!ls.hasGates || gate < 0 && ls.overQuota[gate] == 0) {
 		return l, found, nil
 	}
-	look := closedSearch{gate: gate, queue: of, allUsers: uid == nil}
+	search := closedSearch{gate: gate, queue: queueName, allUsers: uid == nil}
 	if uid != nil {
-		look.uid = *uid
+		search.uid = *uid
 	}
-	other, known := t.closedLanes[look]
+	other, known := t.closedLanes[search]
 	if !known {
-		if other, err = t.findClosed(look, here); err != nil {
+		if other, err = t.findClosed(search, closedHere); err != nil {
 			return l, found, err
 		}
-		t.cacheClosed(look, other)
+		t.cacheClosed(search, other)
 	}
 	if len(other) > 0 && (!found || l.Head.After(other[0].Head)) {
 		l, found = other[0], true
@@ -66,28 +66,29 @@ func (t *tx) firstClosed(gate int64, of string, uid *int) (l rules.Lane, found b
 	return l, found, nil
 }
 
-// findClosed finds the best lane with demands that a gate has closed. here lists the ids of lanes that are
+// findClosed finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that are
 // closed only for this node.
-func (t *tx) findClosed(look closedSearch, here string) (list []rules.Lane, err error) {
+func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.Lane, err error) {
 	best := func(r row) (bool, error) {
 		l, err := readLane(r)
-		if err == nil && (look.allUsers || l.UID == look.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
-			l.Shut = look.gate
+		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
+			l.Shut = search.gate
 			list = []rules.Lane{l}
 		}
-		return here != "", err
+		return closedHere != "", err
 	}
 	switch {
-	case here != "":
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id")+` AND queue = ?`, here, look.queue)
-	case look.allUsers:
+	case closedHere != "":
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id")+` AND queue = ?`, closedHere,
+			search.queue)
+	case search.allUsers:
 		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
-			look.gate, look.queue)
+			search.gate, search.queue)
 	default:
 		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
-			look.gate, look.queue, int64(look.uid))
+			search.gate, search.queue, int64(search.uid))
 	}
 	return list, err
 }
@@ -120,8 +121,8 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 			}
 		}
 	}
-	if here := ls.closedHereBy(gate); here != "" || ls.hasGates && (gate > 0 || ls.overQuota[gate] > 0) {
-		list, more, err := t.closedLists(gate, after, here)
+	if closedHere := ls.closedHereBy(gate); closedHere != "" || ls.hasGates && (gate > 0 || ls.overQuota[gate] > 0) {
+		list, more, err := t.closedLists(gate, after, closedHere)
 		if err != nil {
 			return err
 		}
@@ -141,21 +142,21 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 	return nil
 }
 
-// closedLists returns lanes with demands that a gate has closed. If here lists lanes that are closed only for
+// closedLists returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed only for
 // this node, it returns all of those. Otherwise it returns the best lane of each list after another list.
 // more is true if there may be further lists.
-func (t *tx) closedLists(gate int64, after rules.List, here string) (list []rules.Lane, more bool, err error) {
-	look := closedSearch{gate: gate, allUsers: true, perList: true}
-	if known, found := t.closedLanes[look]; found && after == (rules.List{}) {
-		return known, len(known) == maxLists && here == "", nil
+func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list []rules.Lane, more bool, err error) {
+	search := closedSearch{gate: gate, allUsers: true, perList: true}
+	if known, found := t.closedLanes[search]; found && after == (rules.List{}) {
+		return known, len(known) == maxLists && closedHere == "", nil
 	}
-	if here != "" {
+	if closedHere != "" {
 		err = t.query(func(r row) (bool, error) {
 			l, err := readLane(r)
 			l.Shut = gate
 			list = append(list, l)
 			return true, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id"), here)
+		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id"), closedHere)
 	} else {
 		for last := after; len(list) < maxLists; last = list[len(list)-1].List() {
 			l, found, err := t.listAfter(gate, last)
@@ -169,9 +170,9 @@ func (t *tx) closedLists(gate int64, after rules.List, here string) (list []rule
 		}
 	}
 	if err == nil && after == (rules.List{}) {
-		t.cacheClosed(look, list)
+		t.cacheClosed(search, list)
 	}
-	return list, len(list) == maxLists && here == "", err
+	return list, len(list) == maxLists && closedHere == "", err
 }
 
 // listAfter returns the best lane in a gate's next list after another list. The zero list comes before all

@@ -84,11 +84,11 @@ func (s *Store) Compact(ctx context.Context) {
 // pauseCompaction waits until the next step is due, or less if new jobs are refused for lack of space. It
 // reports whether compaction continues.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
-	asked := s.needsSpace
+	spaceHint := s.needsSpace
 	if wait < compactRetryPause {
-		asked = nil
+		spaceHint = nil
 	}
-	soonest := time.Now().Add(compactRetryPause)
+	earliest := time.Now().Add(compactRetryPause)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -97,8 +97,8 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	case <-s.broken:
 		return false
 	case <-timer.C:
-	case <-asked:
-		timer.Reset(time.Until(soonest))
+	case <-spaceHint:
+		timer.Reset(time.Until(earliest))
 		select {
 		case <-ctx.Done():
 			return false

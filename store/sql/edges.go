@@ -174,15 +174,15 @@ func (t *tx) SetEdge(e *rules.Edge, met store.Met) error {
 	return err
 }
 
-// dropEdgesOf deletes up to most dependencies of a job that is being removed. It reports whether that was
+// dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether that was
 // all.
-func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
-	if !t.HasEdges() || most <= 0 {
+func (t *tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
+	if !t.HasEdges() || limit <= 0 {
 		return !t.HasEdges(), nil
 	}
-	n, err := t.count(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(most))
+	n, err := t.count(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(limit))
 	t.removed += int(n)
-	return n < int64(most), err
+	return n < int64(limit), err
 }
 
 // readEdges adds the statements that find out whether any job waits or has waited for another one, and how

@@ -226,8 +226,8 @@ func (s *engine) load() error {
 // loadHeads reads everything that is stored in the database, in two batches of queries. It keeps the
 // settings in memory that are not stored.
 func (s *engine) loadHeads() error {
-	was := &s.mem
-	s.mem = memory{maxLeasedPerUser: was.maxLeasedPerUser, hooks: was.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
+	old := &s.mem
+	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
 	var first, second queryBatch
 	var moved movedNotes
 	moved.read(&first)
@@ -269,13 +269,13 @@ func (s *engine) loadHeads() error {
 	}
 	s.mem.reservedInMeta = gathered != ""
 	reserved += gathered
-	held, err := numbers(reserved)
+	fences, err := numbers(reserved)
 	if err != nil {
 		return err
 	}
-	if len(held) > 0 {
+	if len(fences) > 0 {
 		var list []byte
-		for seq := range held {
+		for seq := range fences {
 			list = append(strconv.AppendInt(list, seq, 10), ' ')
 		}
 		second.add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.isOneOf("seq"), strings.TrimSpace(string(list)))
@@ -284,7 +284,7 @@ func (s *engine) loadHeads() error {
 		}
 	}
 	nodes := fieldOf(reserved, 2)
-	for seq, fence := range held {
+	for seq, fence := range fences {
 		if l := s.mem.leases[seq]; l != nil { // otherwise the job's row is lost
 			l.Job.Fence, l.Job.Node = fence, nodes[seq]
 		}

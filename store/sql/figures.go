@@ -35,12 +35,12 @@ func readFigures(r row, f *store.Figures) {
 	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
 }
 
-// putFigures writes the statistics of a queue in a period. there says whether the row exists.
-func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, there bool) (err error) {
+// putFigures writes the statistics of a queue in a period. exists says whether the row exists.
+func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, exists bool) (err error) {
 	room := &t.s.minute.room
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
 	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
-	if there {
+	if exists {
 		err = t.exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
 			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, int64(g), int64(at), name)
 		return err
@@ -66,8 +66,8 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 // two applied, so measurements never move from one to the other.
 // See docs/decisions/0086.
 func (t *tx) isNamedEver(name string) (bool, error) {
-	kept := &t.s.minute
-	if kept.everNamed == nil {
+	cache := &t.s.minute
+	if cache.everNamed == nil {
 		known := map[string]bool{}
 		err := t.query(func(r row) (bool, error) {
 			known[r.text(0)] = true
@@ -76,12 +76,12 @@ func (t *tx) isNamedEver(name string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		kept.everNamed = known
+		cache.everNamed = known
 	}
-	if !kept.everNamed[name] && figuresName(kept.everNamed, name, t.hasOwnFigures) == name {
-		kept.everNamed[name] = true
+	if !cache.everNamed[name] && figuresName(cache.everNamed, name, t.hasOwnFigures) == name {
+		cache.everNamed[name] = true
 	}
-	return kept.everNamed[name], nil
+	return cache.everNamed[name], nil
 }
 
 // periodFigures returns the statistics from one instant until before another, by queue.
@@ -141,27 +141,27 @@ func (t *tx) writeFigures() error {
 	if len(t.measured) == 0 {
 		return nil
 	}
-	at := store.Minute.Floor(t.now)
-	kept := &t.s.minute
-	if kept.rows == nil || kept.minute != at {
-		rows, err := t.periodFigures(store.Minute, at, at+1)
+	from := store.Minute.Floor(t.now)
+	cache := &t.s.minute
+	if cache.rows == nil || cache.minute != from {
+		rows, err := t.periodFigures(store.Minute, from, from+1)
 		if err != nil {
 			return err
 		}
-		kept.minute, kept.rows = at, rows
+		cache.minute, cache.rows = from, rows
 	}
-	var few [4]changedFigures
-	changed := few[:0]
+	var changedRows [4]changedFigures
+	changed := changedRows[:0]
 	for i := range t.measured {
 		m := &t.measured[i]
-		name := t.figuresName(kept.rows, m.Queue)
-		row := kept.rows[name]
+		name := t.figuresName(cache.rows, m.Queue)
+		row := cache.rows[name]
 		if !slices.ContainsFunc(changed, func(c changedFigures) bool { return c.name == name }) {
 			changed = append(changed, changedFigures{name, row != nil})
 		}
 		if row == nil {
 			row = new(store.Figures)
-			kept.rows[name] = row
+			cache.rows[name] = row
 		}
 		count(row, m)
 	}
@@ -169,17 +169,17 @@ func (t *tx) writeFigures() error {
 		if t.delta != nil {
 			t.delta.minuteQueues = append(t.delta.minuteQueues, c.name)
 		}
-		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.exists); err != nil {
+		if err := t.putFigures(store.Minute, from, c.name, cache.rows[c.name], c.exists); err != nil {
 			return err
 		}
 	}
-	if at < t.s.mem.summedUpTo[store.Hour] {
+	if from < t.s.mem.summedUpTo[store.Hour] {
 		if err := t.addFigures(ever, 0); err != nil {
 			return err
 		}
 	}
-	for g := store.Hour; g <= store.Day && at < t.s.mem.summedUpTo[g]; g++ {
-		if err := t.addFigures(g, g.Floor(at)); err != nil {
+	for g := store.Hour; g <= store.Day && from < t.s.mem.summedUpTo[g]; g++ {
+		if err := t.addFigures(g, g.Floor(from)); err != nil {
 			return err
 		}
 	}
@@ -226,8 +226,8 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 		}
 		count(rows[name], m)
 	}
-	for name, there := range changed {
-		if err := t.putFigures(g, at, name, rows[name], there); err != nil {
+	for name, exists := range changed {
+		if err := t.putFigures(g, at, name, rows[name], exists); err != nil {
 			return err
 		}
 	}

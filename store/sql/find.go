@@ -14,9 +14,9 @@ func (t *tx) Find(l *rules.Look) error {
 	l.Next, l.NextPriority, l.End = l.Lane.Head, rules.Unknown, true
 	enough, full := false, false
 	more := func() bool { l.End, enough = false, true; return false }
-	each := func(r row, gone bool) (bool, error) {
+	each := func(r row, passed bool) (bool, error) {
 		p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
-		leased := gone || t.s.mem.leases[p.Seq] != nil
+		leased := passed || t.s.mem.leases[p.Seq] != nil
 		if p.After(l.Upto) {
 			if l.Next = p; !leased {
 				l.NextPriority = headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))
@@ -36,9 +36,9 @@ func (t *tx) Find(l *rules.Look) error {
 			l.Jobs = make([]rules.Job, 0, min(l.Want, maxClaimBlock))
 		}
 		l.Jobs = append(l.Jobs, j)
-		took := weight(&j.Job)
-		l.Bytes += took
-		t.s.typicalJobBytes += (took - t.s.typicalJobBytes) / 8
+		taken := weight(&j.Job)
+		l.Bytes += taken
+		t.s.typicalJobBytes += (taken - t.s.typicalJobBytes) / 8
 		full = len(l.Jobs) >= l.Want || l.Bytes >= rules.MaxClaimBytes
 		return !full || more(), nil
 	}
@@ -103,8 +103,8 @@ func findJobs(columns string) string {
 		WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
 }
 
-func findArgs(lane int64, from rules.Position, most int) []any {
-	return []any{lane, from.Rank, from.Seq, int64(most)}
+func findArgs(lane int64, from rules.Position, limit int) []any {
+	return []any{lane, from.Rank, from.Seq, int64(limit)}
 }
 
 // findPiece reads the next jobs of a lane and passes them to each. gone is true for a job that has left the

@@ -119,9 +119,9 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 	return slices.Insert(b, at, head[:size+crc32.Size]...), nil
 }
 
-// readFrame reads all readable jobs of a frame. whole reports whether none was left out.
-func readFrame(b []byte) (jobs []stagedJob, whole bool) {
-	whole = true
+// readFrame reads all readable jobs of a frame. complete reports whether none was left out.
+func readFrame(b []byte) (jobs []stagedJob, complete bool) {
+	complete = true
 	for len(b) > 0 {
 		n, size := binary.Uvarint(b)
 		if size <= 0 || len(b)-size < 4 || n > uint64(len(b)-size-4) {
@@ -131,7 +131,7 @@ func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 		b = b[size+4+int(n):]
 		f, ok := readStaged(body)
 		if !ok || crc32.Checksum(body, castagnoli()) != sum {
-			whole = false
+			complete = false
 			continue
 		}
 		if jobs == nil { // allocate once: jobs are large, and most have about the same size
@@ -139,7 +139,7 @@ func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 		}
 		jobs = append(jobs, f)
 	}
-	return jobs, whole
+	return jobs, complete
 }
 
 func readStaged(b []byte) (f stagedJob, ok bool) {

@@ -34,9 +34,9 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 func (t *tx) saveResources() {
 	t.requireReload()
 	ls := t.s.mem.lanes
-	was := ls.resourceGates
-	ls.resourceGates = slices.Clone(was)
-	t.undo = append(t.undo, func() { ls.resourceGates = was })
+	old := ls.resourceGates
+	ls.resourceGates = slices.Clone(old)
+	t.undo = append(t.undo, func() { ls.resourceGates = old })
 }
 
 // TakenUnits implements rules.Tx.
@@ -253,15 +253,15 @@ const maxGatesRead = 5 * store.MaxGates
 // gatesOf appends the gates of an owner that follow the given kind and key.
 func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
 	var ids []int64
-	first, looked := len(*list), 0
+	first, scanned := len(*list), 0
 	err := t.query(func(r row) (bool, error) {
 		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
-		if looked++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) {
-			return looked < maxGatesRead, nil
+		if scanned++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) {
+			return scanned < maxGatesRead, nil
 		}
 		ids = append(ids, r.num(0))
 		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
-		return len(*list) < store.MaxGates && looked < maxGatesRead, nil
+		return len(*list) < store.MaxGates && scanned < maxGatesRead, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
 	for i, id := range ids {
@@ -390,8 +390,8 @@ func (t *tx) recheckClosedHereIfStale() {
 		s.watchForeignTimer(t.now, t.now)
 		return
 	}
-	looked := s.closedHereChecked
-	t.undo = append(t.undo, func() { s.closedHereStale, s.closedHereChecked = true, looked })
+	checked := s.closedHereChecked
+	t.undo = append(t.undo, func() { s.closedHereStale, s.closedHereChecked = true, checked })
 	s.closedHereStale, s.closedHereChecked = false, t.now
 	t.recheckClosedHere()
 }

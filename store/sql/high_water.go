@@ -74,22 +74,22 @@ func readHighWater(dir string) (p highWater) {
 
 // checkHighWater returns an error if the database is behind the high-water mark in its directory.
 func checkHighWater(c *liteConn, dir string) error {
-	marked, has := readHighWater(dir), int64(0)
+	marked, commits := readHighWater(dir), int64(0)
 	if marked.commits == 0 {
 		return nil
 	}
-	there, err := c.number(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`)
-	if err == nil && there > 0 {
-		has, err = c.number(`SELECT commits FROM meta`)
+	hasMeta, err := c.number(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`)
+	if err == nil && hasMeta > 0 {
+		commits, err = c.number(`SELECT commits FROM meta`)
 	}
 	var e *sqliteError
 	// SQLITE_ERROR means that the column does not exist.
 	if err != nil && (!errors.As(err, &e) || e.code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}
-	if has >= marked.commits {
+	if commits >= marked.commits {
 		return nil
 	}
 	return fmt.Errorf("the database in %s has lost its last %d acknowledged changes (its log %s-wal is damaged or missing, or an older copy replaced the database); copy the directory, then restore a backup with: queuectl restore FILE; to continue without those changes, remove %s",
-		dir, marked.commits-has, databaseName, filepath.Join(dir, highWaterName))
+		dir, marked.commits-commits, databaseName, filepath.Join(dir, highWaterName))
 }

@@ -39,8 +39,8 @@ func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 			given = append(given, id)
 		}
 	}
-	left := len(drafts) - len(given)
-	if err := n.check(given, left); err != nil {
+	missing := len(drafts) - len(given)
+	if err := n.check(given, missing); err != nil {
 		return err
 	}
 	for i := range drafts {
@@ -54,12 +54,12 @@ func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 	for i := range drafts {
 		receipt.IDs[i] = drafts[i].ID
 		if drafts[i].ID == "" {
-			id, err := n.nextFree(left)
+			id, err := n.nextFree(missing)
 			if err != nil {
 				return err
 			}
 			receipt.IDs[i] = id
-			left--
+			missing--
 		}
 		receipt.Seqs[i] = n.next
 		n.next++
@@ -108,12 +108,12 @@ func (n *idAllocator) check(ids []string, numbers int) (err error) {
 	return err
 }
 
-// nextFree moves to the next number that is not the id of another job, and returns it as an id. left is how many
+// nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is how many
 // more ids are needed.
-func (n *idAllocator) nextFree(left int) (id string, err error) {
+func (n *idAllocator) nextFree(missing int) (id string, err error) {
 	for {
 		if n.next >= n.checkedUpTo {
-			if err := n.check(nil, left+2*n.skipped); err != nil {
+			if err := n.check(nil, missing+2*n.skipped); err != nil {
 				return "", err
 			}
 		}
@@ -151,9 +151,9 @@ func (n *numberSource) skip() {
 	n.window = min(2*n.window, maxLeap)
 }
 
-func exists(id string, i, of int) error {
+func exists(id string, i, count int) error {
 	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
-	if of > 1 {
+	if count > 1 {
 		return e.At(i + 1)
 	}
 	return e

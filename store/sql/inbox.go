@@ -169,11 +169,11 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 			if err != nil || !found {
 				return err
 			}
-			most := 0
+			maxUnits := 0
 			if !anothers {
-				most = limit(role)
+				maxUnits = limit(role)
 			}
-			if most == 0 {
+			if maxUnits == 0 {
 				continue
 			}
 			size := 0
@@ -181,7 +181,8 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 				list = append(list, store.Submission{N: r.num(0), Role: role, ID: r.text(1), Spec: []byte(r.text(2))})
 				size += len(list[len(list)-1].Spec)
 				return size < store.MaxSubmitted, nil
-			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role, int64(most))
+			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role,
+				int64(maxUnits))
 			if err != nil {
 				return err
 			}
@@ -195,8 +196,8 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 // submission no longer exists, another service has enqueued it, and take returns a duplicate.
 func (t *tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt,
 	err error) {
-	there, err := t.number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
-	if err != nil || there == 0 {
+	found, err := t.number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
+	if err != nil || found == 0 {
 		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
 	}
 	t.submission = r.Submission

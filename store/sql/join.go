@@ -117,19 +117,19 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Durati
 }
 
 // ranElsewhere reports whether both places are known and differ.
-func (m *Member) ranElsewhere(place string) bool {
-	return place != m.Place && place != "" && m.Place != ""
+func (m *Member) ranElsewhere(location string) bool {
+	return location != m.Place && location != "" && m.Place != ""
 }
 
 // rename gives this node's name to an existing node with the same state directory, so that the node keeps
 // its leases.
 func (t *tx) rename(m Member) (renamed bool, err error) {
-	id, oldName, alive, place := int64(0), "", false, ""
+	id, oldName, alive, location := int64(0), "", false, ""
 	err = t.query(func(r row) (bool, error) {
-		id, oldName, alive, place = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
+		id, oldName, alive, location = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
 		return false, nil
 	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.Folder, m.Name)
-	if err == nil && alive && m.ranElsewhere(place) {
+	if err == nil && alive && m.ranElsewhere(location) {
 		return false, ErrCopied
 	}
 	if err != nil || id == 0 {

@@ -100,15 +100,15 @@ func (t *tx) SetLane(l rules.Lane) error {
 		return t.setDemandLane(l)
 	}
 	t.noteLane(&l)
-	own := m.lanes.plain[laneName{l.Queue, l.UID}]
-	was := *own
+	cached := m.lanes.plain[laneName{l.Queue, l.UID}]
+	old := *cached
 	t.undo = append(t.undo, func() {
-		own.Head, own.Priority, own.Shut = was.Head, was.Priority, was.Shut
-		m.lanes.updateHeap(own)
+		cached.Head, cached.Priority, cached.Shut = old.Head, old.Priority, old.Shut
+		m.lanes.updateHeap(cached)
 	})
-	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
-	own.Head, own.Priority, own.Shut = l.Head, l.Priority, l.Shut
-	m.lanes.updateHeap(own)
+	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(old.Shut == rules.Empty)
+	cached.Head, cached.Priority, cached.Shut = l.Head, l.Priority, l.Shut
+	m.lanes.updateHeap(cached)
 	return nil
 }
 
@@ -118,21 +118,21 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 	q := m.lanes.state(l.Queue)
 	known := !q.stale && !q.staleUsers[l.UID] &&
 		slices.ContainsFunc(q.openOf(l.UID).open, func(o *rules.Lane) bool { return o.ID == l.ID })
-	was, written := t.unwritten[l.ID]
+	old, written := t.unwritten[l.ID]
 	if !known && !written { // lanes in the cache are open
 		shut, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 		if err != nil {
 			return err
 		}
-		was.Shut = shut
+		old.Shut = shut
 	}
-	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
-	is := t.storedGate(&l)
-	m.lanes.countOverQuota(was.Shut, -1)
-	m.lanes.countOverQuota(is, 1)
+	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(old.Shut == rules.Empty)
+	stored := t.storedGate(&l)
+	m.lanes.countOverQuota(old.Shut, -1)
+	m.lanes.countOverQuota(stored, 1)
 	t.undo = append(t.undo, func() {
-		m.lanes.countOverQuota(is, -1)
-		m.lanes.countOverQuota(was.Shut, 1)
+		m.lanes.countOverQuota(stored, -1)
+		m.lanes.countOverQuota(old.Shut, 1)
 		m.lanes.markStaleUser(q, l.UID)
 	})
 	t.noteOpenLanes(q, l.UID)
@@ -140,7 +140,7 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 	if !known || l.Shut != rules.Open {
 		t.closedLanes = nil
 	}
-	l.Shut = is
+	l.Shut = stored
 	t.cacheLane(l)
 	return nil
 }
@@ -151,23 +151,23 @@ func (t *tx) storedGate(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.Shut
 	}
-	here := t.s.mem.lanes.closedHere
-	if was, there := here[l.ID]; there {
-		t.undo = append(t.undo, func() { here[l.ID] = was })
+	closedHere := t.s.mem.lanes.closedHere
+	if old, there := closedHere[l.ID]; there {
+		t.undo = append(t.undo, func() { closedHere[l.ID] = old })
 	} else {
-		t.undo = append(t.undo, func() { delete(here, l.ID) })
+		t.undo = append(t.undo, func() { delete(closedHere, l.ID) })
 	}
 	if t.s.mem.unknownUser(l) {
-		here[l.ID] = l.Shut
+		closedHere[l.ID] = l.Shut
 		return rules.Open
 	}
 	for _, n := range l.Needs {
 		if n.Gate == l.Shut && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
-			here[l.ID] = l.Shut
+			closedHere[l.ID] = l.Shut
 			return rules.Open
 		}
 	}
-	delete(here, l.ID)
+	delete(closedHere, l.ID)
 	return l.Shut
 }
 
@@ -283,8 +283,8 @@ func (ls *lanes) add(l *rules.Lane) {
 
 func (ls *lanes) remove(l *rules.Lane) {
 	delete(ls.plain, laneName{l.Queue, l.UID})
-	rest := slices.DeleteFunc(slices.Clone(ls.byUID[l.UID]), func(other *rules.Lane) bool { return other == l })
-	if ls.byUID[l.UID] = rest; len(rest) == 0 {
+	others := slices.DeleteFunc(slices.Clone(ls.byUID[l.UID]), func(other *rules.Lane) bool { return other == l })
+	if ls.byUID[l.UID] = others; len(others) == 0 {
 		delete(ls.byUID, l.UID)
 	}
 	q := ls.state(l.Queue)
@@ -350,14 +350,14 @@ func (t *tx) tidyLanes() (more bool, err error) {
 // forgetClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
 func (t *tx) forgetClosedHere() {
 	ls := t.s.mem.lanes
-	was := ls.closedHere
+	old := ls.closedHere
 	stale := func() {
 		for _, q := range ls.queues {
 			ls.markStale(q)
 		}
 	}
 	t.undo = append(t.undo, func() {
-		ls.closedHere = was
+		ls.closedHere = old
 		stale()
 	})
 	ls.closedHere = map[int64]int64{}
@@ -366,9 +366,9 @@ func (t *tx) forgetClosedHere() {
 	t.rules.Readied = true
 }
 
-// readLanes adds the statements that read the lanes. The caller calls take once the leases are counted,
+// readLanes adds the statements that read the lanes. The caller calls addPlain once the leases are counted,
 // since that decides which lanes a user's quota closes.
-func (s *engine) readLanes(all *queryBatch) (take func()) {
+func (s *engine) readLanes(all *queryBatch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
 	all.add(func(r row) (bool, error) {
@@ -404,11 +404,11 @@ func (s *engine) readLanes(all *queryBatch) (take func()) {
 	return func() {
 		for i := range plain {
 			l := &plain[i]
-			switch most := s.mem.maxLeasedPerUser; {
+			switch quota := s.mem.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
 				l.Head, l.Shut = rules.End, rules.Empty
 				s.mem.emptyLanes++
-			case most > 0 && s.mem.users[l.UID].leased >= most:
+			case quota > 0 && s.mem.users[l.UID].leased >= quota:
 				l.Shut = rules.UserGate(l.UID)
 			default:
 				l.Shut = rules.Open
@@ -450,11 +450,11 @@ func (s *engine) SetHooks(ctx context.Context, h store.Hooks) error {
 func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		ls := t.s.mem.lanes
-		was := ls.node
-		t.undo = append(t.undo, func() { ls.node = was })
+		old := ls.node
+		t.undo = append(t.undo, func() { ls.node = old })
 		ls.node = node.Clone()
 		ls.node.ID = t.s.node
-		for uid := range was.Strangers {
+		for uid := range old.Strangers {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
 		if err := t.storeNode(); err != nil {

@@ -75,15 +75,15 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 			return jobs, nil
 		}
 	}
-	var gone error
-	for gone == nil {
+	var ended error
+	for ended == nil {
 		select {
 		case g := <-w.done:
 			return g.jobs, g.err
 		case <-w.retry:
-			gone = s.do(ctx, urgent, func(t *tx) error { t.rules.Readied = true; return nil })
+			ended = s.do(ctx, urgent, func(t *tx) error { t.rules.Readied = true; return nil })
 		case <-ctx.Done():
-			gone = ctx.Err()
+			ended = ctx.Err()
 		}
 	}
 	s.mu.Lock()
@@ -94,14 +94,14 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.done: // served between select and lock
 			return g.jobs, g.err
 		default:
-			return nil, gone
+			return nil, ended
 		}
 	}
 	w.abandoned = true
 	s.mu.Unlock()
 	g := <-w.done // The writer is serving this waiter, and its leases must not be lost.
 	if g.err == nil && len(g.jobs) == 0 {
-		g.err = gone
+		g.err = ended
 	}
 	return g.jobs, g.err
 }

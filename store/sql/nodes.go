@@ -76,7 +76,7 @@ func (t *tx) storeNode() error {
 
 // Extend implements store.Cluster.
 func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membership, err error) {
-	told, err := json.Marshal(load)
+	encoded, err := json.Marshal(load)
 	if err != nil {
 		return m, err
 	}
@@ -87,7 +87,7 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 			found = true
 			m.Drained = r.num(0) != 0
 			return false, nil
-		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(told), s.node, s.incarnation)
+		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(encoded), s.node, s.incarnation)
 		if err != nil {
 			return err
 		}
@@ -145,11 +145,11 @@ const clockSlack = 50
 func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
 		lost = nil
-		names, over, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
+		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
 		err := t.query(func(r row) (bool, error) {
 			names[r.num(0)] = r.text(1)
 			if r.num(2) != 0 {
-				over[r.num(0)] = true
+				expired[r.num(0)] = true
 			} else if r.num(3) != 0 {
 				gone[r.num(0)] = true
 			}
@@ -158,25 +158,25 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 		if err != nil {
 			return err
 		}
-		for id := range over {
-			left, err := t.count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
+		for id := range expired {
+			remaining, err := t.count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
 			if err != nil {
 				return err
 			}
-			if left == 0 { // the node has renewed its lease in the meantime
-				delete(over, id)
+			if remaining == 0 { // the node has renewed its lease in the meantime
+				delete(expired, id)
 				continue
 			}
 			t.wakeAt(t.now)
 		}
 		for _, b := range s.mem.batches {
-			if _, known := names[b.node]; b.acceptsFrames() && b.node != s.node && (!known || over[b.node] || gone[b.node]) {
+			if _, known := names[b.node]; b.acceptsFrames() && b.node != s.node && (!known || expired[b.node] || gone[b.node]) {
 				if err := t.takeBatch(&b); err != nil {
 					return err
 				}
 			}
 		}
-		if len(over) > 0 {
+		if len(expired) > 0 {
 			if err := t.recheckClosedLanes(); err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 		for seq, l := range s.mem.leases {
 			was := l.Job.Node
 			name, known := names[was]
-			if was == s.node || known && !over[was] && !gone[was] {
+			if was == s.node || known && !expired[was] && !gone[was] {
 				continue
 			}
 			if len(lost) == store.MaxTakeOver {

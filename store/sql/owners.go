@@ -77,17 +77,17 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
-		at := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.unreported || !d.done) })
-		if at < 0 {
+		index := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.unreported || !d.done) })
+		if index < 0 {
 			if name, known := m.owners[uid]; !known || name != owner {
 				return nil
 			}
 			if err := t.beginDisowning(uid); err != nil {
 				return err
 			}
-			at = len(m.disowning) - 1
+			index = len(m.disowning) - 1
 		}
-		d := &m.disowning[at]
+		d := &m.disowning[index]
 		if err := t.disownStep(d); err != nil {
 			return err
 		}
@@ -168,13 +168,13 @@ func (t *tx) disownStep(d *disowning) error {
 	}
 	m := &t.s.mem
 	var list []rules.Job
-	looked, reached := 0, d.before
+	scanned, upTo := 0, d.before
 	err = t.query(func(r row) (bool, error) {
-		if len(list) == disownJobs || looked == disownReads {
-			reached = r.num(0)
+		if len(list) == disownJobs || scanned == disownReads {
+			upTo = r.num(0)
 			return false, nil
 		}
-		looked++
+		scanned++
 		if m.leases[r.num(0)] == nil && r.num(uidColumn) == int64(d.uid) {
 			list = append(list, readMoved(r, headColumns))
 		}
@@ -188,7 +188,7 @@ func (t *tx) disownStep(d *disowning) error {
 			return err
 		}
 	}
-	d.movedUpTo, d.done = reached, reached == d.before && keys < disownJobs && batches < disownJobs
+	d.movedUpTo, d.done = upTo, upTo == d.before && keys < disownJobs && batches < disownJobs
 	err = t.exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
 	return err
 }
@@ -198,21 +198,21 @@ func (t *tx) disownStep(d *disowning) error {
 func (t *tx) endDisownings() error {
 	t.requireReload()
 	m := &t.s.mem
-	var left []disowning
+	var remaining []disowning
 	for _, d := range m.disowning {
 		ended := d.done && !d.unreported
 		for seq, l := range m.leases {
 			ended = ended && (l.Job.UID != d.uid || seq >= d.before)
 		}
 		if !ended {
-			left = append(left, d)
+			remaining = append(remaining, d)
 			continue
 		}
 		if err := t.exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
 			return err
 		}
 	}
-	m.disowning = left
+	m.disowning = remaining
 	return nil
 }
 

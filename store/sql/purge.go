@@ -13,39 +13,39 @@ import (
 
 // endedFrom returns the FROM clauses that select the ended jobs of a state, sorted by the time at which they
 // ended, and the arguments of each clause.
-func endedFrom(of *store.Ended, state queue.State) (from []string, args [][]any) {
+func endedFrom(ended *store.Ended, state queue.State) (from []string, args [][]any) {
 	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`, `jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
-	before := int64(of.Before)
+	before := int64(ended.Before)
 	switch {
-	case of.Of == nil:
+	case ended.Of == nil:
 		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
-	case *of.Of == "":
+	case *ended.Of == "":
 		return []string{all}, [][]any{{int64(0), int64(state), before}}
 	}
-	return []string{kept}, [][]any{{*of.Of, int64(state), before}}
+	return []string{kept}, [][]any{{*ended.Of, int64(state), before}}
 }
 
 // automatic is the detail of an event that no user caused.
 var automatic = []byte(`{}`)
 
 // Purge removes jobs that ended before a given time.
-func (s *engine) Purge(ctx context.Context, of store.Ended, limit int, by *int) (removed int, err error) {
+func (s *engine) Purge(ctx context.Context, ended store.Ended, limit int, by *int) (removed int, err error) {
 	detail := automatic
 	if by != nil {
 		detail = rules.ByUID(*by)
 	}
 	err = s.doRemoving(ctx, normal, func(t *tx) (err error) {
-		removed, err = t.purge(&of, limit, detail)
+		removed, err = t.purge(&ended, limit, detail)
 		return err
 	})
 	return removed, err
 }
 
 // purge removes up to limit jobs, starting with those that ended first.
-func (t *tx) purge(of *store.Ended, limit int, detail []byte) (removed int, err error) {
+func (t *tx) purge(ended *store.Ended, limit int, detail []byte) (removed int, err error) {
 	var list []rules.Job
-	for _, state := range of.States {
-		from, args := endedFrom(of, state)
+	for _, state := range ended.States {
+		from, args := endedFrom(ended, state)
 		for i := range from {
 			ended, err := t.jobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
 			if err != nil {
@@ -67,39 +67,39 @@ func (t *tx) purge(of *store.Ended, limit int, detail []byte) (removed int, err 
 // TrimJobs removes jobs of a queue while more than keep ended jobs are stored, starting with those that ended
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of
 // stored jobs.
-func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int) (more bool, err error) {
-	if of == "" && s.countsNow().Bounded() <= keep {
+func (s *engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
+	if queueName == "" && s.countsNow().Bounded() <= keep {
 		return false, nil
 	}
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over := t.endedCount(of) - keep
-		if over <= 0 {
+		excess := t.endedCount(queueName) - keep
+		if excess <= 0 {
 			return nil
 		}
-		ended := store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &of}
-		removed, err := t.purge(&ended, int(min(over, int64(limit))), automatic)
-		more = removed > 0 && int64(removed) < over
+		ended := store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &queueName}
+		removed, err := t.purge(&ended, int(min(excess, int64(limit))), automatic)
+		more = removed > 0 && int64(removed) < excess
 		return err
 	})
 	return more, err
 }
 
 // endedCount returns the number of ended jobs that TrimJobs compares with keep.
-func (t *tx) endedCount(of string) int64 {
+func (t *tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
-	if of == "" {
+	if queueName == "" {
 		return store.Counts{States: m.counts, Kept: m.keptJobs}.Bounded()
 	}
-	return t.keptCounts(of).kept
+	return t.keptCounts(queueName).kept
 }
 
 // CountEnded returns how many jobs ended in these states before a given time.
-func (s *engine) CountEnded(ctx context.Context, of store.Ended) (total int64, err error) {
+func (s *engine) CountEnded(ctx context.Context, ended store.Ended) (total int64, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		total = 0
-		for _, state := range of.States {
-			from, args := endedFrom(&of, state)
+		for _, state := range ended.States {
+			from, args := endedFrom(&ended, state)
 			for i := range from {
 				n, err := r.number(`SELECT count(*) FROM `+from[i], args[i]...)
 				if err != nil {
@@ -161,20 +161,20 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	}
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over, limit := t.s.mem.outputs-keep, outputStep
-		if over <= 0 {
+		excess, limit := t.s.mem.outputs-keep, outputStep
+		if excess <= 0 {
 			return nil
 		}
-		above, share := t.usersAboveShare(over)
+		above, share := t.usersAboveShare(excess)
 		for _, u := range above {
-			got, err := t.trim(trimPlan{excess: min(over, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit}, `SELECT jobs.seq, n, output_bytes
+			got, err := t.trim(trimPlan{excess: min(excess, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit}, `SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
 			if err != nil {
 				return err
 			}
-			over, limit = over-got.bytes, limit-got.parts
-			if more = over > 0 && limit == 0; more || over <= 0 {
+			excess, limit = excess-got.bytes, limit-got.parts
+			if more = excess > 0 && limit == 0; more || excess <= 0 {
 				return nil
 			}
 		}
@@ -208,14 +208,14 @@ func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over := t.keptCounts(name).keptBytes - keep
-		if over <= 0 {
+		excess := t.keptCounts(name).keptBytes - keep
+		if excess <= 0 {
 			return nil
 		}
-		got, err := t.trim(trimPlan{excess: over, newSize: queue.OutputForgotten, limit: outputStep}, `SELECT jobs.seq, n, output_bytes
+		got, err := t.trim(trimPlan{excess: excess, newSize: queue.OutputForgotten, limit: outputStep}, `SELECT jobs.seq, n, output_bytes
 			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
-		more = got.parts == outputStep && got.bytes < over
+		more = got.parts == outputStep && got.bytes < excess
 		return err
 	})
 	return more, err
@@ -236,18 +236,18 @@ type trimCount struct {
 
 // trim removes outputs in the order in which a query returns them. The query must select job, number and
 // size.
-func (t *tx) trim(of trimPlan, oldest string, args ...any) (got trimCount, err error) {
+func (t *tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
 	var list []removable
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, removable{seq: r.num(0), attempt: r.num(1), bytes: r.num(2)})
 		got.parts, got.bytes = got.parts+1, got.bytes+r.num(2)
-		return got.bytes < of.excess && got.parts < of.limit, nil
-	}, oldest, append(slices.Clip(args), int64(of.limit))...)
+		return got.bytes < plan.excess && got.parts < plan.limit, nil
+	}, oldest, append(slices.Clip(args), int64(plan.limit))...)
 	if err != nil {
 		return trimCount{}, err
 	}
 	for _, output := range list {
-		if err := t.removeOutput(output, of.newSize); err != nil {
+		if err := t.removeOutput(output, plan.newSize); err != nil {
 			return trimCount{}, err
 		}
 	}
@@ -255,19 +255,19 @@ func (t *tx) trim(of trimPlan, oldest string, args ...any) (got trimCount, err e
 }
 
 // removeOutput removes the output of an attempt, and stores mark as its size.
-func (t *tx) removeOutput(of removable, mark int64) error {
+func (t *tx) removeOutput(output removable, newSize int64) error {
 	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
-		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, of.seq, of.attempt); err != nil {
+		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
 		return err
 	}
 	if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
-		WHERE seq = ? AND n = ?`, mark, of.seq, of.attempt); err != nil {
+		WHERE seq = ? AND n = ?`, newSize, output.seq, output.attempt); err != nil {
 		return err
 	}
-	if err := t.forgetOutput(of.seq, of.bytes); err != nil {
+	if err := t.forgetOutput(output.seq, output.bytes); err != nil {
 		return err
 	}
-	t.s.mem.outputs -= of.bytes
+	t.s.mem.outputs -= output.bytes
 	return nil
 }
 

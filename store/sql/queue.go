@@ -65,7 +65,7 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 // enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
 func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
-		if _, going := t.s.mem.openBatch(r.UID, r.Batch); going {
+		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
 		}
 		if err := t.checkNotForgotten(r); err != nil {
@@ -84,11 +84,11 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
 		return receipt, err
 	}
-	begun := t.newQueues(rules.PerQueue(r.Drafts))
+	newQueues := t.newQueues(rules.PerQueue(r.Drafts))
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	receipt.Begun = begun
+	receipt.Begun = newQueues
 	if err := t.recordOwner(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}

@@ -76,8 +76,8 @@ func (t *tx) countWaitingIn(name string, uid int, n int64) {
 func (t *tx) listQueues() error {
 	m := &t.s.mem
 	changed := false
-	for q, was := range t.queues {
-		if q.count() == was {
+	for q, old := range t.queues {
+		if q.count() == old {
 			continue
 		}
 		changed = true

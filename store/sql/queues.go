@@ -134,10 +134,10 @@ func (ls *lanes) updateQueue(q *queueState) {
 	if q.best != nil && q.Head.After(q.best.Head) {
 		q.Head = q.best.Head
 	}
-	switch stands := q.Room > 0 && (len(q.open) > 0 || q.best != nil); {
-	case stands && q.readyIndex < 0:
+	switch ready := q.Room > 0 && (len(q.open) > 0 || q.best != nil); {
+	case ready && q.readyIndex < 0:
 		heap.Push(&ls.ready, q)
-	case stands:
+	case ready:
 		heap.Fix(&ls.ready, q.readyIndex)
 	case q.readyIndex >= 0:
 		heap.Remove(&ls.ready, q.readyIndex)
@@ -155,12 +155,12 @@ func (t *tx) refresh() error {
 			}
 		}
 		q.best, q.next = nil, rules.End
-		for _, own := range q.users {
-			switch best := own.open[0]; {
+		for _, lanes := range q.users {
+			switch best := lanes.open[0]; {
 			case q.best == nil:
-				q.best, q.next = best, own.secondHead()
+				q.best, q.next = best, lanes.secondHead()
 			case q.best.Head.After(best.Head):
-				q.best, q.next = best, earlier(q.best.Head, own.secondHead())
+				q.best, q.next = best, earlier(q.best.Head, lanes.secondHead())
 			default:
 				q.next = earlier(q.next, best.Head)
 			}
@@ -244,14 +244,14 @@ func (t *tx) Turn() int64 { return t.s.mem.lastPass }
 // Serve implements rules.Tx.
 func (t *tx) Serve(q *rules.Queue, turn, next int64) {
 	l := t.s.mem.lanes.state(q.Name)
-	was := l.Pass
-	t.undo = append(t.undo, func() { l.Pass = was })
+	old := l.Pass
+	t.undo = append(t.undo, func() { l.Pass = old })
 	l.Pass, t.s.mem.lastPass = next, turn
 }
 
 // Best implements rules.Tx.
-func (t *tx) Best(of *rules.Queue) (rules.Lane, rules.Position, error) {
-	q := t.s.mem.lanes.state(of.Name)
+func (t *tx) Best(rulesQueue *rules.Queue) (rules.Lane, rules.Position, error) {
+	q := t.s.mem.lanes.state(rulesQueue.Name)
 	if len(q.open) == 0 {
 		return *q.best, q.next, nil
 	}
@@ -278,9 +278,9 @@ func (t *tx) tidyQueues() {
 		return
 	}
 	t.afterCommit = append(t.afterCommit, func() {
-		looked := 0
+		scanned := 0
 		for name, q := range m.lanes.queues { // in random order
-			if looked++; looked > moveStep {
+			if scanned++; scanned > moveStep {
 				return
 			}
 			if q.lanes == 0 && !q.hasRow() && !q.inStaleQueues && q.readyIndex < 0 && q.Pass <= m.lastPass {
@@ -313,7 +313,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 		return err
 	}
 	t.requireReload()
-	was, weights, served, from := q.rule, m.lanes.weights, q.lastTurns, q.fixedTurns
+	old, weights, served, from := q.rule, m.lanes.weights, q.lastTurns, q.fixedTurns
 	passes, turn := map[*queueState]int64{}, m.lastPass
 	for _, other := range m.lanes.queues {
 		if other.Pass != 0 {
@@ -322,7 +322,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 		}
 	}
 	t.undo = append(t.undo, func() {
-		q.setRule(was)
+		q.setRule(old)
 		q.lastTurns, q.fixedTurns = served, from
 		m.lanes.weights, m.lastPass = weights, turn
 		for other, pass := range passes {
@@ -395,13 +395,13 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 }
 
 // oldestOf sets q.Oldest to the earliest time at which the first job of one of the queue's lanes became
-// ready. It reads up to most lanes and returns how many it read.
-func (r *reader) oldestOf(q *store.QueueState, most int) (n int, err error) {
+// ready. It reads up to limit lanes and returns how many it read.
+func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64
 	err = r.query(func(r row) (bool, error) {
 		lanes = append(lanes, r.num(0))
-		return len(lanes) < most, nil
-	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(most))
+		return len(lanes) < limit, nil
+	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))
 	q.Oldest = 0
 	for _, id := range lanes {
 		if err != nil {
@@ -439,11 +439,11 @@ func (t *tx) resumeQueues() (next queue.Millis, err error) {
 
 // admitQueues returns an error if the jobs exceed the limit of a queue, or if the user would have jobs in too
 // many queues without settings.
-func (t *tx) admitQueues(uid int, of map[string]int64) error {
-	if err := rules.AdmitQueues(t, of); err != nil {
+func (t *tx) admitQueues(uid int, perQueue map[string]int64) error {
+	if err := rules.AdmitQueues(t, perQueue); err != nil {
 		return err
 	}
-	begun := len(t.newQueues(of))
+	begun := len(t.newQueues(perQueue))
 	if begun == 0 {
 		return nil
 	}
@@ -459,8 +459,8 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 }
 
 // newQueues returns the names of those queues that do not exist yet, sorted.
-func (t *tx) newQueues(of map[string]int64) (names []string) {
-	for name := range of {
+func (t *tx) newQueues(perQueue map[string]int64) (names []string) {
+	for name := range perQueue {
 		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
 			names = append(names, name)
 		}

@@ -279,18 +279,18 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 
 // state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises Next to the position where it stopped.
-func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error {
+func (m *matcher) state(r *reader, state queue.State, result *store.Selected) error {
 	from, args := `WHERE`, []any{bit(len(m.parts) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
-	looked, kept, more := 0, 0, true
+	scanned, selected, more := 0, 0, true
 	for piece, before := min(maxScanned, max(r.readLimit(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
 		rows := 0
 		err := r.query(func(r row) (bool, error) {
 			rows++
 			before = r.num(0)
-			more = m.take(r, state, &looked, &kept, to)
+			more = m.take(r, state, &scanned, &selected, result)
 			return more, nil
 		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
 		if err != nil {
@@ -302,17 +302,18 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 }
 
 // take adds a job to the result if it matches. It reports whether to continue with the next job.
-func (m *matcher) take(r row, state queue.State, scanned, kept *int, to *store.Selected) bool {
+func (m *matcher) take(r row, state queue.State, scanned, selected *int, result *store.Selected) bool {
 	if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
 		return false
 	}
 	*scanned++
 	if m.matches(r) {
-		to.Refs = append(to.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
-		*kept++
+		result.Refs = append(result.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)),
+			UID: int(r.num(3))})
+		*selected++
 	}
-	if *kept > m.Limit || *scanned >= maxScanned {
-		to.Next = max(to.Next, r.num(0))
+	if *selected > m.Limit || *scanned >= maxScanned {
+		result.Next = max(result.Next, r.num(0))
 		return false
 	}
 	return true

@@ -50,15 +50,15 @@ func gateFaults(c conn) (faults []string, err error) {
 		return nil, err
 	}
 	err = c.query(func(r row) (bool, error) {
-		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
-		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
-			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, of.key, needed[id], named[of]))
+		id, gate := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
+		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[gate] {
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
 		}
-		delete(named, of)
+		delete(named, gate)
 		return true, nil
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
-	for of, n := range named {
-		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which does not exist", n, of.key))
+	for gate, n := range named {
+		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which does not exist", n, gate.key))
 	}
 	return faults, err
 }
@@ -133,10 +133,10 @@ func (g *gateCounts) read() error {
 	}
 	return g.conn.query(func(r row) (bool, error) {
 		for _, d := range readDemands(r.view(1)) {
-			of := nameOf(d, int(r.num(0)))
-			g.words[of] = d
+			gate := nameOf(d, int(r.num(0)))
+			g.words[gate] = d
 			if d.Ruled() {
-				g.jobs[of]++
+				g.jobs[gate]++
 			}
 		}
 		return true, nil
@@ -144,17 +144,17 @@ func (g *gateCounts) read() error {
 }
 
 // id returns the number of a gate, and creates the gate if it does not exist.
-func (g *gateCounts) id(of gateName) (int64, error) {
-	if id := g.ids[of]; id != 0 {
+func (g *gateCounts) id(gate gateName) (int64, error) {
+	if id := g.ids[gate]; id != 0 {
 		return id, nil
 	}
 	// If no job names the gate, the next job that does sets its rule.
-	d := g.words[of]
-	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+	d := g.words[gate]
+	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind, gate.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
 		return 0, err
 	}
 	id, err := g.conn.number(`SELECT last_insert_rowid()`)
-	g.ids[of] = id
+	g.ids[gate] = id
 	return id, err
 }
 
@@ -168,12 +168,12 @@ func (g *gateCounts) fixLanes() error {
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
 				return true, nil // a damaged lane has no readable needs
 			}
-			of := nameOf(d, int(r.num(1)))
-			id, err := g.id(of)
+			gate := nameOf(d, int(r.num(1)))
+			id, err := g.id(gate)
 			if err != nil {
 				return false, err
 			}
-			g.lanes[of]++
+			g.lanes[gate]++
 			fmt.Fprintf(&list, "%d/%d/%d ", id, d.Kind, d.Units())
 		}
 		needs[r.num(0)] = list.String()
@@ -194,16 +194,17 @@ func (g *gateCounts) write() error {
 	if err := g.conn.exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
 		return err
 	}
-	for of := range g.words {
-		if _, err := g.id(of); err != nil {
+	for gate := range g.words {
+		if _, err := g.id(gate); err != nil {
 			return err
 		}
 	}
-	for of, id := range g.ids {
-		if g.lanes[of]+g.jobs[of] == 0 {
+	for gate, id := range g.ids {
+		if g.lanes[gate]+g.jobs[gate] == 0 {
 			continue
 		}
-		if err := g.conn.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[of], g.jobs[of], id); err != nil {
+		if err := g.conn.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[gate], g.jobs[gate],
+			id); err != nil {
 			return err
 		}
 	}
@@ -267,12 +268,12 @@ type countSource struct{ subject, meta, table, rows string }
 
 // countFaults compares counts with the rows that they count. The stored count is the entry in the list of
 // meta, or otherwise the row in the table. key reads the name of what is counted from a column.
-func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error), of countSource) (faults []string) {
+func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error), source countSource) (faults []string) {
 	list := ""
 	err := c.query(func(r row) (bool, error) {
 		list = r.text(0)
 		return false, nil
-	}, of.meta)
+	}, source.meta)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
@@ -283,7 +284,7 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 		}
 		return counts
 	}
-	kept, there := read(of.table), read(of.rows)
+	kept, there := read(source.table), read(source.rows)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -297,7 +298,7 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", of.subject, k, kept[k],
+			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", source.subject, k, kept[k],
 				there[k]))
 		}
 	}

@@ -19,19 +19,19 @@ type attemptRange struct {
 	all     bool  // the job has no further attempts
 }
 
-// firstAttempts reads the sizes of the first attempts of a job: up to most attempts, or removeBytes of
+// firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
 // output.
-func (t *tx) firstAttempts(seq int64, most int) (a attemptRange, err error) {
+func (t *tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 	a.all = true
 	err = t.query(func(r row) (bool, error) {
-		if a.n == most || a.stored >= removeBytes {
+		if a.n == limit || a.stored >= removeBytes {
 			a.all = false
 			return false, nil
 		}
 		a.n++
 		a.last, a.outputs, a.stored = r.num(0), a.outputs+max(0, r.num(1)), a.stored+r.num(2)
 		return true, nil
-	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(most)+1)
+	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
 	return a, err
 }
 

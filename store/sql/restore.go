@@ -22,11 +22,11 @@ const preparedName = "restore.tmp"
 // Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. save
 // creates the output file with a name. each receives the number of bytes copied so far and the size of the
 // backup. The existing database is not changed until the returned function replaces it with the backup, and
-// moves the old files into the directory aside. On an error, nothing is changed.
+// moves the old files into asideDir. On an error, nothing is changed.
 //
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
-func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string, with func() error) error, err error) {
+func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, total int64)) (done Restored, replace func(asideDir string, between func() error) error, err error) {
 	path := filepath.Join(dir, preparedName)
 	sweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {
@@ -58,7 +58,10 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), ea
 	if err := syncFile(path); err != nil {
 		return done, nil, err
 	}
-	return done, func(aside string, with func() error) error { return installPrepared(dir, path, aside, with) }, nil
+	return done, func(asideDir string, between func() error) error {
+		return installPrepared(dir, path, asideDir,
+			between)
+	}, nil
 }
 
 // sweepRestoring deletes the files of a Restore that was killed.
@@ -77,7 +80,7 @@ func notBackup(file string, err error) error {
 	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)
 }
 
-func copyFile(to, from string, each func(done, of int64)) error {
+func copyFile(to, from string, each func(done, total int64)) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -208,10 +211,10 @@ func keepNumbers(c *liteConn, path string) error {
 	return err
 }
 
-// installPrepared moves the existing files aside, then renames the prepared database. Between the two steps a
+// installPrepared moves the existing files to asideDir, then renames the prepared database. Between the two steps a
 // service refuses to start, because the mark shows that a database is missing. If the process is killed
 // between the steps, the user can run restore again.
-func installPrepared(dir, prepared, aside string, with func() error) error {
+func installPrepared(dir, prepared, asideDir string, between func() error) error {
 	m, err := openHighWater(dir)
 	if err == nil {
 		err = m.file.Close()
@@ -220,14 +223,14 @@ func installPrepared(dir, prepared, aside string, with func() error) error {
 		return err
 	}
 	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", checkName} {
-		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside: %w", err)
 		}
 	}
-	if err := errors.Join(syncDir(aside), syncDir(dir)); err != nil {
+	if err := errors.Join(syncDir(asideDir), syncDir(dir)); err != nil {
 		return err
 	}
-	if err := with(); err != nil {
+	if err := between(); err != nil {
 		return err
 	}
 	if err := os.Rename(prepared, filepath.Join(dir, databaseName)); err != nil {

@@ -266,7 +266,7 @@ func readAttempt(r row) queue.Attempt {
 // numbers parses meta.reserved or meta.users. It returns a map from each entry's first number to its second.
 // fieldOf reads the remaining numbers.
 func numbers(list string) (map[int64]int64, error) {
-	of := map[int64]int64{}
+	byNumber := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
 		first, second, _ := strings.Cut(entry, "/")
 		second, _, _ = strings.Cut(second, "/")
@@ -275,22 +275,22 @@ func numbers(list string) (map[int64]int64, error) {
 		if err = errors.Join(err, err2); err != nil {
 			return nil, fmt.Errorf(`the database is damaged: cannot read a list of numbers in the table "meta": %w`, err)
 		}
-		of[n] = m
+		byNumber[n] = m
 	}
-	return of, nil
+	return byNumber, nil
 }
 
 // fieldOf returns field i of each entry in such a list, by the first number of the entry. It leaves out
 // entries without that field.
 func fieldOf(list string, i int) map[int64]int64 {
-	of := map[int64]int64{}
+	byNumber := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
 		if parts := strings.Split(entry, "/"); len(parts) > i {
 			first, _ := strconv.ParseInt(parts[0], 10, 64) // numbers has parsed it before
-			of[first], _ = strconv.ParseInt(parts[i], 10, 64)
+			byNumber[first], _ = strconv.ParseInt(parts[i], 10, 64)
 		}
 	}
-	return of
+	return byNumber
 }
 
 // appendReserved adds a lease to meta.reserved.

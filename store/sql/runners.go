@@ -39,8 +39,8 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 // loadFile sets the id of the database. If the stored id differs, the database is a copy or was moved.
 func (s *engine) loadFile(id string) error {
 	s.databaseID = id
-	was, err := readNote(s.db, noteFile)
-	s.isCopy = was != "" && was != s.databaseID
+	old, err := readNote(s.db, noteFile)
+	s.isCopy = old != "" && old != s.databaseID
 	return err
 }
 

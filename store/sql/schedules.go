@@ -83,10 +83,10 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		if err := t.s.backend.checkSpace(); err != nil {
 			return err
 		}
-		was, err := t.storedSchedule(put.Name)
+		old, err := t.storedSchedule(put.Name)
 		if err != nil {
 			return err
-		} else if was.gen != p.Replaces {
+		} else if old.gen != p.Replaces {
 			return store.ErrChanged
 		}
 		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`, int64(put.UID), put.Name)
@@ -97,8 +97,8 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			return store.ErrManySchedules
 		}
 		more := bytes
-		if was.uid == put.UID {
-			more -= was.bytes
+		if old.uid == put.UID {
+			more -= old.bytes
 		}
 		if err := rules.AdmitBytes(t, put.UID, more, p.MaxBytesUser); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec, bytes); err != nil {
 			return err
 		}
-		t.Holds(was.uid, -was.bytes, 0)
+		t.Holds(old.uid, -old.bytes, 0)
 		t.Holds(put.UID, bytes, 0)
 		if put.PausedAt != 0 {
 			if err := t.SetTimes(&put); err != nil {
@@ -185,8 +185,8 @@ func (t *tx) SetTimes(s *store.Schedule) error {
 }
 
 // Unfinished implements rules.Tx.
-func (t *tx) Unfinished(schedule string, most int) ([]rules.Job, error) {
-	return t.jobs(most, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
+func (t *tx) Unfinished(schedule string, limit int) ([]rules.Job, error) {
+	return t.jobs(limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
 }
 
 // AddRun implements rules.Tx.
@@ -252,16 +252,16 @@ func (s *engine) Schedules(ctx context.Context, after string, limit int) (list [
 // RemoveSchedule removes a schedule and its runs.
 func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		was, err := t.storedSchedule(name)
+		old, err := t.storedSchedule(name)
 		switch {
 		case err != nil:
 			return err
-		case was.gen == 0:
+		case old.gen == 0:
 			return errNoSchedule(name)
-		case was.gen != gen:
+		case old.gen != gen:
 			return store.ErrChanged
 		}
-		t.Holds(was.uid, -was.bytes, 0)
+		t.Holds(old.uid, -old.bytes, 0)
 		if err := t.exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
 			return err
 		}

@@ -53,11 +53,11 @@ func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranke
 	}
 }
 
-// takeTurns reads the jobs of lanes in the order of turns, up to most of them.
+// takeTurns reads the jobs of lanes in the order of turns, up to limit of them.
 func (r *reader) takeTurns(
-	lanes []*readyLane, turns *turnOrder, most int, reserved map[int64]int64,
+	lanes []*readyLane, turns *turnOrder, limit int, reserved map[int64]int64,
 ) (list []rankedJob, err error) {
-	for len(list) < most && len(lanes) > 0 && err == nil {
+	for len(list) < limit && len(lanes) > 0 && err == nil {
 		at := turns.next(lanes)
 		l := lanes[at]
 		job := l.list[0].rankedJob
@@ -132,8 +132,8 @@ func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 }
 
 // readNextJobs reads the next jobs of a lane that are not claimed, at least one if there is one.
-func (r *reader) readNextJobs(l *readyLane, after rules.Position, most int, reserved map[int64]int64) error {
-	for end := false; !end && len(l.list) == 0; most = readyPiece {
+func (r *reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
+	for end := false; !end && len(l.list) == 0; limit = readyPiece {
 		n := 0
 		err := r.query(func(r row) (bool, error) {
 			n++
@@ -144,11 +144,11 @@ func (r *reader) readNextJobs(l *readyLane, after rules.Position, most int, rese
 			return true, nil
 		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready
 			WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
-			l.id, after.Rank, after.Seq, int64(most))
+			l.id, after.Rank, after.Seq, int64(limit))
 		if err != nil {
 			return err
 		}
-		end = n < most
+		end = n < limit
 	}
 	return nil
 }
@@ -182,13 +182,13 @@ func (t *turnOrder) next(lanes []*readyLane) int {
 	if t.byArrival {
 		return first
 	}
-	best := map[int]int{} // by uid: the best lane in the first lane's queue
+	bestOf := map[int]int{} // by uid: the best lane in the first lane's queue
 	for i, l := range lanes {
 		if l.queue != lanes[first].queue {
 			continue
 		}
-		if other, known := best[l.uid]; !known || before(i, other) {
-			best[l.uid] = i
+		if other, known := bestOf[l.uid]; !known || before(i, other) {
+			bestOf[l.uid] = i
 		}
 	}
 	name := lanes[first].queue
@@ -198,15 +198,15 @@ func (t *turnOrder) next(lanes []*readyLane) int {
 			t.lastTurns[name] = map[int]int64{}
 		}
 	}
-	served := t.lastTurns[name]
-	at := first
-	for uid, i := range best {
-		if was, than := served[uid], served[lanes[at].uid]; lanes[i].list[0].priority == lanes[first].list[0].priority &&
-			(was < than || was == than && before(i, at)) {
-			at = i
+	turns := t.lastTurns[name]
+	best := first
+	for uid, i := range bestOf {
+		if turn, bestTurn := turns[uid], turns[lanes[best].uid]; lanes[i].list[0].priority == lanes[first].list[0].priority &&
+			(turn < bestTurn || turn == bestTurn && before(i, best)) {
+			best = i
 		}
 	}
 	t.claims++
-	served[lanes[at].uid] = math.MaxInt64/2 + t.claims
-	return at
+	turns[lanes[best].uid] = math.MaxInt64/2 + t.claims
+	return best
 }

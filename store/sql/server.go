@@ -479,14 +479,14 @@ func (s *Server) readError(err error) error {
 func (s *Server) close() error {
 	s.stopListening()
 	s.background.Wait()
-	var left error
+	var leaveErr error
 	if !slices.ContainsFunc(slices.Collect(maps.Values(s.mem.leases)), func(l *rules.Lease) bool { return l.Job.Node == s.node }) && s.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		left = s.leave(ctx)
+		leaveErr = s.leave(ctx)
 	}
-	if left != nil {
-		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error", left)
+	if leaveErr != nil {
+		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error", leaveErr)
 	}
 	for _, c := range []interface{ close() error }{s.leaseConn, s.messageConn, s.writer} {
 		c.close() // errors are ignored: the server detects closed connections itself

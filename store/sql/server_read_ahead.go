@@ -131,13 +131,13 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 }
 
 // fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The
-// parameter before holds the rows that were already read from l's lane; nil means none.
-func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
-	most, size := t.readLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.Likely)
-	if before != nil {
-		size = 2 * before.size
+// parameter known holds the rows that were already read from l's lane; nil means none.
+func (t *tx) fillAhead(l *rules.Look, known *laneRows) error {
+	limit, size := t.readLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.Likely)
+	if known != nil {
+		size = 2 * known.size
 	}
-	size = min(size, most)
+	size = min(size, limit)
 	lanes := map[int64]*laneRows{}
 	var ids, ranks, seqs []string
 	add := func(id int64, from rules.Position) {
@@ -147,7 +147,7 @@ func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 		seqs = append(seqs, strconv.FormatInt(from.Seq, 10))
 	}
 	add(l.Lane.ID, l.Next)
-	for _, other := range l.Upcoming(most / size) {
+	for _, other := range l.Upcoming(limit / size) {
 		if lanes[other.ID] == nil && !t.readAhead.lanes[other.ID].covers(other.Head) {
 			add(other.ID, other.Head)
 		}
@@ -160,21 +160,21 @@ func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
 		ORDER BY rank, seq `
 	args := []any{strings.Join(ids, " "), strings.Join(ranks, " "), strings.Join(seqs, " "), int64(size)}
-	var all queryBatch
-	all.add(func(r row) (bool, error) {
-		of := lanes[r.num(laneColumn)]
-		of.rows = append(of.rows, r.server.clone())
+	var batch queryBatch
+	batch.add(func(r row) (bool, error) {
+		rows := lanes[r.num(laneColumn)]
+		rows.rows = append(rows.rows, r.server.clone())
 		return true, nil
 	}, `SELECT j.*`+from+wholeColumns+where+`LIMIT ?4) AS j`, args...)
-	all.add(func(r row) (bool, error) {
+	batch.add(func(r row) (bool, error) {
 		lanes[r.num(0)].next = new(readLaneHead(r))
 		return true, nil
 	}, `SELECT j.*`+from+laneHeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
-	if err := t.conn.queries(all.queries); err != nil {
+	if err := t.conn.queries(batch.queries); err != nil {
 		return err
 	}
-	for _, of := range lanes { // a join returns rows in no defined order
-		slices.SortFunc(of.rows, func(a, b serverRow) int {
+	for _, rows := range lanes { // a join returns rows in no defined order
+		slices.SortFunc(rows.rows, func(a, b serverRow) int {
 			return comparePositions(position(row{server: &a}), position(row{server: &b}))
 		})
 	}

@@ -52,7 +52,7 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
-		if refused, said := errors.AsType[*pgconn.PgError](err); said && strings.Contains(refused.Message, "unsupported startup parameter") {
+		if refused, isServerError := errors.AsType[*pgconn.PgError](err); isServerError && strings.Contains(refused.Message, "unsupported startup parameter") {
 			err = fmt.Errorf(`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err, poolMode, poolTransactions)
 		}
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}

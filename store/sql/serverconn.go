@@ -163,21 +163,21 @@ func (c *serverConn) read(keep int) (changed int64, err error) {
 	for len(c.unread) > keep {
 		next := c.unread[0]
 		c.unread = c.unread[1:]
-		result, err2 := c.pipeline.GetResults()
+		result, replyErr := c.pipeline.GetResults()
 		if next.sync {
-			err = cmp.Or(err, serverError(err2, ""))
+			err = cmp.Or(err, serverError(replyErr, ""))
 			continue
 		}
-		if next.prepare && err2 == nil {
+		if next.prepare && replyErr == nil {
 			next.notePrepared(result)
 		}
-		if r, rows := result.(*pgconn.ResultReader); rows && err2 == nil {
+		if r, rows := result.(*pgconn.ResultReader); rows && replyErr == nil {
 			tag, failed := r.Close()
-			changed, err2 = tag.RowsAffected(), failed
+			changed, replyErr = tag.RowsAffected(), failed
 		}
-		if err2 != nil {
+		if replyErr != nil {
 			next.prepareSent = next.prepared
-			err = cmp.Or(err, serverError(err2, next.text))
+			err = cmp.Or(err, serverError(replyErr, next.text))
 			c.dropSkipped()
 		}
 	}
@@ -323,12 +323,12 @@ func (c *serverConn) startQuery(sql string, args ...any) error {
 func (c *serverConn) finishQuery(each func(r row) (more bool, err error)) (ok bool, err error) {
 	var refused error // the error that each returned
 	err = c.inPipeline(func() error {
-		at := slices.IndexFunc(c.unread, func(s sentMessage) bool { return s.startedQuery })
-		if ok = at >= 0; !ok {
+		index := slices.IndexFunc(c.unread, func(s sentMessage) bool { return s.startedQuery })
+		if ok = index >= 0; !ok {
 			return nil
 		}
 		c.roundTrips++
-		if _, err := c.read(len(c.unread) - at); err != nil {
+		if _, err := c.read(len(c.unread) - index); err != nil {
 			return err
 		}
 		statement := c.unread[0].text
@@ -378,16 +378,16 @@ func (c *serverConn) queries(list []batchQuery) error {
 // readRows reads the rows of the next reply and passes them to each. After each has returned an error, further
 // rows are read but not passed on.
 func (c *serverConn) readRows(each func(r row) (more bool, err error), statement string, refused *error) error {
-	got, err := c.pipeline.GetResults()
+	result, err := c.pipeline.GetResults()
 	if err != nil {
 		c.dropSkipped()
 		return serverError(err, statement)
 	}
-	rows := got.(*pgconn.ResultReader)
-	at := serverRow{fields: rows.FieldDescriptions()}
+	rows := result.(*pgconn.ResultReader)
+	current := serverRow{fields: rows.FieldDescriptions()}
 	for more := *refused == nil; more && rows.NextRow(); {
-		at.values = rows.Values()
-		if more, *refused = each(row{server: &at}); *refused != nil {
+		current.values = rows.Values()
+		if more, *refused = each(row{server: &current}); *refused != nil {
 			break
 		}
 	}
@@ -507,9 +507,9 @@ func (c *serverConn) hasWritten() bool { return c.wrote }
 
 // interruptWhenDone implements conn.
 func (c *serverConn) interruptWhenDone(ctx context.Context) (release func()) {
-	was := c.ctx
+	previous := c.ctx
 	c.ctx = ctx
-	return func() { c.ctx = was }
+	return func() { c.ctx = previous }
 }
 
 // isInterruption implements conn.

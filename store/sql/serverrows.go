@@ -97,18 +97,18 @@ func (r *rowBatch) statement() *serverStatement {
 var argument = regexp.MustCompile(`\$[0-9]+`)
 
 // notePrepared records that the server has prepared a statement, and the types of its arguments.
-func (s *serverStatement) notePrepared(got any) {
+func (s *serverStatement) notePrepared(result any) {
 	s.prepared = true
-	said, described := got.(*pgconn.StatementDescription)
+	description, described := result.(*pgconn.StatementDescription)
 	if !described || !s.byRows {
 		return
 	}
-	for _, oid := range said.ParamOIDs {
+	for _, oid := range description.ParamOIDs {
 		if arrayTypes[oid] == "" {
 			return
 		}
 	}
-	s.types = said.ParamOIDs
+	s.types = description.ParamOIDs
 }
 
 // add adds a row. Its arguments must have the types of the statement.
@@ -118,7 +118,7 @@ func (r *rowBatch) add(args []any) error {
 		if r.count == 0 {
 			c.values, c.nulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
 		}
-		was := len(c.values)
+		start := len(c.values)
 		switch a := a.(type) {
 		case int64:
 			c.values = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(c.values, 8), uint64(a))
@@ -133,11 +133,11 @@ func (r *rowBatch) add(args []any) error {
 			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, r.single.text)
 		}
 		if r.count == 0 {
-			c.first = len(c.values) - was
-		} else if !c.varies && !bytes.Equal(c.values[was:], c.values[arrayHeaderSize:arrayHeaderSize+c.first]) {
+			c.first = len(c.values) - start
+		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.first]) {
 			c.varies, r.combined = true, nil
 		}
-		r.bytes += len(c.values) - was
+		r.bytes += len(c.values) - start
 	}
 	r.count++
 	return nil

@@ -55,7 +55,7 @@ func serverError(err error, statement string) error {
 	if err == nil {
 		return nil
 	}
-	if e, said := errors.AsType[*pgconn.PgError](err); said {
+	if e, isServerError := errors.AsType[*pgconn.PgError](err); isServerError {
 		return serverRefused{e, statement}
 	}
 	return serverLost{fmt.Errorf("the connection to the database is lost: %w", err)}

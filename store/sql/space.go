@@ -69,7 +69,7 @@ func (s *Store) Room() error {
 		free = math.MaxInt64
 	}
 	inside := s.freeInside.Load()
-	most, limited := fileLimit()
+	maxSize, limited := fileLimit()
 	if refusal := s.noReserve.Load(); refusal != nil {
 		return *refusal
 	}
@@ -85,8 +85,8 @@ func (s *Store) Room() error {
 	if free < minFreeBytes && (inside < minFreeBytes || free+size.wal < minFreeBytes) {
 		return s.noSpaceError()
 	}
-	if limited && size.database+size.wal-inside > most-reserveBytes-minFreeBytes {
-		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.DescribeSize(most))
+	if limited && size.database+size.wal-inside > maxSize-reserveBytes-minFreeBytes {
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.DescribeSize(maxSize))
 	}
 	return nil
 }
@@ -111,8 +111,8 @@ func checkFileLimit(path string) error {
 	if info, err := os.Stat(path); err == nil {
 		need = max(need, info.Size()+minFileGrowth)
 	}
-	if most, limited := fileLimit(); limited && most < need {
-		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.DescribeSize(most), queue.DescribeSize(need))
+	if maxSize, limited := fileLimit(); limited && maxSize < need {
+		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
 	}
 	return nil
 }

@@ -231,8 +231,8 @@ const damageDetails = "to see what is damaged: queuectl doctor --verify"
 // sqliteErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
 // with SQLite's code for corruption. It returns nil for any other error.
 func sqliteErrorIn(err error) *sqliteError {
-	if harm, harmed := errors.AsType[damage](err); harmed {
-		return &sqliteError{code: sqlite3.SQLITE_CORRUPT, text: string(harm)}
+	if damaged, harmed := errors.AsType[damage](err); harmed {
+		return &sqliteError{code: sqlite3.SQLITE_CORRUPT, text: string(damaged)}
 	}
 	e, _ := errors.AsType[*sqliteError](err)
 	return e
@@ -274,8 +274,8 @@ func noSpaceFor(path string, err error) error {
 
 // checkAfterIOError runs SQLite's quick check if the last service met an I/O error.
 func (s *Store) checkAfterIOError() error {
-	doubt := filepath.Join(s.dir, checkName)
-	if _, err := os.Stat(doubt); err != nil {
+	marker := filepath.Join(s.dir, checkName)
+	if _, err := os.Stat(marker); err != nil {
 		return nil
 	}
 	verdict := ""
@@ -290,7 +290,7 @@ func (s *Store) checkAfterIOError() error {
 		verdict = strings.ReplaceAll(verdict, "\n", " ")
 		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: queuectl restore FILE; "+damageDetails, s.dir, verdict)
 	}
-	return os.Remove(doubt)
+	return os.Remove(marker)
 }
 
 // reader implements backend.

@@ -75,13 +75,13 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 	return j, err
 }
 
-// jobs reads up to most jobs, without their settings. The parameter from is the rest of the query: the table,
+// jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the table,
 // its condition and its order.
-func (t *tx) jobs(most int, from string, args ...any) (list []rules.Job, err error) {
+func (t *tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, readMoved(r, headColumns))
-		return len(list) < most, nil
-	}, `SELECT `+headColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(most))...)
+		return len(list) < limit, nil
+	}, `SELECT `+headColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 	return list, err
 }
 
@@ -407,14 +407,14 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
 			continue
 		}
-		was := used[n.Gate]
+		old := used[n.Gate]
 		put := func(units int) {
 			if used[n.Gate] = units; units == 0 {
 				delete(used, n.Gate)
 			}
 		}
-		put(was + sign*n.Units)
-		t.undo = append(t.undo, func() { put(was) })
+		put(old + sign*n.Units)
+		t.undo = append(t.undo, func() { put(old) })
 	}
 }
 

@@ -39,40 +39,40 @@ func (u *userLanes) add(l rules.Lane) {
 	if l.Head.After(u.restFrom) {
 		return
 	}
-	at := slices.IndexFunc(u.open, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
-	if at < 0 {
-		at = len(u.open)
+	index := slices.IndexFunc(u.open, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
+	if index < 0 {
+		index = len(u.open)
 	}
-	if u.open = slices.Insert(u.open, at, &l); len(u.open) > maxOpenPerUser {
+	if u.open = slices.Insert(u.open, index, &l); len(u.open) > maxOpenPerUser {
 		u.restFrom, u.open = u.open[maxOpenPerUser].Head, u.open[:maxOpenPerUser]
 	}
 }
 
 // Shared implements rules.Tx.
-func (t *tx) Shared(of *rules.Queue) bool {
-	q := t.s.mem.lanes.state(of.Name)
+func (t *tx) Shared(rulesQueue *rules.Queue) bool {
+	q := t.s.mem.lanes.state(rulesQueue.Name)
 	return len(q.open)+len(q.users) > 1
 }
 
 // Contenders implements rules.Tx.
-func (t *tx) Contenders(of *rules.Queue, each func(l *rules.Lane, served int64)) {
-	q := t.s.mem.lanes.state(of.Name)
+func (t *tx) Contenders(rulesQueue *rules.Queue, each func(l *rules.Lane, served int64)) {
+	q := t.s.mem.lanes.state(rulesQueue.Name)
 	for _, l := range q.open {
-		if own, keyed := q.users[l.UID]; keyed && l.Head.After(own.open[0].Head) {
-			l = own.open[0]
+		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.open[0].Head) {
+			l = demandLanes.open[0]
 		}
 		each(l, q.lastTurns[l.UID])
 	}
-	for uid, own := range q.users {
+	for uid, demandLanes := range q.users {
 		if plain := t.s.mem.lanes.plain[laneName{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
-			each(own.open[0], q.lastTurns[uid])
+			each(demandLanes.open[0], q.lastTurns[uid])
 		}
 	}
 }
 
 // ServeUser implements rules.Tx.
-func (t *tx) ServeUser(of *rules.Queue, uid int) rules.Turn {
-	q, m := t.s.mem.lanes.state(of.Name), &t.s.mem
+func (t *tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
+	q, m := t.s.mem.lanes.state(rulesQueue.Name), &t.s.mem
 	m.turnCount++
 	turn := rules.Turn{At: m.turnCount, Before: q.lastTurns[uid]}
 	t.setLastTurn(q, uid, turn.At)
@@ -92,19 +92,19 @@ func (t *tx) ServeUser(of *rules.Queue, uid int) rules.Turn {
 const turnsRemembered = 1000
 
 // Unserve implements rules.Tx.
-func (t *tx) Unserve(of *rules.Queue, uid int, turn rules.Turn) {
-	if q := t.s.mem.lanes.state(of.Name); turn.At > q.fixedTurns {
+func (t *tx) Unserve(rulesQueue *rules.Queue, uid int, turn rules.Turn) {
+	if q := t.s.mem.lanes.state(rulesQueue.Name); turn.At > q.fixedTurns {
 		t.setLastTurn(q, uid, min(q.lastTurns[uid], turn.Before))
 	}
 }
 
 func (t *tx) setLastTurn(q *queueState, uid int, at int64) {
-	was := q.lastTurns[uid]
+	old := q.lastTurns[uid]
 	if q.lastTurns == nil {
 		q.lastTurns = map[int]int64{}
 	}
 	q.lastTurns[uid] = at
-	t.undo = append(t.undo, func() { q.lastTurns[uid] = was })
+	t.undo = append(t.undo, func() { q.lastTurns[uid] = old })
 	t.publishTurns(q)
 }
 
@@ -172,7 +172,7 @@ func (t *tx) openLanes(q *queueState) error {
 
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
 // returns nil if no user does.
-func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int, err error) {
+func (t *tx) nextOpenLanes(q *queueState, condition string, uidArg int) (uid *int, err error) {
 	err = t.query(func(r row) (bool, error) {
 		l, err := readLane(r)
 		if err != nil || uid != nil && l.UID != *uid {
@@ -182,21 +182,21 @@ func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int,
 		q.addOpen(l)
 		return true, nil
 	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
-		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(than), int64(maxOpenPerUser+1))
+		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(maxOpenPerUser+1))
 	return uid, err
 }
 
 // addOpen adds a lane that was read from the database as open.
 func (q *queueState) addOpen(l rules.Lane) {
-	own := q.openOf(l.UID)
-	own.add(l)
-	q.users[l.UID] = own
+	lanesOfUser := q.openOf(l.UID)
+	lanesOfUser.add(l)
+	q.users[l.UID] = lanesOfUser
 }
 
 // openOf returns a user's open lanes with demands.
 func (q *queueState) openOf(uid int) userLanes {
-	if own, known := q.users[uid]; known {
-		return own
+	if lanesOfUser, known := q.users[uid]; known {
+		return lanesOfUser
 	}
 	return userLanes{restFrom: rules.End}
 }
@@ -208,14 +208,14 @@ func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
 		ls.markStaleUser(q, l.UID)
 		return
 	}
-	own := q.openOf(l.UID)
-	switch own.set(l); {
-	case len(own.open) > 0:
+	lanesOfUser := q.openOf(l.UID)
+	switch lanesOfUser.set(l); {
+	case len(lanesOfUser.open) > 0:
 		if q.users == nil {
 			q.users = map[int]userLanes{}
 		}
-		q.users[l.UID] = own
-	case own.restFrom != rules.End: // other open lanes exist in the database
+		q.users[l.UID] = lanesOfUser
+	case lanesOfUser.restFrom != rules.End: // other open lanes exist in the database
 		ls.markStaleUser(q, l.UID)
 		return
 	default:

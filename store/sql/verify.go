@@ -48,7 +48,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 
 // Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
 // output files in the directories. It calls each with the progress of the copy.
-func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, of int64) error) (list []store.Finding, err error) {
+func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, total int64) error) (list []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
 	files, err := outputFiles(outputs.Dirs)
 	if err != nil {
@@ -225,12 +225,12 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 	}
 	const all = `SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`
 	read := func(c *liteConn) (map[string]string, error) {
-		of := map[string]string{}
+		byName := map[string]string{}
 		err := c.query(func(r row) (bool, error) {
-			of[r.text(0)] = strings.Join(strings.Fields(r.text(1)), " ")
+			byName[r.text(0)] = strings.Join(strings.Fields(r.text(1)), " ")
 			return true, nil
 		}, all)
-		return of, err
+		return byName, err
 	}
 	want, err := read(fresh)
 	if err != nil {
@@ -357,9 +357,9 @@ func planFaults(c *liteConn) (faults []string, err error) {
 }
 
 // outputFiles returns the names of the files in the output directories.
-func outputFiles(folders []string) (map[string]bool, error) {
+func outputFiles(dirs []string) (map[string]bool, error) {
 	files := map[string]bool{}
-	for _, dir := range folders {
+	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -373,14 +373,14 @@ func outputFiles(folders []string) (map[string]bool, error) {
 
 // whereOutput returns the path of an output in the first directory that contains it. If none does, there is
 // false, and path is where the output would be stored.
-func whereOutput(folders []string, name string) (path string, there bool) {
-	for _, dir := range folders {
+func whereOutput(dirs []string, name string) (path string, found bool) {
+	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
 		if _, err := os.Lstat(path); err == nil {
 			return path, true
 		}
 	}
-	return filepath.Join(folders[0], name), false
+	return filepath.Join(dirs[0], name), false
 }
 
 // contentFault reads an output file that had size bytes when it was written. It returns a description of the

@@ -89,12 +89,12 @@ func (s *Store) emptyLog(mode string) error {
 
 // setWALStuck records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and ends.
 func (s *Store) setWALStuck(why string) {
-	was := s.walStuck.Load()
+	old := s.walStuck.Load()
 	switch {
-	case why != "" && was == nil:
+	case why != "" && old == nil:
 		s.log.Warn(why)
 		s.walStuck.Store(&why)
-	case why == "" && was != nil:
+	case why == "" && old != nil:
 		s.log.Info("the write-ahead log of the database can be emptied again")
 		s.walStuck.Store(nil)
 	}

@@ -170,11 +170,11 @@ func (s *engine) takeGroup() []*op {
 	group := s.group[:0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if late := s.nextSolo; late != nil {
+	if solo := s.nextSolo; solo != nil {
 		s.nextSolo = nil
-		if at := slices.Index(s.waiting[late.class], late); at >= 0 {
-			s.waiting[late.class] = slices.Delete(s.waiting[late.class], at, at+1)
-			return append(group, late)
+		if at := slices.Index(s.waiting[solo.class], solo); at >= 0 {
+			s.waiting[solo.class] = slices.Delete(s.waiting[solo.class], at, at+1)
+			return append(group, solo)
 		}
 	}
 	if s.severalUsersWait() {
@@ -188,9 +188,9 @@ func (s *engine) takeGroup() []*op {
 			n = min(n, max(0, maxGroup-len(group)))
 		}
 		group = append(group, list[:n]...)
-		left := copy(list, list[n:])
-		clear(list[left:])
-		s.waiting[c] = list[:left]
+		remaining := copy(list, list[n:])
+		clear(list[remaining:])
+		s.waiting[c] = list[:remaining]
 	}
 	return group
 }
@@ -294,20 +294,20 @@ func (s *engine) noteServed(o *op, d time.Duration) {
 }
 
 // putBack returns operations to the write queue, before all others of their class.
-func (s *engine) putBack(rest []*op) {
-	if len(rest) == 0 {
+func (s *engine) putBack(ops []*op) {
+	if len(ops) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.waiting {
-		var own []*op
-		for _, o := range rest {
+		var ofClass []*op
+		for _, o := range ops {
 			if o.class == class(c) {
-				own = append(own, o)
+				ofClass = append(ofClass, o)
 			}
 		}
-		s.waiting[c] = append(own, s.waiting[c]...)
+		s.waiting[c] = append(ofClass, s.waiting[c]...)
 	}
 }
 

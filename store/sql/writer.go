@@ -75,13 +75,13 @@ func (s *engine) commitNextGroup() {
 		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
 	default:
 		s.commitStart.Store(int64(time.Since(s.created)) | 1) // never 0
-		rest, err := s.commit(group)
+		remaining, err := s.commit(group)
 		s.commitStart.Store(0)
 		if err != nil {
-			s.fail(err, rest)
-			rest = nil
+			s.fail(err, remaining)
+			remaining = nil
 		}
-		s.putBack(rest)
+		s.putBack(remaining)
 	}
 	clear(group)
 	s.group = group
@@ -119,7 +119,7 @@ func (s *engine) failFromRead(err error) {
 // commit carries out a group in one transaction and replies to each operation. It returns the operations that
 // are left for the next commit. On an error the database is broken, and rest holds the operations without a
 // reply.
-func (s *engine) commit(group []*op) (rest []*op, err error) {
+func (s *engine) commit(group []*op) (remaining []*op, err error) {
 	if err := s.backend.beforeCommit(); err != nil {
 		return group, err
 	}
@@ -172,15 +172,15 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 }
 
 // splitByReserve splits a group into the operations that may use the whole reserve and the others.
-func splitByReserve(group []*op) (whole, others []*op) {
+func splitByReserve(group []*op) (useReserve, others []*op) {
 	for _, o := range group {
 		if o.wholeReserve {
-			whole = append(whole, o)
+			useReserve = append(useReserve, o)
 		} else {
 			others = append(others, o)
 		}
 	}
-	return whole, others
+	return useReserve, others
 }
 
 func (s *engine) refuse(group []*op, err error) {
@@ -357,8 +357,8 @@ func (t *tx) rollback() {
 	for uid, u := range t.users {
 		t.s.mem.putUser(uid, u)
 	}
-	for q, was := range t.queues {
-		q.setCount(was)
+	for q, old := range t.queues {
+		q.setCount(old)
 	}
 	t.s.mem.countLeased()
 	t.s.minute = minuteFigures{}
@@ -479,11 +479,11 @@ func (t *tx) wakeAt(at queue.Millis) {
 }
 
 func without(group []*op, o *op) []*op {
-	rest := make([]*op, 0, len(group))
+	others := make([]*op, 0, len(group))
 	for _, g := range group {
 		if g != o {
-			rest = append(rest, g)
+			others = append(others, g)
 		}
 	}
-	return rest
+	return others
 }

@@ -17,31 +17,31 @@ func (t *tx) reload() error {
 	if t.prewrite != nil {
 		return errPrewrite
 	}
-	s, was := t.s, t.s.mem
+	s, old := t.s, t.s.mem
 	err := s.loadHeads()
 	if err == nil && s.mem.lanes.hasGates {
-		err = t.setNeedsOfLeases(was.leases)
+		err = t.setNeedsOfLeases(old.leases)
 	}
 	if err != nil {
-		s.mem = was
+		s.mem = old
 		return err
 	}
 	m := &s.mem
 	for seq, l := range m.leases {
-		if of := was.leases[seq]; of != nil && of.Job.Fence == l.Job.Fence {
-			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: of.Turn}
+		if old := old.leases[seq]; old != nil && old.Job.Fence == l.Job.Fence {
+			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: old.Turn}
 		}
 	}
-	m.nextDue, m.lastPromote, m.recheckedUpTo, m.figuresTidied = was.nextDue, was.lastPromote, was.recheckedUpTo,
-		was.figuresTidied
-	m.lanes.node, m.lanes.closedHere = was.lanes.node, was.lanes.closedHere
-	m.lastPass, m.turnCount, m.lastDecidedUID = was.lastPass, was.turnCount, was.lastDecidedUID
-	for name, q := range was.lanes.queues {
-		if q.Pass > was.lastPass { // a queue with a lower Pass is treated like a new queue
+	m.nextDue, m.lastPromote, m.recheckedUpTo, m.figuresTidied = old.nextDue, old.lastPromote, old.recheckedUpTo,
+		old.figuresTidied
+	m.lanes.node, m.lanes.closedHere = old.lanes.node, old.lanes.closedHere
+	m.lastPass, m.turnCount, m.lastDecidedUID = old.lastPass, old.turnCount, old.lastDecidedUID
+	for name, q := range old.lanes.queues {
+		if q.Pass > old.lastPass { // a queue with a lower Pass is treated like a new queue
 			m.lanes.state(name).Pass = q.Pass
 		}
-		if is := m.lanes.queues[name]; is != nil {
-			is.lastTurns, is.fixedTurns = q.lastTurns, q.fixedTurns
+		if reloaded := m.lanes.queues[name]; reloaded != nil {
+			reloaded.lastTurns, reloaded.fixedTurns = q.lastTurns, q.fixedTurns
 		}
 	}
 	s.mu.Lock()
@@ -49,19 +49,19 @@ func (t *tx) reload() error {
 	s.mu.Unlock()
 	for i := range m.disowning {
 		d := &m.disowning[i]
-		if at := slices.IndexFunc(was.disowning, func(o disowning) bool { return o.former == d.former }); at >= 0 {
-			d.done, d.unreported = was.disowning[at].done, was.disowning[at].unreported
+		if index := slices.IndexFunc(old.disowning, func(o disowning) bool { return o.former == d.former }); index >= 0 {
+			d.done, d.unreported = old.disowning[index].done, old.disowning[index].unreported
 		}
 	}
 	switch {
 	case m.rankedBy == orderText(m.order):
-	case was.ranking.state != 0 && was.order == m.order:
-		m.ranking = was.ranking
+	case old.ranking.state != 0 && old.order == m.order:
+		m.ranking = old.ranking
 	default:
 		m.ranking = ranking{state: rankingStates[0]}
 	}
 	for n, b := range m.batches {
-		if known, there := was.batches[n]; there {
+		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue
 			if !b.committed {
 				u := m.users[b.uid]
@@ -112,21 +112,21 @@ func (s *Server) takeWriterLock(t *tx) error {
 	}
 	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
 	var list [][]byte
-	var all queryBatch
-	all.add(func(r row) (bool, error) {
+	var batch queryBatch
+	batch.add(func(r row) (bool, error) {
 		commits, member = r.num(0), r.num(1) != 0
 		s.otherNodes.Store(r.num(3))
 		s.clockOffset.update(sent, queue.Millis(r.num(2)), queue.MillisOf(time.Now()))
 		t.now = s.now()
 		return true, nil
 	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.node, s.incarnation, s.node)
-	all.add(func(r row) (bool, error) {
+	batch.add(func(r row) (bool, error) {
 		if r.num(0) == s.mem.commits+int64(len(list))+1 && len(r.view(1)) > 0 {
 			list = append(list, slices.Clone(r.view(1)))
 		}
 		return true, nil
 	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, s.mem.commits, int64(maxMissedDeltas))
-	if err := t.conn.queries(all.queries); err != nil {
+	if err := t.conn.queries(batch.queries); err != nil {
 		return err
 	}
 	if !member && s.node != 0 {
