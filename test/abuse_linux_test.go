@@ -165,8 +165,8 @@ func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ct
 	if concurrent != nil {
 		all.Go(func() { concurrent(t.Context()) })
 	}
-	for _, ask := range []func(*caller) error{m.runTrue, m.runTrue, m.askAll, m.askOnce} {
-		all.Go(func() { m.asking(ctx, ask) })
+	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEach, m.requestOnce} {
+		all.Go(func() { m.repeatRequests(ctx, request) })
 	}
 	all.Go(func() {
 		for ctx.Err() == nil {
@@ -187,7 +187,7 @@ func sleepContext(ctx context.Context, d time.Duration) {
 // repeatRequests sends the third user's requests over one connection. It reconnects after an error.
 func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
 	for ctx.Err() == nil {
-		err := m.askOn(ctx, ask)
+		err := m.repeatOnConnection(ctx, request)
 		if err != nil && !errors.Is(err, errReconnect) && ctx.Err() == nil {
 			m.mu.Lock()
 			m.refusals = append(m.refusals, err)
@@ -260,19 +260,19 @@ func (m *measurement) runTrue(c *rawClient) error {
 	return nil
 }
 
-// errReconnect makes asking use a new connection for the next request.
+// errReconnect makes repeatRequests use a new connection for the next request.
 var errReconnect = errors.New("reconnect")
 
-// askOnce sends one request over a connection of its own, as the command-line client does.
-func (m *measurement) askOnce(c *rawClient) error {
+// requestOnce sends one request over a connection of its own, as the command-line client does.
+func (m *measurement) requestOnce(c *rawClient) error {
 	if _, err := c.call("whoami", `{}`); err != nil {
 		return fmt.Errorf("whoami on a new connection: %w", err)
 	}
 	return errReconnect
 }
 
-// askAll sends the other requests that a user may send.
-func (m *measured) askAll(c *rawClient) error {
+// requestEach sends the other requests that a user may send.
+func (m *measurement) requestEach(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
 		return err

@@ -181,7 +181,7 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 
 // connects opens connections and closes them without sending a request.
 func (a *abuser) connects(ctx context.Context, n *tally) {
-	a.each(ctx, n, 64, func(*caller) { n.sent.Add(1) })
+	a.onConnections(ctx, n, 64, func(*rawClient) { n.sent.Add(1) })
 }
 
 // abandoned repeatedly sends requests and closes the connection without reading the replies.

@@ -516,10 +516,10 @@ func (n *movedNotes) read(all *queryBatch) {
 
 func (n *movedNotes) refuse() error {
 	switch {
-	case strings.HasSuffix(n.to, fileName):
-		return queue.Errorf(queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.to)
-	case n.to != "":
-		return queue.Errorf(queue.CodeInvalid, `this queue has moved to %s; if that is a PostgreSQL database, set "store" to its URL, or put the URL in the file that store_file names; if it is an SQLite file, pass its directory with --dir`, n.to)
+	case strings.HasSuffix(n.movedTo, databaseName):
+		return queue.Errorf(queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.movedTo)
+	case n.movedTo != "":
+		return queue.Errorf(queue.CodeInvalid, `this queue has moved to %s; if that is a PostgreSQL database, set "store" to its URL, or put the URL in the file that store_file names; if it is an SQLite file, pass its directory with --dir`, n.movedTo)
 	case n.moving != "":
 		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; complete the move with: queuectl migrate")
 	}

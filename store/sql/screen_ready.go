@@ -31,8 +31,8 @@ const readyPiece = 20
 
 // readyJobs returns a function that reads the jobs that are ready in the order in which they start if no gate
 // is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
-func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranked, error) {
-	return func(r *reader, rows int) (list []ranked, err error) {
+func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]rankedJob, error) {
+	return func(r *reader, rows int) (list []rankedJob, err error) {
 		lanes, err := r.claimedLanes(reserved, rows)
 		if err != nil {
 			return nil, err
