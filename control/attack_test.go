@@ -20,10 +20,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// town is a server whose clients are the users that each test chooses. Like the service, its API
-// reads while it holds a slot. Reads of users whose uid is divisible by three return immediately.
-// Other reads last until the test ends them.
-type town struct {
+// testServer is a server whose clients are the users that each test chooses. Like the service, its
+// API reads while it holds a slot. Reads of users whose uid is divisible by three return
+// immediately. Other reads last until the test ends them.
+type testServer struct {
 	API    // panics for methods that are not defined below
 	t      *testing.T
 	shares *Shares
@@ -31,16 +31,16 @@ type town struct {
 	uids   chan int // uids of the next clients that connect, in this order
 
 	user int // limit on the connections of one user; constant once there are connections
-	// ends receives one value for each read that may end. It is closed to end all reads.
-	ends chan struct{}
+	// ended receives one value for each read that may end. It is closed to end all reads.
+	ended chan struct{}
 
 	mu      sync.Mutex
 	reading map[string]int // reads that hold a slot, by user and class; guarded by mu, like most
 	most    map[string]int
 }
 
-func newTown(t *testing.T) *town {
-	v := &town{t: t, shares: new(Shares), socket: tempSocket(t), uids: make(chan int), ends: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
+func newTestServer(t *testing.T) *testServer {
+	v := &testServer{t: t, shares: new(Shares), socket: tempSocket(t), uids: make(chan int), ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
 	l, err := Listen(v.socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func newTown(t *testing.T) *town {
 }
 
 // Right implements Authorizer: user 0 is an admin, and users from 100 on have no access.
-func (v *town) Right(p *Peer) Right {
+func (v *testServer) Right(p *Peer) Right {
 	switch {
 	case p.UID == 0:
 		return Admin
@@ -74,12 +74,12 @@ func (v *town) Right(p *Peer) Right {
 	return Operate
 }
 
-func (v *town) Admit(context.Context, *Peer) error { return nil }
+func (v *testServer) Admit(context.Context, *Peer) error { return nil }
 
-func (v *town) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
+func (v *testServer) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
 
 // dial connects as the given user.
-func (v *town) dial(uid int) net.Conn {
+func (v *testServer) dial(uid int) net.Conn {
 	v.t.Helper()
 	c := dial(v.t, v.socket)
 	// Wait until the server has accepted the connection. On Windows, the server never accepts a
@@ -90,7 +90,7 @@ func (v *town) dial(uid int) net.Conn {
 }
 
 // read imitates a read of the service.
-func (v *town) read(ctx context.Context, class Class) error {
+func (v *testServer) read(ctx context.Context, class Class) error {
 	return v.shares.Do(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
 		v.mu.Lock()
@@ -106,7 +106,7 @@ func (v *town) read(ctx context.Context, class Class) error {
 			return nil // a read of a user that is not an attacker
 		}
 		select {
-		case <-v.ends:
+		case <-v.ended:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -114,20 +114,22 @@ func (v *town) read(ctx context.Context, class Class) error {
 	})
 }
 
-func (v *town) List(ctx context.Context, _ List) (JobPage, error) {
+func (v *testServer) List(ctx context.Context, _ List) (JobPage, error) {
 	return JobPage{}, v.read(ctx, Many)
 }
-func (v *town) Show(ctx context.Context, _ Show) (JobDetail, error) {
+func (v *testServer) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	return JobDetail{}, v.read(ctx, One)
 }
-func (v *town) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
+func (v *testServer) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
 	return BulkResult{}, v.read(ctx, One)
 }
-func (v *town) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
-func (v *town) Hello(context.Context, HelloParams) (Hello, error)  { return Hello{Version: "town"}, nil }
+func (v *testServer) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
+func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
+	return Hello{Version: "town"}, nil
+}
 
-// until waits until holds returns true.
-func (v *town) until(what string, holds func() bool) {
+// waitUntil waits until holds returns true.
+func (v *testServer) waitUntil(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -136,8 +138,8 @@ func (v *town) until(what string, holds func() bool) {
 	}
 }
 
-// waits returns how many reads of a user wait for a slot.
-func (v *town) waits(uid int) (n int) {
+// waitingReads returns how many reads of a user wait for a slot.
+func (v *testServer) waitingReads(uid int) (n int) {
 	v.shares.mu.Lock()
 	defer v.shares.mu.Unlock()
 	if u := v.shares.users[uid]; u != nil {
@@ -148,7 +150,7 @@ func (v *town) waits(uid int) (n int) {
 	return n
 }
 
-func (v *town) bytes(uid int) int64 {
+func (v *testServer) bytes(uid int) int64 {
 	v.shares.mu.Lock()
 	defer v.shares.mu.Unlock()
 	if u := v.shares.users[uid]; u != nil {
@@ -157,8 +159,8 @@ func (v *town) bytes(uid int) int64 {
 	return 0
 }
 
-// ask writes a request and returns a channel with its answer.
-func (v *town) ask(c net.Conn, method, params string) <-chan string {
+// send writes a request and returns a channel with its answer.
+func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 	v.t.Helper()
 	if _, err := fmt.Fprintf(c, `{"id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
 		v.t.Fatal(err)
@@ -176,7 +178,7 @@ func (v *town) ask(c net.Conn, method, params string) <-chan string {
 // idle. So they are not evicted to make room for further connections, which would leave the evicted
 // ones waiting.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
-	v := newTown(t)
+	v := newTestServer(t)
 	v.user = 20
 	before := runtime.NumGoroutine()
 	requests := strings.Repeat(`{"id":1,"method":"list","params":{}}`+"\n", 64)
@@ -186,32 +188,32 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
 	}
-	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxRefusing {
+	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxRefusals {
 		t.Errorf("%d goroutines are busy with 2000 connections of which 20 may be there", n)
 	}
-	if text := <-v.ask(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
+	if text := <-v.send(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
 		t.Errorf("another user is told %q", text)
 	}
 	began := time.Now()
-	v.until("nothing of them is left", func() bool {
+	v.waitUntil("nothing of them is left", func() bool {
 		v.shares.mu.Lock()
 		defer v.shares.mu.Unlock()
 		return v.shares.users[1] == nil
 	})
-	if took := time.Since(began); took > roomWait {
+	if took := time.Since(began); took > maxRoomWait {
 		t.Errorf("what nobody waits for went on for %v", took)
 	}
 }
 
 // An attacker who pipelines reads on a hundred connections has at most 4 lists in progress and
 // holds at most one slot for them. Slots remain for other users: their requests wait for at most
-// readPlaces of the attacker's reads to end.
-func TestPipelinesHoldUpNobody(t *testing.T) {
+// readSlots of the attacker's reads to end.
+func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 	for _, attack := range []struct {
 		method    string
 		attackers []int
 	}{{"list", []int{1}}, {"list", []int{1, 2}}, {"show", []int{1, 2}}, {"cancel", []int{1}}} {
-		v := newTown(t)
+		v := newTestServer(t)
 		const conns, each = 100, 64
 		line := fmt.Sprintf(`{"id":1,"method":%q,"params":{"limit":1}}`+"\n", attack.method)
 		if attack.method != "list" {
@@ -225,40 +227,40 @@ func TestPipelinesHoldUpNobody(t *testing.T) {
 				go io.Copy(io.Discard, c) // ends with the connection
 			}
 		}
-		full := v.settled(attack.attackers)
+		full := v.waitForFullLoad(attack.attackers)
 		for _, uid := range []int{3, 0} {
 			for _, c := range [][2]string{{"show", `{"id":"a"}`}, {"cancel", `{"id":"a"}`}, {"enqueue", `{"command":"x"}`}, {"list", `{}`}} {
-				answer := v.ask(v.dial(uid), c[0], c[1])
+				answer := v.send(v.dial(uid), c[0], c[1])
 				text, ended := "", 0
 				for text == "" {
-					v.until("it is answered, or waits", func() bool { return len(answer) > 0 || v.waits(uid) > 0 })
+					v.waitUntil("it is answered, or waits", func() bool { return len(answer) > 0 || v.waitingReads(uid) > 0 })
 					if len(answer) > 0 {
 						text = <-answer
 						continue
 					}
-					v.ends <- struct{}{}
+					v.ended <- struct{}{}
 					ended++
-					v.until("another read has begun", func() bool { return len(answer) > 0 || v.reads(attack.attackers...) == full })
+					v.waitUntil("another read has begun", func() bool { return len(answer) > 0 || v.readsInProgress(attack.attackers...) == full })
 				}
-				if ended > readPlaces || !strings.Contains(text, `"result"`) {
-					t.Errorf("%s of %d against %s of %v: %d reads ended before it, want at most %d: %s", c[0], uid, attack.method, attack.attackers, ended, readPlaces, text)
+				if ended > readSlots || !strings.Contains(text, `"result"`) {
+					t.Errorf("%s of %d against %s of %v: %d reads ended before it, want at most %d: %s", c[0], uid, attack.method, attack.attackers, ended, readSlots, text)
 				}
 			}
 		}
 		v.mu.Lock()
 		for who, n := range v.most {
-			if strings.HasSuffix(who, fmt.Sprint("class ", Many)) && n > 1 || n > readPlaces-1 {
+			if strings.HasSuffix(who, fmt.Sprint("class ", Many)) && n > 1 || n > readSlots-1 {
 				t.Errorf("%s: %d reads at once", who, n)
 			}
 		}
 		v.mu.Unlock()
-		close(v.ends)
+		close(v.ended)
 		sending.Wait()
 	}
 }
 
-// reads returns how many reads of the users hold a slot.
-func (v *town) reads(uids ...int) (n int) {
+// readsInProgress returns how many reads of the users hold a slot.
+func (v *testServer) readsInProgress(uids ...int) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for who, now := range v.reading {
@@ -271,10 +273,10 @@ func (v *town) reads(uids ...int) (n int) {
 	return n
 }
 
-// settled waits until the users have as many requests in progress as the limit allows. It returns
-// how many of these hold a slot.
-func (v *town) settled(uids []int) int {
-	v.until("the requests are under way", func() bool {
+// waitForFullLoad waits until the users have as many requests in progress as the limit allows. It
+// returns how many of these hold a slot.
+func (v *testServer) waitForFullLoad(uids []int) int {
+	v.waitUntil("the requests are under way", func() bool {
 		v.shares.mu.Lock()
 		defer v.shares.mu.Unlock()
 		for _, uid := range uids {
@@ -285,8 +287,8 @@ func (v *town) settled(uids []int) int {
 		return true
 	})
 	before := -1
-	v.until("as many read as may", func() bool {
-		now := v.reads(uids...)
+	v.waitUntil("as many read as may", func() bool {
+		now := v.readsInProgress(uids...)
 		same := now == before && now > 0
 		before = now
 		return same
@@ -296,8 +298,8 @@ func (v *town) settled(uids []int) int {
 
 // Connections that each send most of a line but not its end cost their user as much memory as one
 // line. A line of another user is processed nevertheless. The refused connections get the reason.
-func TestHalfLinesCostOne(t *testing.T) {
-	v := newTown(t)
+func TestIncompleteLinesCostOneLine(t *testing.T) {
+	v := newTestServer(t)
 	const conns = 200
 	half := []byte(`{"id":1,"method":"enqueue","params":{"command":"` + strings.Repeat("x", MaxLine-100_000))
 	var stats runtime.MemStats
@@ -313,7 +315,7 @@ func TestHalfLinesCostOne(t *testing.T) {
 		talking.Go(func() { c.Write(half) })
 		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
 	}
-	v.until("one line has all the room", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
+	v.waitUntil("one line has all the room", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	// A buffer exists twice while it grows. Each connection has a reader and goroutines.
@@ -322,10 +324,10 @@ func TestHalfLinesCostOne(t *testing.T) {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
 	}
 	other := v.dial(2)
-	if text := <-v.ask(other, "enqueue", `{"command":"`+strings.Repeat("x", MaxLine-1000)+`"}`); !strings.Contains(text, `"result"`) {
+	if text := <-v.send(other, "enqueue", `{"command":"`+strings.Repeat("x", MaxLine-1000)+`"}`); !strings.Contains(text, `"result"`) {
 		t.Errorf("another user's line: %.300s", text)
 	}
-	if text := <-v.ask(v.dial(1), "hello", `{}`); !strings.Contains(text, `"town"`) {
+	if text := <-v.send(v.dial(1), "hello", `{}`); !strings.Contains(text, `"town"`) {
 		t.Errorf("a short request of the same user: %.300s", text)
 	}
 	for range conns - 1 {
@@ -342,8 +344,8 @@ func TestHalfLinesCostOne(t *testing.T) {
 
 // At most two large requests are processed concurrently, and at most one for each user. A request
 // that takes longer than a second lets the next one begin.
-func TestLargeRequestsTakeTurns(t *testing.T) {
-	v := newTown(t)
+func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
+	v := newTestServer(t)
 	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequest) + `"}` + "\n"
 	asked := time.Now()
 	for _, uid := range []int{1, 1, 1, 2, 4, 5} {
@@ -352,22 +354,22 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.until("two of two users are carried out", func() bool { return v.reads(1, 2, 4, 5) == 2 })
-	if v.reads(1) > 1 || v.reads(2) > 1 {
+	v.waitUntil("two of two users are carried out", func() bool { return v.readsInProgress(1, 2, 4, 5) == 2 })
+	if v.readsInProgress(1) > 1 || v.readsInProgress(2) > 1 {
 		t.Error("one user has both places")
 	}
-	v.until("the next ones are carried out, though the first wait", func() bool { return v.reads(1, 2, 4, 5) > 2 })
-	if took := time.Since(asked); took < largeHold {
+	v.waitUntil("the next ones are carried out, though the first wait", func() bool { return v.readsInProgress(1, 2, 4, 5) > 2 })
+	if took := time.Since(asked); took < maxLargeHold {
 		t.Errorf("they began after %v", took)
 	}
-	close(v.ends)
+	close(v.ended)
 }
 
 // A user may have 64 streams over all connections, and the next one is refused with the reason.
 // Pieces of a stream that were read while a slot was held are sent after the slot is released.
-func TestStreamsHoldNoPlaces(t *testing.T) {
-	v := newTown(t)
-	b := &babbler{town: v, piece: strings.Repeat("x", 64<<10)}
+func TestStreamsHoldNoSlots(t *testing.T) {
+	v := newTestServer(t)
+	b := &chattySystem{town: v, piece: strings.Repeat("x", 64<<10)}
 	v.API = b
 	c := v.dial(1)
 	for range MaxStreams {
@@ -375,8 +377,8 @@ func TestStreamsHoldNoPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.until("all streams are stuck", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
-	answer := v.ask(v.dial(1), "events", "{}")
+	v.waitUntil("all streams are stuck", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
+	answer := v.send(v.dial(1), "events", "{}")
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one stream more: %.300s", text)
 	}
@@ -390,14 +392,14 @@ func TestStreamsHoldNoPlaces(t *testing.T) {
 	}
 }
 
-// babbler sends events forever.
-type babbler struct {
+// chattySystem sends events forever.
+type chattySystem struct {
 	API
-	town  *town
+	town  *testServer
 	piece string
 }
 
-func (b *babbler) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+func (b *chattySystem) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
 	for {
 		if err := b.town.shares.Step(ctx, Many, func() error { return each(Event{Value: b.piece}) }); err != nil {
 			return EventsEnd{}, err
@@ -406,18 +408,18 @@ func (b *babbler) Events(ctx context.Context, _ Events, each func(Event) error) 
 }
 
 // Events implements API with the API that the test has set.
-func (v *town) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
+func (v *testServer) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
 	return v.API.Events(ctx, p, each)
 }
 
 // A line of a user without access may have 64 KiB and not a byte more.
-func TestOutsidersLinesAreShort(t *testing.T) {
-	v := newTown(t)
+func TestLinesWithoutAccessAreShort(t *testing.T) {
+	v := newTestServer(t)
 	line := func(n int) string {
 		head, end := `{"id":1,"method":"show","pad":"`, `"}`
 		return head + strings.Repeat("x", n-len(head)-len(end)) + end
 	}
-	for n, want := range map[int]string{outsideLine: "denied", outsideLine + 1: "too_large", 1 << 20: "too_large"} {
+	for n, want := range map[int]string{maxLineWithoutAccess: "denied", maxLineWithoutAccess + 1: "too_large", 1 << 20: "too_large"} {
 		c := v.dial(100)
 		go io.WriteString(c, line(n)+"\n") // the server does not read all of a line that it refuses
 		var answer struct {

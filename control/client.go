@@ -17,23 +17,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reconnectFor is how long a client tries to reconnect after its connection broke.
-const reconnectFor = 5 * time.Second
+// reconnectTimeout is how long a client tries to reconnect after its connection broke.
+const reconnectTimeout = 5 * time.Second
 
-// If no line arrives for silentFor after a request, the client sends a hello. If nothing arrives
-// within answerFor either, the client gives the service up: systemd accepts connections even for a
-// service that cannot start.
+// If no line arrives for probeAfter after a request, the client sends a hello. If nothing arrives
+// within probeTimeout either, the client gives the service up: systemd accepts connections even for
+// a service that cannot start.
 const (
-	silentFor = 20 * time.Second
-	answerFor = 10 * time.Second
+	probeAfter   = 20 * time.Second
+	probeTimeout = 10 * time.Second
 )
 
 // ServiceAccount is the account that packages run the service as.
 const ServiceAccount = "queuectl"
 
-// lastWords is how long a client continues to read after a write failed. A service that rejects a
-// connection sends the reason before it closes.
-const lastWords = time.Second
+// readAfterWriteError is how long a client continues to read after a write failed. A service that
+// rejects a connection sends the reason before it closes.
+const readAfterWriteError = time.Second
 
 // Client calls the API of a running service over its socket. It connects at the first call and
 // reconnects when the connection breaks. It then repeats an interrupted call once if that is safe:
@@ -42,7 +42,7 @@ type Client struct {
 	path string
 	// within, if not nil, returns a connection to a server in this process. The client then uses it
 	// instead of path.
-	within func() net.Conn
+	dialInProcess func() net.Conn
 
 	mu   sync.Mutex
 	conn *clientConn // nil before the first call; guarded by mu
@@ -53,17 +53,17 @@ type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
 
-	reading sync.Mutex    // held by the goroutine that reads
-	in      *bufio.Reader // guarded by reading
-	readsOn sync.Once     // starts the goroutine that reads until the connection ends
+	reading     sync.Mutex    // held by the goroutine that reads
+	in          *bufio.Reader // guarded by reading
+	readerStart sync.Once     // starts the goroutine that reads until the connection ends
 
-	next   atomic.Int64
-	heard  atomic.Int64 // number of lines received
-	silent atomic.Bool  // probe has given the service up
+	lastID        atomic.Int64
+	linesReceived atomic.Int64 // number of lines received
+	unresponsive  atomic.Bool  // checkAlive has given the service up
 
-	mu   sync.Mutex
-	open map[int64]*call // guarded by mu
-	err  error           // why the connection has ended, nil if it has not; guarded by mu
+	mu      sync.Mutex
+	pending map[int64]*call // guarded by mu
+	err     error           // why the connection has ended, nil if it has not; guarded by mu
 }
 
 // call is a request that has not been answered.
@@ -124,7 +124,7 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.conn.failed() == nil && (c.within != nil || !c.conn.left()) {
+	if c.conn != nil && c.conn.failure() == nil && (c.dialInProcess != nil || !c.conn.closedByService()) {
 		return c.conn, nil
 	}
 	if c.conn != nil {
@@ -140,8 +140,8 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 
 // dial connects to the service, and checks that a trusted user runs the server.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	if c.within != nil {
-		return c.within(), nil
+	if c.dialInProcess != nil {
+		return c.dialInProcess(), nil
 	}
 	if err := CheckSocketPath(c.path); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	nc, err := Dial(ctx, c.path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, notLetIn(c.path)
+		return nil, accessError(c.path)
 	case err == errOverloaded, errors.Is(err, context.Canceled): // neither shows that no service is running
 		return nil, err
 	case err != nil:
@@ -162,41 +162,43 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return nc, nil
 }
 
-func (c *clientConn) failed() error {
+func (c *clientConn) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// errSilent means that the socket accepts connections but no service answers.
-var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried out; see its log (for the system service: " + whereLog + ")"}
+// errUnresponsive means that the socket accepts connections but no service answers.
+var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable, Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried out; see its log (for the system service: " + serviceLogHint + ")"}
 
 // errBroken means that the connection ended before the answer arrived.
 var errBroken = errors.New("the connection to the service was lost")
 
-// readAtOnce is the size of the buffer for reading answers, in bytes.
-const readAtOnce = 16 << 10
+// readBufferSize is the size of the buffer for reading answers, in bytes.
+const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
-	c := &clientConn{net: nc, in: bufio.NewReaderSize(nc, readAtOnce), open: map[int64]*call{}}
-	if !readsAlone {
-		c.readOn()
+	c := &clientConn{net: nc, in: bufio.NewReaderSize(nc, readBufferSize), pending: map[int64]*call{}}
+	if !callerMayRead {
+		c.startReader()
 	}
 	return c
 }
 
-// left reports whether the service has closed a connection while no goroutine was reading it.
-func (c *clientConn) left() bool {
-	if !readsAlone || !c.reading.TryLock() {
+// closedByService reports whether the service has closed a connection while no goroutine was
+// reading it.
+func (c *clientConn) closedByService() bool {
+	if !callerMayRead || !c.reading.TryLock() {
 		return false
 	}
 	defer c.reading.Unlock()
 	return hungUp(c.net)
 }
 
-// readOn starts a goroutine that reads until the connection ends. Closing the connection ends it.
-func (c *clientConn) readOn() {
-	c.readsOn.Do(func() {
+// startReader starts a goroutine that reads until the connection ends. Closing the connection ends
+// it.
+func (c *clientConn) startReader() {
+	c.readerStart.Do(func() {
 		go func() {
 			c.reading.Lock()
 			defer c.reading.Unlock()
@@ -204,17 +206,17 @@ func (c *clientConn) readOn() {
 			for err == nil {
 				err = c.read()
 			}
-			c.broke(err)
+			c.fail(err)
 		}()
 	})
 }
 
-// readFor reads until a call is answered or the connection has ended. A caller that can only wait
-// for its answer reads the connection itself, which saves a goroutine and therefore a thread.
-// readFor returns false without reading if another goroutine reads the connection.
+// readUntilDone reads until a call is answered or the connection has ended. A caller that can only
+// wait for its answer reads the connection itself, which saves a goroutine and therefore a thread.
+// readUntilDone returns false without reading if another goroutine reads the connection.
 // See docs/decisions/0096.
-func (c *clientConn) readFor(o *call) bool {
-	if !readsAlone || !c.reading.TryLock() {
+func (c *clientConn) readUntilDone(o *call) bool {
+	if !callerMayRead || !c.reading.TryLock() {
 		return false
 	}
 	defer c.reading.Unlock()
@@ -225,7 +227,7 @@ func (c *clientConn) readFor(o *call) bool {
 		default:
 		}
 		if err := c.read(); err != nil {
-			c.broke(err)
+			c.fail(err)
 			return true
 		}
 	}
@@ -237,26 +239,26 @@ func (c *clientConn) read() error {
 	if err != nil {
 		return err
 	}
-	c.heard.Add(1)
-	return c.take(line)
+	c.linesReceived.Add(1)
+	return c.deliver(line)
 }
 
-// broke closes the connection and ends its open calls with the cause.
-func (c *clientConn) broke(cause error) {
+// fail closes the connection and ends its open calls with the cause.
+func (c *clientConn) fail(cause error) {
 	c.net.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err = errors.Join(errBroken, cause); c.silent.Load() {
-		c.err = errSilent
+	if c.err = errors.Join(errBroken, cause); c.unresponsive.Load() {
+		c.err = errUnresponsive
 	}
-	for id, o := range c.open {
-		delete(c.open, id)
+	for id, o := range c.pending {
+		delete(c.pending, id)
 		o.finish(nil, c.err)
 	}
 }
 
-// take delivers a line to its call.
-func (c *clientConn) take(line []byte) error {
+// deliver delivers a line to its call.
+func (c *clientConn) deliver(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that the service is running, and try again", err)
@@ -265,9 +267,9 @@ func (c *clientConn) take(line []byte) error {
 		return m.err // an error about the whole connection
 	}
 	c.mu.Lock()
-	o := c.open[m.id]
+	o := c.pending[m.id]
 	if m.piece == nil {
-		delete(c.open, m.id)
+		delete(c.pending, m.id)
 	}
 	c.mu.Unlock()
 	switch {
@@ -299,7 +301,7 @@ func (o *call) abandon() { o.once.Do(func() { close(o.done) }) }
 
 // send sends a request.
 func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
-	id := c.next.Add(1)
+	id := c.lastID.Add(1)
 	line, err := requestLine(id, method, params)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot encode the request: %w", err)
@@ -316,33 +318,34 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 		c.mu.Unlock()
 		return nil, 0, c.err
 	}
-	c.open[id] = o
+	c.pending[id] = o
 	c.mu.Unlock()
 	c.write.Lock()
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.net.Write(line); err != nil {
-		// The connection ends after lastWords, which ends all of its calls, including this one.
-		c.net.SetReadDeadline(time.Now().Add(lastWords))
+		// The connection ends after readAfterWriteError, which ends all of its calls, including
+		// this one.
+		c.net.SetReadDeadline(time.Now().Add(readAfterWriteError))
 	}
 	return o, id, nil
 }
 
 // call sends a request and waits for the answer. If again is true, it repeats the request once when
 // the connection breaks.
-func (c *Client) call(ctx context.Context, method string, params, result any, again bool, each func(json.RawMessage) error) error {
-	deadline := time.Now().Add(reconnectFor)
+func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool, each func(json.RawMessage) error) error {
+	deadline := time.Now().Add(reconnectTimeout)
 	for tries := 0; ; {
 		conn, err := c.connection(ctx)
 		if err == nil {
 			var sent bool
-			if sent, err = conn.ask(ctx, method, params, result, each); sent {
+			if sent, err = conn.roundTrip(ctx, method, params, result, each); sent {
 				tries++
 			}
 		}
 		broken := errors.Is(err, errBroken) || tries > 0 && errors.Is(err, queue.ErrUnavailable)
-		if !broken || !again || tries > 1 || time.Now().After(deadline) {
-			return tell(err, tries)
+		if !broken || !repeatable || tries > 1 || time.Now().After(deadline) {
+			return toQueueError(err, tries)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -358,13 +361,13 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 	return result, err
 }
 
-// whyItEnded tells the user where to find out why the service has ended.
-const whyItEnded = "to find out why it ended, see its log (for the system service: " + whereLog + ") and queuectl doctor"
+// whyItEndedHint tells the user where to find out why the service has ended.
+const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + serviceLogHint + ") and queuectl doctor"
 
-// tell converts an error of the connection to an error with a code.
-func tell(err error, tries int) error {
-	if _, away := errors.AsType[*unreachable](err); away && tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEnded}
+// toQueueError converts an error of the connection to an error with a code.
+func toQueueError(err error, tries int) error {
+	if _, unreachableNow := errors.AsType[*unreachable](err); unreachableNow && tries > 0 {
+		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEndedHint}
 	}
 	if err == errOverloaded && tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable, Message: "the connection to the service was lost before the answer, and the service is now overloaded; it is unknown whether the request was carried out"}
@@ -372,19 +375,19 @@ func tell(err error, tries int) error {
 	if !errors.Is(err, errBroken) {
 		return err
 	}
-	if e, said := errors.AsType[*queue.Error](err); said {
+	if e, fromServer := errors.AsType[*queue.Error](err); fromServer {
 		return e // the server said why it closed
 	}
 	if tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered; it is unknown whether the request was carried out; " + whyItEnded}
+		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered; it is unknown whether the request was carried out; " + whyItEndedHint}
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// probe gives the service up if no line has arrived since the given line count and the service does
-// not answer a hello either.
-func (c *clientConn) probe(since int64) {
-	if c.heard.Load() != since {
+// checkAlive gives the service up if no line has arrived since the given line count and the service
+// does not answer a hello either.
+func (c *clientConn) checkAlive(since int64) {
+	if c.linesReceived.Load() != since {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -393,31 +396,31 @@ func (c *clientConn) probe(since int64) {
 	}
 	select {
 	case <-o.done:
-	case <-time.After(answerFor):
-		if c.heard.Load() == since {
-			c.silent.Store(true)
+	case <-time.After(probeTimeout):
+		if c.linesReceived.Load() == since {
+			c.unresponsive.Store(true)
 			c.net.Close()
 		}
 	}
 }
 
-// ask sends one request and waits for the answer. sent reports whether the service may have
+// roundTrip sends one request and waits for the answer. sent reports whether the service may have
 // received the request.
-func (c *clientConn) ask(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
-	heard := c.heard.Load()
-	probe := time.AfterFunc(silentFor, func() { c.probe(heard) })
+func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
+	linesReceived := c.linesReceived.Load()
+	probe := time.AfterFunc(probeAfter, func() { c.checkAlive(linesReceived) })
 	defer probe.Stop()
 	o, id, err := c.send(method, params, each != nil)
 	if err != nil {
 		return false, err
 	}
-	if each == nil && ctx.Done() == nil && c.readFor(o) {
-		return true, o.read(method, result)
+	if each == nil && ctx.Done() == nil && c.readUntilDone(o) {
+		return true, o.decodeResult(method, result)
 	}
-	c.readOn()
+	c.startReader()
 	give := func(err error) (bool, error) {
 		c.mu.Lock()
-		delete(c.open, id)
+		delete(c.pending, id)
 		c.mu.Unlock()
 		o.abandon()
 		return true, err
@@ -442,11 +445,11 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 	case <-ctx.Done():
 		return give(ctx.Err())
 	}
-	return true, o.read(method, result)
+	return true, o.decodeResult(method, result)
 }
 
-// read decodes the answer of a call that has ended.
-func (o *call) read(method string, into any) error {
+// decodeResult decodes the answer of a call that has ended.
+func (o *call) decodeResult(method string, into any) error {
 	if o.err != nil {
 		return o.err
 	}

@@ -15,7 +15,7 @@ import (
 
 // The client reports the error of a server that refuses its connection and closes it. The server
 // may do so before, while or after the client writes its request.
-func TestRefusalAtTheDoorIsHeard(t *testing.T) {
+func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
 	go func() { // ends with the listener
@@ -44,7 +44,7 @@ func TestRefusalAtTheDoorIsHeard(t *testing.T) {
 
 // If the reader of a stream returns an error while more pieces arrive, only that call ends. The
 // connection stays open for other calls.
-func TestAStreamIsGivenUp(t *testing.T) {
+func TestClientGivesUpUnresponsiveStream(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
 	sent, served := make(chan struct{}), make(chan error, 1)

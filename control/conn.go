@@ -15,23 +15,23 @@ import (
 
 // serverConn is the connection of one client.
 type serverConn struct {
-	net  net.Conn
-	peer Peer // Right is the one at the time of connecting
-	room *connShare
+	net   net.Conn
+	peer  Peer // Right is the one at the time of connecting
+	share *connShare
 
-	hangUp context.CancelFunc // cancels the requests in progress
+	cancelRequests context.CancelFunc // cancels the requests in progress
 
 	write sync.Mutex // held while a line is written
 
-	asking atomic.Int64 // number of requests whose answer is not ready
+	unanswered atomic.Int64 // number of requests whose answer is not ready
 
-	mu      sync.Mutex
-	active  int       // number of unanswered requests; guarded by mu
-	since   time.Time // when active last changed; guarded by mu
-	evicted bool      // guarded by mu
-	// idle counts the user's connections that have no request, including this one. It is nil while
-	// the connection is not in the connTable. The pointer is guarded by mu.
-	idle *atomic.Int64
+	mu         sync.Mutex
+	active     int       // number of unanswered requests; guarded by mu
+	lastActive time.Time // when active last changed; guarded by mu
+	evicted    bool      // guarded by mu
+	// idleCounter counts the user's connections that have no request, including this one. It is nil
+	// while the connection is not in the connTable. The pointer is guarded by mu.
+	idleCounter *atomic.Int64
 }
 
 // readLine reads a line without its newline, at most MaxLine bytes, into a new buffer, whose
@@ -51,7 +51,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			if !ended {
 				grown = min(max(size, 2*cap(line)), MaxLine+1)
 			}
-			if err := c.room.room(ctx, int64(grown-cap(line)), ended); err != nil {
+			if err := c.share.growLine(ctx, int64(grown-cap(line)), ended); err != nil {
 				return nil, err
 			}
 			line = append(make([]byte, 0, grown), line...)
@@ -59,17 +59,17 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		line = append(line, part...)
 		switch {
 		case ended:
-			c.room.lineEnded()
+			c.share.lineComplete()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
 			if !first && size > connBytes {
-				s.readWithin(c, stallLimit)
+				s.setReadTimeout(c, stallTimeout)
 			}
 			continue
 		case errors.Is(err, io.EOF) && size > connBytes:
 			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end each request with a newline", connBytes)
 		case errors.Is(err, io.EOF) && size > 0:
-			c.room.lineEnded()
+			c.share.lineComplete()
 			return line, nil
 		}
 		return line, err
@@ -78,19 +78,19 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 
 // lineLimit returns the maximum length of a line of which size bytes have arrived so far.
 func (s *Server) lineLimit(c *serverConn, size int) int {
-	if size <= outsideLine {
+	if size <= maxLineWithoutAccess {
 		return MaxLine
 	}
 	peer := c.peer
-	if peer.Right = s.gate.Right(&peer); !peer.Right.Covers(Read) {
-		return outsideLine
+	if peer.Right = s.authorizer.Right(&peer); !peer.Right.Covers(Read) {
+		return maxLineWithoutAccess
 	}
 	return MaxLine
 }
 
-// mayWait reports whether err is a read timeout that occurred while a request was in progress. The
-// connection was not idle then, so it stays open.
-func (c *serverConn) mayWait(err error) bool {
+// timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in
+// progress. The connection was not idle then, so it stays open.
+func (c *serverConn) timedOutWhileBusy(err error) bool {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		return false
@@ -100,11 +100,11 @@ func (c *serverConn) mayWait(err error) bool {
 	return c.active > 0
 }
 
-// errGone means that the client does not read what the server sends.
-var errGone = errors.New("the client does not read the answer")
+// errNotReading means that the client does not read what the server sends.
+var errNotReading = errors.New("the client does not read the answer")
 
 // send writes a line. If the client does not read it within limit, send closes the connection and
-// returns errGone. A limit of 0 means no limit.
+// returns errNotReading. A limit of 0 means no limit.
 func (c *serverConn) send(line []byte, limit time.Duration) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -115,35 +115,35 @@ func (c *serverConn) send(line []byte, limit time.Duration) error {
 	c.net.SetWriteDeadline(deadline)
 	if _, err := c.net.Write(line); err != nil {
 		c.net.Close()
-		return errGone
+		return errNotReading
 	}
 	return nil
 }
 
-func (c *serverConn) begin()    { c.count(1) }
-func (c *serverConn) finished() { c.count(-1) }
+func (c *serverConn) beginRequest() { c.addActive(1) }
+func (c *serverConn) endRequest()   { c.addActive(-1) }
 
-func (c *serverConn) count(n int) {
+func (c *serverConn) addActive(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wasIdle := c.active == 0
 	c.active += n
-	c.since = time.Now()
-	if isIdle := c.active == 0; c.idle != nil && isIdle != wasIdle {
-		c.idle.Add(int64(-n))
+	c.lastActive = time.Now()
+	if isIdle := c.active == 0; c.idleCounter != nil && isIdle != wasIdle {
+		c.idleCounter.Add(int64(-n))
 	}
 }
 
-// listed adds the connection to its user's count of idle connections while it is idle. Calling it
-// with nil removes it.
-func (c *serverConn) listed(idle *atomic.Int64) {
+// setIdleCounter adds the connection to its user's count of idle connections while it is idle.
+// Calling it with nil removes it.
+func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.active == 0 && c.idle != nil {
-		c.idle.Add(-1)
+	if c.active == 0 && c.idleCounter != nil {
+		c.idleCounter.Add(-1)
 	}
-	if c.idle = idle; c.active == 0 && idle != nil {
-		idle.Add(1)
+	if c.idleCounter = counter; c.active == 0 && counter != nil {
+		counter.Add(1)
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *serverConn) listed(idle *atomic.Int64) {
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.since, c.active == 0 && !c.evicted
+	return c.lastActive, c.active == 0 && !c.evicted
 }
 
 // isEvicted reports whether the connection was closed to make room for another one.
@@ -162,143 +162,144 @@ func (c *serverConn) isEvicted() bool {
 	return c.evicted
 }
 
-// endIfGone cancels the connection's requests if its client has hung up, and reports whether the client has.
-func (c *serverConn) endIfGone() bool {
-	gone := hungUp(c.net)
-	if gone {
-		c.hangUp()
+// cancelIfHungUp cancels the connection's requests if its client has hung up, and reports whether
+// the client has.
+func (c *serverConn) cancelIfHungUp() bool {
+	hungUpNow := hungUp(c.net)
+	if hungUpNow {
+		c.cancelRequests()
 	}
-	return gone
+	return hungUpNow
 }
 
-// outside reports whether the peer had no right when it connected. The server answers one request
-// of such a connection and closes it.
-func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
+// lacksAccess reports whether the peer had no right when it connected. The server answers one
+// request of such a connection and closes it.
+func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(Read) }
 
-// task is a request in progress. Only one goroutine at a time uses it.
-type task struct {
+// activeRequest is a request in progress. Only one goroutine at a time uses it.
+type activeRequest struct {
 	request
-	conn     *serverConn
-	about    []string      // ids of the jobs that the parameters name, for the log
-	key      string        // setting that the parameters name, for the log
-	bytes    int64         // memory charged for the line and by Charge
-	patience time.Duration // how long the client may take to read the answer
-	line     []byte        // the answer, nil until it is ready
-	told     []byte        // stream pieces that have not been sent yet
-	stepping bool          // a Step is running, so tell does not send the pieces
+	conn       *serverConn
+	jobIDs     []string      // ids of the jobs that the parameters name, for the log
+	setting    string        // setting that the parameters name, for the log
+	bytes      int64         // memory charged for the line and by Charge
+	patience   time.Duration // how long the client may take to read the answer
+	answerLine []byte        // the answer, nil until it is ready
+	pieces     []byte        // stream pieces that have not been sent yet
+	inStep     bool          // a Step is running, so sendPiece does not send them
 
 	// Resources that end releases.
-	begun bool        // the request has room in its user's share
-	list  func()      // releases the room of a request about many jobs; nil if it has none
-	class Class       // class of the slot for decoding the request
-	leave func()      // releases that slot; nil if the request has none
-	late  *time.Timer // calls leave earlier, after largeHold; nil for small requests
+	hasRoom     bool        // the request has room in its user's share
+	endList     func()      // releases the room of a request about many jobs; nil if it has none
+	slotClass   Class       // class of the slot for decoding the request
+	releaseSlot func()      // releases that slot; nil if the request has none
+	slotTimer   *time.Timer // calls releaseSlot earlier, after maxLargeHold; nil for small requests
 }
 
-type taskKey struct{}
+type activeRequestKey struct{}
 
-// taskOf returns the request of ctx, nil if there is none.
-func taskOf(ctx context.Context) *task {
-	t, _ := ctx.Value(taskKey{}).(*task)
+// activeRequestOf returns the request of ctx, nil if there is none.
+func activeRequestOf(ctx context.Context) *activeRequest {
+	t, _ := ctx.Value(activeRequestKey{}).(*activeRequest)
 	return t
 }
 
 // end releases everything that the request holds.
-func (t *task) end() {
-	if t.leave != nil {
-		t.leave()
+func (t *activeRequest) end() {
+	if t.releaseSlot != nil {
+		t.releaseSlot()
 	}
-	if t.late != nil {
-		t.late.Stop()
+	if t.slotTimer != nil {
+		t.slotTimer.Stop()
 	}
-	if t.list != nil {
-		t.list()
+	if t.endList != nil {
+		t.endList()
 	}
-	t.conn.finished()
-	t.conn.room.end(t.begun, int(t.bytes)+len(t.line)+len(t.told))
+	t.conn.endRequest()
+	t.conn.share.endRequest(t.hasRoom, int(t.bytes)+len(t.answerLine)+len(t.pieces))
 }
 
-// hold waits for the slot for decoding a request of size bytes, if it needs one.
-func (t *task) hold(ctx context.Context, s *Shares, size int) error {
+// acquireSlot waits for the slot for decoding a request of size bytes, if it needs one.
+func (t *activeRequest) acquireSlot(ctx context.Context, s *Shares, size int) error {
 	if size <= connBytes {
 		return nil
 	}
-	t.class = decoding
+	t.slotClass = decoding
 	if size > largeRequest {
-		t.class = large
+		t.slotClass = large
 	}
-	w := &waiter{class: t.class}
-	if err := s.enter(ctx, w); err != nil {
+	w := &waiter{class: t.slotClass}
+	if err := s.acquireSlot(ctx, w); err != nil {
 		return err
 	}
-	t.leave = sync.OnceFunc(func() { s.leave(w) })
-	if t.class == large {
-		t.late = time.AfterFunc(largeHold, t.leave)
+	t.releaseSlot = sync.OnceFunc(func() { s.releaseSlot(w) })
+	if t.slotClass == large {
+		t.slotTimer = time.AfterFunc(maxLargeHold, t.releaseSlot)
 	}
 	return nil
 }
 
-// decoded drops the line and, if the slot was only for decoding, releases the slot.
-func (t *task) decoded(params any) {
+// doneDecoding drops the line and, if the slot was only for decoding, releases the slot.
+func (t *activeRequest) doneDecoding(params any) {
 	t.raw = nil
 	if p, ok := params.(interface {
-		subject() (ids []string, key string)
+		logSubject() (ids []string, key string)
 	}); ok {
-		t.about, t.key = p.subject()
+		t.jobIDs, t.setting = p.logSubject()
 	}
-	if t.leave != nil && t.class == decoding {
-		t.leave()
+	if t.releaseSlot != nil && t.slotClass == decoding {
+		t.releaseSlot()
 	}
 }
 
-// answered stores the answer until it is sent, and charges its size to the user's share.
-func (t *task) answered(line []byte) {
-	t.conn.room.charge(len(line) - len(t.line))
-	t.line = line
+// setAnswer stores the answer until it is sent, and charges its size to the user's share.
+func (t *activeRequest) setAnswer(line []byte) {
+	t.conn.share.charge(len(line) - len(t.answerLine))
+	t.answerLine = line
 }
 
-// tell sends a piece of a stream. During a Step it stores the piece instead, until the Step has
-// ended.
-func (t *task) tell(v any) error {
-	if t.told == nil {
-		t.told = *lines.Get().(*[]byte)
+// sendPiece sends a piece of a stream. During a Step it stores the piece instead, until the Step
+// has ended.
+func (t *activeRequest) sendPiece(v any) error {
+	if t.pieces == nil {
+		t.pieces = *piecePool.Get().(*[]byte)
 	}
-	before := len(t.told)
-	told, err := appendTold(t.told, t.method, t.id, v)
+	before := len(t.pieces)
+	pieces, err := appendNotification(t.pieces, t.method, t.id, v)
 	if err != nil {
 		return err
 	}
-	t.told = told
-	t.conn.room.charge(len(told) - before)
-	if t.stepping {
+	t.pieces = pieces
+	t.conn.share.charge(len(pieces) - before)
+	if t.inStep {
 		return nil
 	}
 	return t.flush()
 }
 
 // flush sends the stored stream pieces.
-func (t *task) flush() error {
-	if len(t.told) == 0 {
+func (t *activeRequest) flush() error {
+	if len(t.pieces) == 0 {
 		return nil
 	}
-	err := t.conn.send(t.told, t.patience)
-	t.conn.room.charge(-len(t.told))
-	if cap(t.told) <= keptLines {
-		lines.Put(new(t.told[:0]))
+	err := t.conn.send(t.pieces, t.patience)
+	t.conn.share.charge(-len(t.pieces))
+	if cap(t.pieces) <= maxPooledBytes {
+		piecePool.Put(new(t.pieces[:0]))
 	}
-	t.told = nil
+	t.pieces = nil
 	return err
 }
 
-// lines holds reusable buffers for stream pieces, of up to keptLines bytes each. A stream has a
-// buffer only while it has pieces to send.
-var lines = sync.Pool{New: func() any { return new([]byte) }}
+// piecePool holds reusable buffers for stream pieces, of up to maxPooledBytes bytes each. A stream
+// has a buffer only while it has pieces to send.
+var piecePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// keptLines is the largest capacity, in bytes, of a buffer that is kept for reuse.
-const keptLines = 256 << 10
+// maxPooledBytes is the largest capacity, in bytes, of a buffer that is kept for reuse.
+const maxPooledBytes = 256 << 10
 
-// manyJobs reports whether a request lists or changes many jobs.
-func manyJobs(params any) bool {
-	p, ok := params.(interface{ many() bool })
-	return ok && p.many()
+// isForManyJobs reports whether a request lists or changes many jobs.
+func isForManyJobs(params any) bool {
+	p, ok := params.(interface{ isForManyJobs() bool })
+	return ok && p.isForManyJobs()
 }

@@ -15,13 +15,13 @@ import (
 // scans only one user's connections unless the total limit is reached. A user who connects over and
 // over therefore does not delay other users. The zero connTable is empty.
 type connTable struct {
-	open atomic.Int64 // number of connections
+	openCount atomic.Int64 // number of connections
 
 	mu     sync.Mutex
 	byUser map[int]*userConns // by uid; guarded by mu
-	// outside is the number of connections whose users had no access when they connected. It is
-	// guarded by mu.
-	outside int
+	// withoutAccess is the number of connections whose users had no access when they connected. It
+	// is guarded by mu.
+	withoutAccess int
 }
 
 // userConns holds one user's connections. It has at least one.
@@ -30,16 +30,16 @@ type userConns struct {
 	conns map[*serverConn]bool // guarded by the table's mu
 }
 
-// errOutside rejects a connection of a user without access because the limit for such connections, or for all
-// connections, is reached.
-var errOutside = errors.New("too many connections from users without access")
+// errNoAccess rejects a connection of a user without access because the limit for such connections,
+// or for all connections, is reached.
+var errNoAccess = errors.New("too many connections from users without access")
 
 // add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted
 // connections are removed from the table, and the caller closes them.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
 	limit, share := limits.Connections()
 	if !c.peer.Right.Covers(Admin) {
-		limit -= forAdmins
+		limit -= reservedForAdmins
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,25 +50,25 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 		}
 		return o != nil
 	}
-	full := func() bool { return t.open.Load() >= int64(limit) }
+	full := func() bool { return t.openCount.Load() >= int64(limit) }
 	own := t.byUser[c.peer.UID]
 	if own == nil {
 		own = &userConns{conns: map[*serverConn]bool{}}
 	}
 	switch {
-	case c.outside() && (t.outside >= forOutside || full()):
-		return nil, errOutside
+	case c.lacksAccess() && (t.withoutAccess >= maxWithoutAccess || full()):
+		return nil, errNoAccess
 	case len(own.conns) >= share && (own.idle.Load() == 0 || !evict(maps.Keys(own.conns))):
 		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise the setting max_connections_per_user", len(own.conns))
 	case full() && !evict(t.allLocked()):
-		return evicted, queue.Errorf(queue.CodeUnavailable, "the service has %d open connections, all in use; try again later, or raise the setting max_connections", t.open.Load())
+		return evicted, queue.Errorf(queue.CodeUnavailable, "the service has %d open connections, all in use; try again later, or raise the setting max_connections", t.openCount.Load())
 	}
 	if t.byUser == nil {
 		t.byUser = map[int]*userConns{}
 	}
 	t.byUser[c.peer.UID] = own
 	own.conns[c] = true
-	c.listed(&own.idle)
+	c.setIdleCounter(&own.idle)
 	t.countLocked(c, 1)
 	return evicted, nil
 }
@@ -76,20 +76,20 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 // evictLocked removes the connection that has been idle longest and returns it. It returns nil if
 // none is idle.
 func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
-	var longest *serverConn
+	var longestIdle *serverConn
 	var since time.Time
 	for o := range among {
-		if at, idle := o.idleSince(); idle && (longest == nil || at.Before(since)) {
-			longest, since = o, at
+		if at, idle := o.idleSince(); idle && (longestIdle == nil || at.Before(since)) {
+			longestIdle, since = o, at
 		}
 	}
-	if longest != nil {
-		longest.mu.Lock()
-		longest.evicted = true
-		longest.mu.Unlock()
-		t.removeLocked(longest)
+	if longestIdle != nil {
+		longestIdle.mu.Lock()
+		longestIdle.evicted = true
+		longestIdle.mu.Unlock()
+		t.removeLocked(longestIdle)
 	}
-	return longest
+	return longestIdle
 }
 
 // remove removes a connection, unless it was evicted.
@@ -104,7 +104,7 @@ func (t *connTable) removeLocked(c *serverConn) {
 	if own == nil || !own.conns[c] {
 		return
 	}
-	c.listed(nil)
+	c.setIdleCounter(nil)
 	delete(own.conns, c)
 	if len(own.conns) == 0 {
 		delete(t.byUser, c.peer.UID)
@@ -114,9 +114,9 @@ func (t *connTable) removeLocked(c *serverConn) {
 
 // countLocked adds n to the connection counts that include c.
 func (t *connTable) countLocked(c *serverConn, n int) {
-	t.open.Add(int64(n))
-	if c.outside() {
-		t.outside += n
+	t.openCount.Add(int64(n))
+	if c.lacksAccess() {
+		t.withoutAccess += n
 	}
 }
 

@@ -29,14 +29,14 @@ func (c slowToClose) Close() error {
 	return c.Conn.Close()
 }
 
-// handedIn is a listener that accepts the connections sent to conns.
-type handedIn struct {
+// connListener is a listener that accepts the connections sent to conns.
+type connListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 	close sync.Once
 }
 
-func (l *handedIn) Accept() (net.Conn, error) {
+func (l *connListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -45,14 +45,14 @@ func (l *handedIn) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *handedIn) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
-func (l *handedIn) Addr() net.Addr { return &net.UnixAddr{} }
+func (l *connListener) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
+func (l *connListener) Addr() net.Addr { return &net.UnixAddr{} }
 
 // While an evicted connection is being closed, other users can connect and get responses.
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
-	l := &handedIn{conns: make(chan net.Conn), done: make(chan struct{})}
+	l := &connListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
-	server := NewServer(yes{}, Limits{one}, &door{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
+	server := NewServer(succeedingAPI{}, Limits{one}, &scriptedAuthorizer{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
 	server.peerOf = func(c net.Conn) (Peer, error) { return Peer{UID: c.(slowToClose).uid}, nil }
 	closing, release := make(chan struct{}), make(chan struct{})
 	var running sync.WaitGroup
@@ -114,22 +114,22 @@ func TestIdleConnectionsAreCounted(t *testing.T) {
 	}
 	first, second, third := conn(), conn(), conn()
 	add(first, nil, true)
-	first.begin()
+	first.beginRequest()
 	add(second, nil, true)
-	second.begin()
-	second.begin()
-	second.finished()
+	second.beginRequest()
+	second.beginRequest()
+	second.endRequest()
 	add(third, nil, false) // neither connection is idle
-	second.finished()
+	second.endRequest()
 	add(third, second, true)
-	second.begin() // it was already evicted
-	third.begin()
+	second.beginRequest() // it was already evicted
+	third.beginRequest()
 	add(conn(), nil, false)
 	table.remove(first)
 	fourth := conn()
 	add(fourth, nil, true)
 	add(conn(), fourth, true)
-	third.finished()
+	third.endRequest()
 	if n := table.byUser[1].idle.Load(); n != 2 {
 		t.Errorf("%d connections of 2 are idle, want both", n)
 	}

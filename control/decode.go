@@ -24,7 +24,7 @@ func decodeParams(raw json.RawMessage, into any) error {
 		return own.decode(raw)
 	}
 	v := reflect.ValueOf(into).Elem()
-	d := newParamDecoder(v.Type(), params(v))
+	d := newParamDecoder(v.Type(), fieldsByName(v))
 	if err := queue.Members(raw, d.decode); err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func decodeParams(raw json.RawMessage, into any) error {
 
 // paramDecoder decodes the parameters of one request and checks them with their ruleset.
 type paramDecoder struct {
-	rules *ruleset
-	into  map[string]reflect.Value // destinations by parameter name
+	rules  *ruleset
+	fields map[string]reflect.Value // destinations by parameter name
 	// given has the names of the parameters in the request. The value is false if the parameter is
 	// false or an empty list.
 	given map[string]bool
@@ -52,9 +52,9 @@ func newParamDecoder(t reflect.Type, into map[string]reflect.Value) *paramDecode
 
 // decode decodes and checks one parameter.
 func (d *paramDecoder) decode(name string, value json.RawMessage) error {
-	field, ok := d.into[name]
+	field, ok := d.fields[name]
 	if !ok {
-		near := queue.Nearest(name, slices.Collect(maps.Keys(d.into)))
+		near := queue.Nearest(name, slices.Collect(maps.Keys(d.fields)))
 		return queue.Invalid(name, "unknown parameter of this method%s", near)
 	}
 	p := d.rules.param(name)
@@ -70,14 +70,14 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	if err := decodeParam(name, value, field.Addr().Interface()); err != nil {
 		return err
 	}
-	d.note(p, field)
+	d.markGiven(p, field)
 	return p.checkValue(field)
 }
 
-// note records, for each mark of the parameter, whether its value has that mark.
-func (d *paramDecoder) note(p *param, field reflect.Value) {
+// markGiven records, for each mark of the parameter, whether its value has that mark.
+func (d *paramDecoder) markGiven(p *param, field reflect.Value) {
 	for _, m := range p.marks {
-		d.given[m.name] = m.is(field)
+		d.given[m.name] = m.matches(field)
 	}
 }
 
@@ -164,13 +164,13 @@ func kindOf(t reflect.Type) string {
 	return "text"
 }
 
-// params returns the fields of a struct by their JSON names.
-func params(v reflect.Value) map[string]reflect.Value {
+// fieldsByName returns the fields of a struct by their JSON names.
+func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	named := map[string]reflect.Value{}
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		if f.Anonymous {
-			maps.Copy(named, params(v.Field(i)))
+			maps.Copy(named, fieldsByName(v.Field(i)))
 			continue
 		}
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {

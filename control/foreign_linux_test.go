@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// stranger is a uid as which no test runs.
-const stranger = 61234
+// otherUID is a uid as which no test runs.
+const otherUID = 61234
 
 // listenAs creates a socket as a user. A client of the socket sees the user who called listen(2).
 // Only root can act as another user.
@@ -50,9 +50,9 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// take accepts one connection, reads a line or until the connection ends, calls then and closes the
-// connection.
-func take(l net.Listener, then func() error) (line string, err error) {
+// acceptLine accepts one connection, reads a line or until the connection ends, calls then and
+// closes the connection.
+func acceptLine(l net.Listener, then func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
 		return "", err
@@ -65,10 +65,10 @@ func take(l net.Listener, then func() error) (line string, err error) {
 // The client checks at each connection which user runs the server. If the server ends and a server
 // of another user replaces it, the client sends nothing to that one and returns an error with its
 // uid. If the new server belongs to the client's own user, the client repeats the request.
-func TestAnotherUsersServerIsToldNothing(t *testing.T) {
+func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can be another user
-		uids = append(uids, stranger)
+		uids = append(uids, otherUID)
 	}
 	for _, uid := range uids {
 		dir := openFolder(t)
@@ -78,8 +78,8 @@ func TestAnotherUsersServerIsToldNothing(t *testing.T) {
 		var before, after string
 		servers.Go(func() {
 			var gone, taken error
-			before, gone = take(first, func() error { return os.Rename(other, path) })
-			after, taken = take(second, func() error { return nil })
+			before, gone = acceptLine(first, func() error { return os.Rename(other, path) })
+			after, taken = acceptLine(second, func() error { return nil })
 			if err := errors.Join(gone, taken); err != nil {
 				t.Errorf("uid %d: %v", uid, err)
 			}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// script is a connection whose client has written its last byte. Its input comes from in.
-type script struct {
+// scriptedConn is a connection whose client has written its last byte. Its input comes from in.
+type scriptedConn struct {
 	net.Conn
 	in io.Reader
 
@@ -24,101 +24,123 @@ type script struct {
 	out bytes.Buffer // guarded by mu
 }
 
-func (s *script) Read(p []byte) (int, error) { return s.in.Read(p) }
+func (s *scriptedConn) Read(p []byte) (int, error) { return s.in.Read(p) }
 
-func (s *script) Write(p []byte) (int, error) {
+func (s *scriptedConn) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.out.Write(p)
 }
 
-func (s *script) Close() error                     { return nil }
-func (s *script) SetReadDeadline(time.Time) error  { return nil }
-func (s *script) SetWriteDeadline(time.Time) error { return nil }
+func (s *scriptedConn) Close() error                     { return nil }
+func (s *scriptedConn) SetReadDeadline(time.Time) error  { return nil }
+func (s *scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// yes is an API whose methods do nothing and succeed.
-type yes struct{ API }
+// succeedingAPI is an API whose methods do nothing and succeed.
+type succeedingAPI struct{ API }
 
-func (yes) Hello(context.Context, HelloParams) (h Hello, err error)                 { return h, nil }
-func (yes) Whoami(context.Context, Nothing) (w Whoami, err error)                   { return w, nil }
-func (yes) Enqueue(context.Context, Enqueue) (e Enqueued, err error)                { return e, nil }
-func (yes) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err error) { return e, nil }
-func (yes) Show(context.Context, Show) (d JobDetail, err error)                     { return d, nil }
-func (yes) List(context.Context, List) (p JobPage, err error)                       { return p, nil }
-func (yes) Status(context.Context, Nothing) (s Status, err error)                   { return s, nil }
-func (yes) Screen(context.Context, ScreenRows) (s Screen, err error)                { return s, nil }
-func (yes) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
+func (succeedingAPI) Hello(context.Context, HelloParams) (h Hello, err error)  { return h, nil }
+func (succeedingAPI) Whoami(context.Context, Nothing) (w Whoami, err error)    { return w, nil }
+func (succeedingAPI) Enqueue(context.Context, Enqueue) (e Enqueued, err error) { return e, nil }
+func (succeedingAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err error) {
+	return e, nil
+}
+func (succeedingAPI) Show(context.Context, Show) (d JobDetail, err error)      { return d, nil }
+func (succeedingAPI) List(context.Context, List) (p JobPage, err error)        { return p, nil }
+func (succeedingAPI) Status(context.Context, Nothing) (s Status, err error)    { return s, nil }
+func (succeedingAPI) Screen(context.Context, ScreenRows) (s Screen, err error) { return s, nil }
+func (succeedingAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
 	return w, each(Ended{Job{ID: string(p.ID)}})
 }
-func (yes) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
+func (succeedingAPI) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
 	return l, each(Piece{ID: string(p.ID)})
 }
-func (yes) Attach(context.Context, Attach) (a Attached, err error)              { return a, nil }
-func (yes) Cancel(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
-func (yes) Retry(context.Context, Retry) (v BulkResult, err error)              { return v, nil }
-func (yes) Hold(context.Context, Selection) (v BulkResult, err error)           { return v, nil }
-func (yes) Release(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
-func (yes) Pause(context.Context, Selection) (v BulkResult, err error)          { return v, nil }
-func (yes) Resume(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
-func (yes) Requeue(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
-func (yes) Kill(context.Context, Kill) (v BulkResult, err error)                { return v, nil }
-func (yes) Edit(context.Context, Edit) (v BulkResult, err error)                { return v, nil }
-func (yes) Remove(context.Context, Remove) (v BulkResult, err error)            { return v, nil }
-func (yes) Clear(context.Context, Sure) (r Removed, err error)                  { return r, nil }
-func (yes) DLQList(context.Context, DLQList) (p JobPage, err error)             { return p, nil }
-func (yes) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)        { return v, nil }
-func (yes) DLQClear(context.Context, Sure) (r Removed, err error)               { return r, nil }
-func (yes) QueueList(context.Context, Queues) (l QueueList, err error)          { return l, nil }
-func (yes) QueueSet(context.Context, QueueSet) (v QueueView, err error)         { return v, nil }
-func (yes) QueuePause(context.Context, QueuePause) (l QueueList, err error)     { return l, nil }
-func (yes) QueueResume(context.Context, QueueName) (l QueueList, err error)     { return l, nil }
-func (yes) QueueRemove(context.Context, QueueRemove) (l QueueList, err error)   { return l, nil }
-func (yes) NodeList(context.Context, Nodes) (v NodeList, err error)             { return v, nil }
-func (yes) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)        { return v, nil }
-func (yes) NodeRemove(context.Context, NodeName) (v NodeView, err error)        { return v, nil }
-func (yes) GateList(context.Context, Gates) (v GateList, err error)             { return v, nil }
-func (yes) GateSet(context.Context, GateSet) (v GateView, err error)            { return v, nil }
-func (yes) WebStart(context.Context, WebStart) (v WebState, err error)          { return v, nil }
-func (yes) WebStop(context.Context, Nothing) (v WebState, err error)            { return v, nil }
-func (yes) WebOpen(context.Context, Nothing) (v WebLink, err error)             { return v, nil }
-func (yes) HookTest(context.Context, HookName) (v Enqueued, err error)          { return v, nil }
-func (yes) Tree(context.Context, Tree) (v TreeView, err error)                  { return v, nil }
-func (yes) Simulate(context.Context, Simulate) (s Simulated, err error)         { return s, nil }
-func (yes) Stats(context.Context, StatsParams) (s Stats, err error)             { return s, nil }
-func (yes) Why(context.Context, WhyParams) (w Why, err error)                   { return w, nil }
-func (yes) WorkerStart(context.Context, Count) (w WorkerCount, err error)       { return w, nil }
-func (yes) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error)   { return w, nil }
-func (yes) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) { return w, nil }
-func (yes) WorkerList(context.Context, Nothing) (w WorkerList, err error)       { return w, nil }
-func (yes) ConfigList(context.Context, Nothing) (c ConfigList, err error)       { return c, nil }
-func (yes) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error)     { return c, nil }
-func (yes) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error)     { return c, nil }
-func (yes) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error)   { return c, nil }
-func (yes) Drain(context.Context, Drain) (d Draining, err error)                { return d, nil }
-func (yes) Reload(context.Context, Nothing) (r Reloaded, err error)             { return r, nil }
-func (yes) ServiceStop(context.Context, ServiceStop) (s Stopping, err error)    { return s, nil }
-func (yes) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
+func (succeedingAPI) Attach(context.Context, Attach) (a Attached, err error)          { return a, nil }
+func (succeedingAPI) Cancel(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
+func (succeedingAPI) Retry(context.Context, Retry) (v BulkResult, err error)          { return v, nil }
+func (succeedingAPI) Hold(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
+func (succeedingAPI) Release(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
+func (succeedingAPI) Pause(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (succeedingAPI) Resume(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
+func (succeedingAPI) Requeue(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
+func (succeedingAPI) Kill(context.Context, Kill) (v BulkResult, err error)            { return v, nil }
+func (succeedingAPI) Edit(context.Context, Edit) (v BulkResult, err error)            { return v, nil }
+func (succeedingAPI) Remove(context.Context, Remove) (v BulkResult, err error)        { return v, nil }
+func (succeedingAPI) Clear(context.Context, Sure) (r Removed, err error)              { return r, nil }
+func (succeedingAPI) DLQList(context.Context, DLQList) (p JobPage, err error)         { return p, nil }
+func (succeedingAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)    { return v, nil }
+func (succeedingAPI) DLQClear(context.Context, Sure) (r Removed, err error)           { return r, nil }
+func (succeedingAPI) QueueList(context.Context, Queues) (l QueueList, err error)      { return l, nil }
+func (succeedingAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)     { return v, nil }
+func (succeedingAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error) { return l, nil }
+func (succeedingAPI) QueueResume(context.Context, QueueName) (l QueueList, err error) { return l, nil }
+func (succeedingAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
+	return l, nil
+}
+func (succeedingAPI) NodeList(context.Context, Nodes) (v NodeList, err error)       { return v, nil }
+func (succeedingAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)  { return v, nil }
+func (succeedingAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)  { return v, nil }
+func (succeedingAPI) GateList(context.Context, Gates) (v GateList, err error)       { return v, nil }
+func (succeedingAPI) GateSet(context.Context, GateSet) (v GateView, err error)      { return v, nil }
+func (succeedingAPI) WebStart(context.Context, WebStart) (v WebState, err error)    { return v, nil }
+func (succeedingAPI) WebStop(context.Context, Nothing) (v WebState, err error)      { return v, nil }
+func (succeedingAPI) WebOpen(context.Context, Nothing) (v WebLink, err error)       { return v, nil }
+func (succeedingAPI) HookTest(context.Context, HookName) (v Enqueued, err error)    { return v, nil }
+func (succeedingAPI) Tree(context.Context, Tree) (v TreeView, err error)            { return v, nil }
+func (succeedingAPI) Simulate(context.Context, Simulate) (s Simulated, err error)   { return s, nil }
+func (succeedingAPI) Stats(context.Context, StatsParams) (s Stats, err error)       { return s, nil }
+func (succeedingAPI) Why(context.Context, WhyParams) (w Why, err error)             { return w, nil }
+func (succeedingAPI) WorkerStart(context.Context, Count) (w WorkerCount, err error) { return w, nil }
+func (succeedingAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
+	return w, nil
+}
+func (succeedingAPI) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) {
+	return w, nil
+}
+func (succeedingAPI) WorkerList(context.Context, Nothing) (w WorkerList, err error)   { return w, nil }
+func (succeedingAPI) ConfigList(context.Context, Nothing) (c ConfigList, err error)   { return c, nil }
+func (succeedingAPI) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error) { return c, nil }
+func (succeedingAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error) { return c, nil }
+func (succeedingAPI) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) {
+	return c, nil
+}
+func (succeedingAPI) Drain(context.Context, Drain) (d Draining, err error)             { return d, nil }
+func (succeedingAPI) Reload(context.Context, Nothing) (r Reloaded, err error)          { return r, nil }
+func (succeedingAPI) ServiceStop(context.Context, ServiceStop) (s Stopping, err error) { return s, nil }
+func (succeedingAPI) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (yes) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error)   { return p, nil }
-func (yes) ScheduleShow(context.Context, ScheduleName) (d ScheduleDetail, err error) { return d, nil }
-func (yes) ScheduleRemove(context.Context, ScheduleName) (s Schedule, err error)     { return s, nil }
-func (yes) SchedulePause(context.Context, ScheduleName) (s Schedule, err error)      { return s, nil }
-func (yes) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error)     { return s, nil }
-func (yes) ScheduleRun(context.Context, ScheduleName) (e Enqueued, err error)        { return e, nil }
-func (yes) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
+func (succeedingAPI) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error) {
+	return p, nil
+}
+func (succeedingAPI) ScheduleShow(context.Context, ScheduleName) (d ScheduleDetail, err error) {
+	return d, nil
+}
+func (succeedingAPI) ScheduleRemove(context.Context, ScheduleName) (s Schedule, err error) {
+	return s, nil
+}
+func (succeedingAPI) SchedulePause(context.Context, ScheduleName) (s Schedule, err error) {
+	return s, nil
+}
+func (succeedingAPI) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error) {
+	return s, nil
+}
+func (succeedingAPI) ScheduleRun(context.Context, ScheduleName) (e Enqueued, err error) {
+	return e, nil
+}
+func (succeedingAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
 	for _, id := range p.ID {
 		err = each(Event{ID: id})
 	}
 	return e, err
 }
-func (yes) Cleanup(context.Context, Cleanup, func(Removed) error) (r Removed, err error) {
+func (succeedingAPI) Cleanup(context.Context, Cleanup, func(Removed) error) (r Removed, err error) {
 	return r, nil
 }
-func (yes) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
+func (succeedingAPI) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
 	return b, nil
 }
-func (yes) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
+func (succeedingAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
 	return d, nil
 }
 
@@ -139,12 +161,12 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
 		shares := new(Shares)
 		many := func() (all, user int) { return 10, 10 }
-		gate := &door{right: rights[int(right)%len(rights)]}
-		server := NewServer(yes{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
+		gate := &scriptedAuthorizer{right: rights[int(right)%len(rights)]}
+		server := NewServer(succeedingAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
-		c := &script{in: bytes.NewReader(lines)}
-		server.serve(t.Context(), c)
-		nothingLeft(t, shares)
+		c := &scriptedConn{in: bytes.NewReader(lines)}
+		server.admitAndServe(t.Context(), c)
+		wantNoUsage(t, shares)
 		asked, answered := 0, 0
 		for line := range bytes.Lines(lines) {
 			if len(bytes.TrimRight(line, "\n")) > 0 {

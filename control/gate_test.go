@@ -17,56 +17,57 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// door is an API and an Authorizer that gives all users the same right, which the test sets.
-type door struct {
-	fake
-	closed error  // error of Admit for every connection; nil admits them
-	naming func() // called by Refuse, like a slow look-up of names; nil if it is fast
+// scriptedAuthorizer is an API and an Authorizer that gives all users the same right, which the
+// test sets.
+type scriptedAuthorizer struct {
+	fakeAPI
+	denial   error  // error of Admit for every connection; nil admits them
+	onRefuse func() // called by Refuse, like a slow look-up of names; nil if it is fast
 
 	mu    sync.Mutex
 	right Right  // guarded by mu
-	asked []Peer // peers that called Show; guarded by mu
+	peers []Peer // peers that called Show; guarded by mu
 }
 
-func (d *door) set(r Right) {
+func (d *scriptedAuthorizer) setRight(r Right) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.right = r
 }
 
-func (d *door) Right(*Peer) Right {
+func (d *scriptedAuthorizer) Right(*Peer) Right {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.right
 }
 
-func (d *door) Admit(context.Context, *Peer) error { return d.closed }
+func (d *scriptedAuthorizer) Admit(context.Context, *Peer) error { return d.denial }
 
-func (d *door) Refuse(p *Peer, what string, needs Right) error {
-	if d.naming != nil {
-		d.naming()
+func (d *scriptedAuthorizer) Refuse(p *Peer, what string, needs Right) error {
+	if d.onRefuse != nil {
+		d.onRefuse()
 	}
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", what, needs, p.Right)
 }
 
-func (d *door) Show(ctx context.Context, _ Show) (JobDetail, error) {
+func (d *scriptedAuthorizer) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asked = append(d.asked, PeerFrom(ctx))
+	d.peers = append(d.peers, PeerFrom(ctx))
 	return JobDetail{}, nil
 }
 
-func (d *door) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
+func (d *scriptedAuthorizer) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
 	return Whoami{Right: PeerFrom(ctx).Right}, nil
 }
 
 // A request whose user lacks the right for the method is denied before its parameters are decoded.
 // A request whose user has the right reaches the service with that right.
 func TestServerRefusesByRight(t *testing.T) {
-	d := &door{right: Read}
+	d := &scriptedAuthorizer{right: Read}
 	socket := serve(t, d)
 	for _, right := range []Right{Read, Submit, Operate, Admin} {
-		d.set(right)
+		d.setRight(right)
 		c := client(t, socket)
 		for _, m := range Methods() {
 			err := c.call(t.Context(), m.Name, map[string]any{"no such parameter": 1}, &Nothing{}, false, nil)
@@ -78,35 +79,35 @@ func TestServerRefusesByRight(t *testing.T) {
 				t.Errorf("%s with %s: got %v, want %s", m.Name, right, err, want)
 			}
 		}
-		if _, err := c.Show(t.Context(), Show{ID: "a"}); err != nil || d.asked[len(d.asked)-1].Right != right {
-			t.Errorf("the service was asked by %+v, %v, want %s", d.asked, err, right)
+		if _, err := c.Show(t.Context(), Show{ID: "a"}); err != nil || d.peers[len(d.peers)-1].Right != right {
+			t.Errorf("the service was asked by %+v, %v, want %s", d.peers, err, right)
 		}
 		c.Close()
 	}
 }
 
 // A user who is not admitted gets the reason, and the service does not see the request.
-func TestWhoIsNotAdmittedIsToldWhy(t *testing.T) {
-	d := &door{right: Admin, closed: queue.Errorf(queue.CodeUnavailable, "come back later")}
+func TestRejectedPeerGetsTheReason(t *testing.T) {
+	d := &scriptedAuthorizer{right: Admin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
 	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "come back later") {
 		t.Errorf("got %v, want why", err)
 	}
-	if len(d.asked) != 0 {
-		t.Errorf("the service was asked by %+v", d.asked)
+	if len(d.peers) != 0 {
+		t.Errorf("the service was asked by %+v", d.peers)
 	}
 }
 
 // The server determines the user's right at each request. A change applies to the next request on
 // the same connection.
-func TestRightsHoldByRequest(t *testing.T) {
-	d := &door{right: Submit}
+func TestRightsApplyPerRequest(t *testing.T) {
+	d := &scriptedAuthorizer{right: Submit}
 	c := client(t, serve(t, d))
 	for _, step := range []struct {
 		right Right
 		may   bool
 	}{{Submit, true}, {None, false}, {Read, true}, {Admin, true}, {None, false}} {
-		d.set(step.right)
+		d.setRight(step.right)
 		_, err := c.Show(t.Context(), Show{ID: "a"})
 		if (err == nil) != step.may || err != nil && !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("with %s: %v", step.right, err)
@@ -115,13 +116,13 @@ func TestRightsHoldByRequest(t *testing.T) {
 			t.Errorf("whoami with %s: %+v, %v", step.right, w, err)
 		}
 	}
-	if got := d.asked[len(d.asked)-1].Right; len(d.asked) != 3 || got != Admin {
-		t.Errorf("the service was asked %d times, last with %s", len(d.asked), got)
+	if got := d.peers[len(d.peers)-1].Right; len(d.peers) != 3 || got != Admin {
+		t.Errorf("the service was asked %d times, last with %s", len(d.peers), got)
 	}
 }
 
-// askOnce writes a line twice and reads until the connection ends.
-func askOnce(t *testing.T, socket, line string) string {
+// callOnce writes a line twice and reads until the connection ends.
+func callOnce(t *testing.T, socket, line string) string {
 	t.Helper()
 	c := dial(t, socket)
 	defer c.Close()
@@ -133,37 +134,37 @@ func askOnce(t *testing.T, socket, line string) string {
 }
 
 // A user without access may call whoami once per connection, and gets the reason why other methods
-// are denied. Only forOutside such connections are open at a time, and none of them evicts another
-// connection.
-func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
-	d := &door{right: Admin}
+// are denied. Only maxWithoutAccess such connections are open at a time, and none of them evicts
+// another connection.
+func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
+	d := &scriptedAuthorizer{right: Admin}
 	server, socket := run(t, d)
 	inside := client(t, socket)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Fatal(err)
 	}
-	d.set(None)
-	if got := askOnce(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
+	d.setRight(None)
+	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
 		t.Errorf("whoami: %s", got)
 	}
-	if got := askOnce(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 || !strings.Contains(got, `\"status\" needs read, not none`) {
+	if got := callOnce(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 || !strings.Contains(got, `\"status\" needs read, not none`) {
 		t.Errorf("status: %s", got)
 	}
 	var open []net.Conn
-	for range forOutside {
+	for range maxWithoutAccess {
 		c := dial(t, socket)
 		defer c.Close()
 		open = append(open, c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.conns.open.Load() != forOutside+1; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxWithoutAccess+1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections were let in", server.conns.open.Load())
+			t.Fatalf("%d connections were let in", server.conns.openCount.Load())
 		}
 	}
-	if got := askOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) || !strings.Contains(got, "denied") {
+	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) || !strings.Contains(got, "denied") {
 		t.Errorf("one outsider too many: %s", got)
 	}
-	d.set(Admin)
+	d.setRight(Admin)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Errorf("somebody had to make room: %v", err)
 	}
@@ -179,12 +180,12 @@ func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
 }
 
 // A slow look-up of names for a refusal does not delay other users.
-func TestRefusalKeepsNobodyOut(t *testing.T) {
+func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
-	d := &door{naming: func() { refused <- struct{}{}; <-known }}
+	d := &scriptedAuthorizer{onRefuse: func() { refused <- struct{}{}; <-known }}
 	socket := serve(t, d)
-	d.set(None)
-	for range forOutside + 1 {
+	d.setRight(None)
+	for range maxWithoutAccess + 1 {
 		c := dial(t, socket)
 		defer c.Close()
 	}
@@ -194,7 +195,7 @@ func TestRefusalKeepsNobodyOut(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("nobody is refused")
 	}
-	d.set(Admin)
+	d.setRight(Admin)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {

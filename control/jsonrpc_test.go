@@ -60,7 +60,7 @@ func (e *exchange) send(lines ...string) (a rpcAnswer) {
 // examples without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids
 // follow sections 5 and 5.1.
 func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
-	e := exchangeWith(t, yes{})
+	e := exchangeWith(t, succeedingAPI{})
 	for _, c := range []struct{ line, id, text string }{
 		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, "null", "method: must be text"},
 		{`[]`, "null", "one request per line"},
@@ -94,13 +94,13 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 	}
 }
 
-// noting is an API that records the commands of enqueued jobs.
-type noting struct {
-	yes
+// recordingAPI is an API that records the commands of enqueued jobs.
+type recordingAPI struct {
+	succeedingAPI
 	enqueued chan string
 }
 
-func (n noting) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
+func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
 	n.enqueued <- *p.Spec.Command
 	return Enqueued{}, nil
 }
@@ -108,7 +108,7 @@ func (n noting) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
 // A notification, which has no id, is executed but never answered, whether it succeeds or not
 // (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
-	api := noting{enqueued: make(chan string, 1)}
+	api := recordingAPI{enqueued: make(chan string, 1)}
 	e := exchangeWith(t, api)
 	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
 		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,

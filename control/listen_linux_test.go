@@ -24,7 +24,7 @@ func ownerOnly() SocketPerms { return SocketPerms{Mode: 0o600, GID: -1} }
 
 // Listen replaces a socket left over from a crash. It returns an error and changes nothing if a
 // service answers at the path, or another file is there. A path that is too long is rejected too.
-func TestListenReplacesOnlyTheDead(t *testing.T) {
+func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	dead, err := Listen(path, ownerOnly())
@@ -122,10 +122,10 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 
 // Listen removes old temporary directories of processes that were killed while they created a
 // socket. Other files with such names stay.
-func TestListenTidiesUp(t *testing.T) {
+func TestListenRemovesStaleDirectories(t *testing.T) {
 	path := tempSocket(t)
 	dir := filepath.Dir(path)
-	old := time.Now().Add(-2 * leftAfter)
+	old := time.Now().Add(-2 * staleAfter)
 	folder := func(name string, at time.Time, file string) {
 		t.Helper()
 		err := os.Mkdir(filepath.Join(dir, name), 0o700)
@@ -171,7 +171,7 @@ func TestListenTidiesUp(t *testing.T) {
 
 // Connections that were waiting to be accepted when the socket was bound again are accepted all the
 // same.
-func TestNobodyIsLostWhenTheSocketIsBoundAgain(t *testing.T) {
+func TestRebindLosesNoConnection(t *testing.T) {
 	path := tempSocket(t)
 	s, err := Listen(path, ownerOnly())
 	if err != nil {
@@ -188,7 +188,7 @@ func TestNobodyIsLostWhenTheSocketIsBoundAgain(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if bound, err := s.renew(); !bound || err != nil {
+	if bound, err := s.rebind(); !bound || err != nil {
 		t.Fatal(bound, err)
 	}
 	last, err := net.Dial("unix", path)

@@ -22,8 +22,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitsForPeer reports whether PeerOf must wait for data from the client.
-const waitsForPeer = false
+// identifyBlocks reports whether PeerOf must wait for data from the client.
+const identifyBlocks = false
 
 // MaxSocketPath is the kernel's limit for the path of a socket, in bytes.
 const MaxSocketPath = sockpath.Max
@@ -57,7 +57,7 @@ func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 // Inherited returns a control socket that another process has bound. Only that process can bind the
 // socket again. It also has set the backlog: a call of listen(2) here would replace the identity
 // that clients see, which is that of the last process to call it.
-func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), on: l} }
+func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), listener: l} }
 
 // maxBacklog is how many connections may wait to be accepted. They are accepted in the order of
 // their arrival, and no limit per user applies before that, so one user's connections can delay
@@ -81,18 +81,18 @@ func boundBacklog(l *net.UnixListener) error {
 // Socket is the control socket that a service listens on. If its file is removed or replaced, Guard
 // binds it again. Its methods are safe for concurrent use.
 type Socket struct {
-	path string
-	to   SocketPerms
+	path  string
+	perms SocketPerms
 
-	mu     sync.Mutex
-	on     *net.UnixListener // guarded by mu
-	file   os.FileInfo       // file of on; nil if the socket is inherited; guarded by mu
-	closed bool              // guarded by mu
+	mu       sync.Mutex
+	listener *net.UnixListener // guarded by mu
+	file     os.FileInfo       // file of listener; nil if the socket is inherited; guarded by mu
+	closed   bool              // guarded by mu
 
-	// left is the previous listener while it may still have waiting connections, nil otherwise. It
-	// is guarded by mu.
-	left   *net.UnixListener
-	leftAt time.Time // when left was replaced; guarded by mu
+	// oldListener is the previous listener while it may still have waiting connections, nil
+	// otherwise. It is guarded by mu.
+	oldListener *net.UnixListener
+	replacedAt  time.Time // when oldListener was replaced; guarded by mu
 }
 
 // SocketPerms determines who may connect to a socket: the mode of its file, and the group, -1 for
@@ -111,7 +111,7 @@ func Listen(path string, to SocketPerms) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Socket{path: path, to: to, on: on, file: file}, nil
+	return &Socket{path: path, perms: to, listener: on, file: file}, nil
 }
 
 func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
@@ -128,7 +128,7 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return nil, nil, fmt.Errorf("cannot listen on %s: there is a file with this name that is not a socket; move it away", path)
 	}
-	tidy(filepath.Dir(path))
+	removeStale(filepath.Dir(path))
 	temp, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
@@ -164,15 +164,15 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 }
 
 // A new socket is created in a temporary directory next to its final path. The directory's name is
-// hiddenPrefix and digits. A directory that is older than leftAfter belonged to a process that was
+// hiddenPrefix and digits. A directory that is older than staleAfter belonged to a process that was
 // killed.
 const (
 	hiddenPrefix = ".s"
-	leftAfter    = time.Minute
+	staleAfter   = time.Minute
 )
 
-// tidy removes temporary directories of processes that were killed.
-func tidy(dir string) {
+// removeStale removes temporary directories of processes that were killed.
+func removeStale(dir string) {
 	list, _ := os.ReadDir(dir) // tidying is best effort, so ignore the error
 	for _, e := range list {
 		digits, hidden := strings.CutPrefix(e.Name(), hiddenPrefix)
@@ -181,7 +181,7 @@ func tidy(dir string) {
 		}
 		temp := filepath.Join(dir, e.Name())
 		info, err := os.Lstat(temp)
-		if err != nil || time.Since(info.ModTime()) < leftAfter || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		if err != nil || time.Since(info.ModTime()) < staleAfter || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 			continue
 		}
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
@@ -205,14 +205,14 @@ func (e SocketPerms) apply(path string) error {
 func (s *Socket) current() *net.UnixListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.on
+	return s.listener
 }
 
 // Accept returns the next connection. After Guard has bound the socket again, connections that were
 // made to the old socket come first.
 func (s *Socket) Accept() (net.Conn, error) {
 	for {
-		if c := s.acceptLeft(); c != nil {
+		if c := s.acceptOld(); c != nil {
 			return c, nil
 		}
 		on := s.current()
@@ -223,33 +223,34 @@ func (s *Socket) Accept() (net.Conn, error) {
 	}
 }
 
-// The old listener is closed when no client has connected for leftPause, and after leftLimit at the
-// latest: its file may have been moved to a path at which clients continue to connect.
+// The old listener is closed when no client has connected for oldListenerPause, and after
+// maxOldListener at the latest: its file may have been moved to a path at which clients continue to
+// connect.
 const (
-	leftPause = 50 * time.Millisecond
-	leftLimit = time.Second
+	oldListenerPause = 50 * time.Millisecond
+	maxOldListener   = time.Second
 )
 
-// acceptLeft returns a connection that was made to the old socket. It returns nil if there are no
+// acceptOld returns a connection that was made to the old socket. It returns nil if there are no
 // more.
-func (s *Socket) acceptLeft() net.Conn {
+func (s *Socket) acceptOld() net.Conn {
 	s.mu.Lock()
-	left, since := s.left, s.leftAt
+	old, since := s.oldListener, s.replacedAt
 	s.mu.Unlock()
-	if left == nil {
+	if old == nil {
 		return nil
 	}
-	if time.Since(since) < leftLimit {
-		left.SetDeadline(time.Now().Add(leftPause))
-		if c, err := left.Accept(); err == nil {
+	if time.Since(since) < maxOldListener {
+		old.SetDeadline(time.Now().Add(oldListenerPause))
+		if c, err := old.Accept(); err == nil {
 			return c
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left.Close()
-	if s.left == left {
-		s.left = nil
+	old.Close()
+	if s.oldListener == old {
+		s.oldListener = nil
 	}
 	return nil
 }
@@ -259,15 +260,15 @@ func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.left != nil {
-		s.left.Close()
+	if s.oldListener != nil {
+		s.oldListener.Close()
 	}
-	return s.on.Close()
+	return s.listener.Close()
 }
 
 // Remove closes the socket and removes its file, unless the file was replaced.
 func (s *Socket) Remove() error {
-	own := s.there()
+	own := s.fileInPlace()
 	err := s.Close()
 	if own {
 		err = errors.Join(err, os.Remove(s.path))
@@ -281,12 +282,12 @@ func (s *Socket) Addr() net.Addr { return s.current().Addr() }
 // SetDeadline sets the deadline for Accept.
 func (s *Socket) SetDeadline(t time.Time) error { return s.current().SetDeadline(t) }
 
-// A socket that is removed over and over is bound again at most once per guardPause. If the socket
-// cannot be bound or its directory cannot be watched, the interval between attempts doubles, up to
-// guardLook.
+// A socket that is removed over and over is bound again at most once per minGuardPause. If the
+// socket cannot be bound or its directory cannot be watched, the interval between attempts doubles,
+// up to maxGuardPause.
 const (
-	guardPause = time.Second
-	guardLook  = 30 * time.Second
+	minGuardPause = time.Second
+	maxGuardPause = 30 * time.Second
 )
 
 // Guard binds the socket again when its file was removed or replaced, until ctx ends. Existing
@@ -297,12 +298,12 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 		return // another process has bound the socket
 	}
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
-	for wait := guardPause; ; {
-		watched := folder.Changed(ctx, dir, []string{name}, s.there)
+	for wait := minGuardPause; ; {
+		watched := folder.Changed(ctx, dir, []string{name}, s.fileInPlace)
 		if ctx.Err() != nil {
 			return
 		}
-		bound, err := s.renew()
+		bound, err := s.rebind()
 		switch {
 		case err != nil:
 			log.Warn("the control socket is missing and cannot be created; trying again", "error", err, "in", wait)
@@ -314,15 +315,15 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 			return
 		case <-time.After(wait):
 		}
-		if wait = min(2*wait, guardLook); err == nil && watched == nil {
-			wait = guardPause
+		if wait = min(2*wait, maxGuardPause); err == nil && watched == nil {
+			wait = minGuardPause
 		}
 	}
 }
 
-// there reports whether the path still has this socket's file. The inode number of an open socket
-// is not reused.
-func (s *Socket) there() bool {
+// fileInPlace reports whether the path still has this socket's file. The inode number of an open
+// socket is not reused.
+func (s *Socket) fileInPlace() bool {
 	s.mu.Lock()
 	own := s.file
 	s.mu.Unlock()
@@ -330,12 +331,12 @@ func (s *Socket) there() bool {
 	return err == nil && os.SameFile(info, own)
 }
 
-// renew binds the socket again unless its file is still there.
-func (s *Socket) renew() (bound bool, err error) {
-	if s.there() {
+// rebind binds the socket again unless its file is still there.
+func (s *Socket) rebind() (bound bool, err error) {
+	if s.fileInPlace() {
 		return false, nil
 	}
-	on, file, err := bind(s.path, s.to)
+	on, file, err := bind(s.path, s.perms)
 	if err != nil {
 		return false, err
 	}
@@ -344,10 +345,10 @@ func (s *Socket) renew() (bound bool, err error) {
 	if s.closed {
 		return false, on.Close()
 	}
-	if s.left != nil {
-		s.left.Close()
+	if s.oldListener != nil {
+		s.oldListener.Close()
 	}
-	s.left, s.leftAt = s.on, time.Now()
-	s.on, s.file = on, file
-	return true, s.left.SetDeadline(time.Now()) // wakes Accept
+	s.oldListener, s.replacedAt = s.listener, time.Now()
+	s.listener, s.file = on, file
+	return true, s.oldListener.SetDeadline(time.Now()) // wakes Accept
 }

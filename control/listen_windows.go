@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitsForPeer reports whether PeerOf must wait for data from the client.
-const waitsForPeer = true
+// identifyBlocks reports whether PeerOf must wait for data from the client.
+const identifyBlocks = true
 
 // MaxSocketPath is the limit of Windows for the name of a pipe, in characters.
 const MaxSocketPath = 256
@@ -53,7 +53,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Socket is the control pipe that a service listens on. No other process can remove it. Its methods
 // are safe for concurrent use.
-type Socket struct{ on *pipe.Listener }
+type Socket struct{ listener *pipe.Listener }
 
 // SocketPerms determines who may connect to a pipe. It is a security descriptor.
 type SocketPerms struct{ SDDL string }
@@ -71,19 +71,19 @@ func Listen(path string, to SocketPerms) (*Socket, error) {
 }
 
 // Admit changes who may connect. It applies from the next connection.
-func (s *Socket) Admit(to SocketPerms) error { return s.on.Admit(to.SDDL) }
+func (s *Socket) Admit(to SocketPerms) error { return s.listener.Admit(to.SDDL) }
 
 // Accept returns the next connection.
-func (s *Socket) Accept() (net.Conn, error) { return s.on.Accept() }
+func (s *Socket) Accept() (net.Conn, error) { return s.listener.Accept() }
 
 // Close closes the pipe.
-func (s *Socket) Close() error { return s.on.Close() }
+func (s *Socket) Close() error { return s.listener.Close() }
 
 // Addr returns the name of the pipe.
-func (s *Socket) Addr() net.Addr { return s.on.Addr() }
+func (s *Socket) Addr() net.Addr { return s.listener.Addr() }
 
 // SetDeadline sets the deadline for Accept.
-func (s *Socket) SetDeadline(t time.Time) error { return s.on.SetDeadline(t) }
+func (s *Socket) SetDeadline(t time.Time) error { return s.listener.SetDeadline(t) }
 
 // Guard does nothing, because no other process can take the name of a pipe that is being served.
 func (s *Socket) Guard(context.Context, *slog.Logger) {}

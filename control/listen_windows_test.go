@@ -29,7 +29,7 @@ func tempSocket(t *testing.T) string {
 func ownerOnly() SocketPerms { return SocketPerms{SDDL: pipe.OwnerOnly()} }
 
 // A name that no pipe on this machine can have is rejected.
-func TestNamesOfPipes(t *testing.T) {
+func TestPipeNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipes + strings.Repeat("x", MaxSocketPath-len(pipes)): true,
 		pipes + strings.Repeat("x", MaxSocketPath-len(pipes)+1): false, pipes: false, `C:\x.sock`: false, `\\server\pipe\queuectl`: false,
@@ -46,7 +46,7 @@ func TestNamesOfPipes(t *testing.T) {
 
 // The client does not trust a pipe of another user. A pipe that an administrator creates without
 // elevation belongs to the administrator's account.
-func TestServersThatAreTrusted(t *testing.T) {
+func TestTrustedServers(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
 		self: true, "S-1-5-18": true, "S-1-5-32-544": true, "S-1-5-80-1852949550-2142718947-4217460322-1325778689-2237149827": true,
@@ -79,8 +79,8 @@ func TestRoot(t *testing.T) {
 }
 
 // PeerOf returns all groups of the client that are relevant for access.
-func TestPeerHasItsGroups(t *testing.T) {
-	d := &door{right: Admin}
+func TestPeerOfReturnsRelevantGroups(t *testing.T) {
+	d := &scriptedAuthorizer{right: Admin}
 	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,14 +92,14 @@ func TestPeerHasItsGroups(t *testing.T) {
 	for _, g := range self.Groups {
 		want = append(want, accounts.ID(g))
 	}
-	if p := d.asked[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != noGroup {
+	if p := d.peers[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != noGroup {
 		t.Errorf("got %+v, want the groups %v", p, want)
 	}
 }
 
 // The error for a user who may not use the pipe explains how to get access: through the group if it
 // exists, otherwise through an administrator.
-func TestWhoIsKeptOutIsToldTheWay(t *testing.T) {
+func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 	for _, c := range []struct {
 		path  string
 		group bool
@@ -114,13 +114,13 @@ func TestWhoIsKeptOutIsToldTheWay(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	if err := notLetIn(pipes + "x"); !errors.Is(err, queue.ErrDenied) {
+	if err := accessError(pipes + "x"); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v", err)
 	}
 }
 
 // A program that opens the pipe as a file and sends nothing does not delay the end of the service.
-func TestSilentProgramDoesNotHoldUpTheEnd(t *testing.T) {
+func TestSilentClientDoesNotDelayStop(t *testing.T) {
 	socket := tempSocket(t)
 	began := time.Now()
 	l := listen(t, socket)
@@ -128,7 +128,7 @@ func TestSilentProgramDoesNotHoldUpTheEnd(t *testing.T) {
 	many := func() (all, user int) { return 100, 100 }
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		NewServer(&fake{}, Limits{many}, open{}, new(Shares), slog.New(slog.DiscardHandler)).Run(ctx, l)
+		NewServer(&fakeAPI{}, Limits{many}, allowAll{}, new(Shares), slog.New(slog.DiscardHandler)).Run(ctx, l)
 	})
 	plain, err := os.OpenFile(socket, os.O_RDWR, 0)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestSilentProgramDoesNotHoldUpTheEnd(t *testing.T) {
 	defer plain.Close()
 	stop()
 	serving.Wait()
-	if took := time.Since(began); took > firstLine/2 {
+	if took := time.Since(began); took > firstLineTimeout/2 {
 		t.Errorf("it took %v", took)
 	}
 }

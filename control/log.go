@@ -14,8 +14,8 @@ import (
 // The log contains only the ids of jobs and the names of settings from a request. Commands and
 // environment variables may be secret.
 
-// logged is the maximum number of jobs of a request whose ids are logged.
-const logged = 3
+// maxLoggedIDs is the maximum number of jobs of a request whose ids are logged.
+const maxLoggedIDs = 3
 
 // level returns the level of a request's line in the log. A request that changed something gets a
 // line by default. Reading, enqueueing and typing do not: they are too frequent. Nor do requests
@@ -39,8 +39,8 @@ const (
 	requestWindow = time.Minute
 )
 
-// requestLog limits the log lines of each user. The zero requestLog is ready to use.
-type requestLog struct {
+// logLimiter limits the log lines of each user. The zero logLimiter is ready to use.
+type logLimiter struct {
 	mu    sync.Mutex
 	users map[int]*lineCount // by uid; guarded by mu
 }
@@ -52,9 +52,9 @@ type lineCount struct {
 	omitted int       // lines left out since the last line that was written
 }
 
-// take reports whether the user may write a line now. If so, omitted is the number of the user's
+// allow reports whether the user may write a line now. If so, omitted is the number of the user's
 // lines that were left out since the last one.
-func (l *requestLog) take(uid int, now time.Time) (omitted int, ok bool) {
+func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.users[uid]
@@ -85,7 +85,7 @@ func (r ScheduleDetail) changed() bool { return !r.Existed }
 func (r Enqueued) changed() bool       { return !r.Duplicate }
 
 // logRequest logs a request.
-func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, result any, err error) {
+func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Duration, result any, err error) {
 	m := methodOf(t.method)
 	if m == nil {
 		m = &Method{Right: Read}
@@ -93,7 +93,7 @@ func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, re
 	level, peer, omitted := m.level(result, err), &t.conn.peer, 0
 	if level == slog.LevelInfo && !peer.Right.Covers(Operate) {
 		var ok bool
-		if omitted, ok = s.lines.take(peer.UID, time.Now()); !ok {
+		if omitted, ok = s.logLimiter.allow(peer.UID, time.Now()); !ok {
 			level = slog.LevelDebug
 		}
 	}
@@ -101,15 +101,15 @@ func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, re
 		return
 	}
 	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
-	if len(t.about) > 0 && m.Right.Covers(Submit) {
+	if len(t.jobIDs) > 0 && m.Right.Covers(Submit) {
 		var first []string
-		for _, id := range t.about[:min(len(t.about), logged)] {
+		for _, id := range t.jobIDs[:min(len(t.jobIDs), maxLoggedIDs)] {
 			first = append(first, plainID(id))
 		}
-		attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(t.about)))
+		attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(t.jobIDs)))
 	}
-	if t.key != "" && m.Right.Covers(Submit) {
-		attrs = append(attrs, slog.String("key", queue.Clip(t.key)))
+	if t.setting != "" && m.Right.Covers(Submit) {
+		attrs = append(attrs, slog.String("key", queue.Clip(t.setting)))
 	}
 	if omitted > 0 {
 		attrs = append(attrs, slog.Int("omitted", omitted))
@@ -125,13 +125,13 @@ func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, re
 	s.log.LogAttrs(ctx, level, text, attrs...)
 }
 
-// deniedEvery is the minimum time between two log lines about rejected connections.
-const deniedEvery = 10 * time.Second
+// deniedLogInterval is the minimum time between two log lines about rejected connections.
+const deniedLogInterval = 10 * time.Second
 
-// logDenied logs a rejected connection, unless another one was logged within deniedEvery.
+// logDenied logs a rejected connection, unless another one was logged within deniedLogInterval.
 func (s *Server) logDenied(p Peer, err error) {
 	now, last := time.Now().UnixNano(), s.denied.Load()
-	if now-last < int64(deniedEvery) || !s.denied.CompareAndSwap(last, now) {
+	if now-last < int64(deniedLogInterval) || !s.denied.CompareAndSwap(last, now) {
 		return
 	}
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)

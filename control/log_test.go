@@ -21,7 +21,7 @@ func requestLogger() func(method string, right Right, result any, err error, n i
 	return func(method string, right Right, result any, err error, n int) string {
 		out.Reset()
 		for range n {
-			t := &task{request: request{method: method}, conn: &serverConn{peer: Peer{UID: 1, Right: right}}}
+			t := &activeRequest{request: request{method: method}, conn: &serverConn{peer: Peer{UID: 1, Right: right}}}
 			s.logRequest(context.Background(), t, 0, result, err)
 		}
 		return out.String()

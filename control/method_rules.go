@@ -28,16 +28,16 @@ const (
 
 // Constraints that several parameters share.
 var (
-	notEmpty  = queue.Constraint{NotEmpty: true}
-	queueName = formed(queue.FormQueue)
-	userName  = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
-	aName     = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
-	label     = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
-	duration  = between(0, queue.MaxDuration.Seconds())
-	lasting   = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
-	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor,
+	notEmpty         = queue.Constraint{NotEmpty: true}
+	queueName        = matching(queue.FormQueue)
+	userName         = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
+	entityName       = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
+	label            = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
+	duration         = between(0, queue.MaxDuration.Seconds())
+	positiveDuration = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
+	jobCursor        = matching(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor,
 		Is: `a cursor; use field "next" of the previous answer`})
-	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
+	stateList = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
 
 // glob is a function because a variable's initializer would link the glob parser into the client.
@@ -56,7 +56,7 @@ func filledUpTo(bytes int) queue.Constraint { return queue.Constraint{NotEmpty: 
 
 func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
 
-func formed(form *queue.Form) queue.Constraint { return queue.Constraint{Text: form} }
+func matching(form *queue.Form) queue.Constraint { return queue.Constraint{Text: form} }
 
 func words(list ...string) queue.Constraint { return queue.Constraint{Enum: list} }
 
@@ -72,8 +72,8 @@ func stateWords(states []queue.State, more ...string) (list []string) {
 	return append(list, more...)
 }
 
-// some returns a constraint on a list or a map that must not be empty.
-func some(c queue.Constraint) queue.Constraint {
+// nonEmpty returns a constraint on a list or a map that must not be empty.
+func nonEmpty(c queue.Constraint) queue.Constraint {
 	c.MinItems = 1
 	return c
 }
@@ -110,15 +110,15 @@ func selection(more ...param) *ruleset {
 	pick := `no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoted(selectors[1:])
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
-		opt("ids", "ids of jobs", some(atMost(MaxNames))),
+		opt("ids", "ids of jobs", nonEmpty(atMost(MaxNames))),
 		free("all", "every job whose state the method accepts"),
-		opt("state", "jobs in any of these states (default: those that the method accepts)", some(anyStates)),
+		opt("state", "jobs in any of these states (default: those that the method accepts)", nonEmpty(stateList)),
 		free("failed", "jobs in the states dead and failed"),
-		opt("label", "jobs with all of these labels", some(atMost(queue.MaxLabels))),
+		opt("label", "jobs with all of these labels", nonEmpty(atMost(queue.MaxLabels))),
 		opt("queue", "jobs of this queue", queueName),
 		opt("batch", "your own jobs in this batch", label),
 		opt("user", "jobs that this user enqueued", userName),
-		opt("older_than", "jobs that ended (or, if unfinished, were enqueued) at least this long ago", lasting),
+		opt("older_than", "jobs that ended (or, if unfinished, were enqueued) at least this long ago", positiveDuration),
 		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
 		dryRun, pageCursor,
 	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
@@ -182,7 +182,7 @@ func listRules() map[reflect.Type]*ruleset {
 			free("without_env", "leave the environment variables of the job out of the answer"),
 		}},
 		reflect.TypeFor[List](): {params: append([]param{
-			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed (to be retried); done means completed", anyStates),
+			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed (to be retried); done means completed", stateList),
 			free("failed", "only jobs in the states dead and failed"),
 		}, filters()...)},
 		reflect.TypeFor[DLQList](): {params: filters()},
@@ -190,7 +190,7 @@ func listRules() map[reflect.Type]*ruleset {
 			between(1, MaxScreenRows))}},
 		reflect.TypeFor[Wait](): {[]param{
 			opt("id", "id of a job", notEmpty),
-			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
+			opt("ids", "ids of jobs", nonEmpty(atMost(MaxWaits))),
 			free("any", "answer as soon as one of the jobs has ended, instead of all"),
 			opt("timeout", "answer after at most this duration, even if the jobs have not ended (default: unlimited)", duration),
 		}, []group{anyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
@@ -254,7 +254,7 @@ func verbRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Selection]():      selection(),
 		reflect.TypeFor[PauseSelection](): everything,
 		reflect.TypeFor[Kill](): selection(opt("signal", "name or number of the signal (default: TERM)",
-			formed(signal))),
+			matching(signal))),
 		reflect.TypeFor[Edit](): selection(param{
 			name: "set", doc: "object with the fields to change; null restores the default of a field", required: true,
 			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
@@ -264,7 +264,7 @@ func verbRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Remove](): selection(free("force", "end the jobs that are running, then remove them")),
 		reflect.TypeFor[DLQRetry](): {[]param{
 			opt("id", "id of a dead job", notEmpty),
-			opt("ids", "ids of dead jobs", some(atMost(MaxNames))),
+			opt("ids", "ids of dead jobs", nonEmpty(atMost(MaxNames))),
 			free("all", "all dead jobs"),
 			batchLabel,
 			opt("timeout", "new timeout for each attempt of the jobs", duration),
@@ -278,16 +278,16 @@ func verbRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// notOfQueues lists the fields for which a queue cannot have a default: those that define what is
-// executed, those that choose the account, and those that belong to a single job.
-var notOfQueues = []string{
+// notQueueDefaults lists the fields for which a queue cannot have a default: those that define what
+// is executed, those that choose the account, and those that belong to a single job.
+var notQueueDefaults = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
 }
 
 // CheckQueueDefault returns an error if a queue cannot have a default for the field.
 func CheckQueueDefault(field string) error {
-	if slices.Contains(notOfQueues, field) {
+	if slices.Contains(notQueueDefaults, field) {
 		return queue.Invalid("default", `field %q cannot be a queue default; set it on each job`, field)
 	}
 	return nil
@@ -302,7 +302,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			between(1, maxWeight)),
 		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
 		{name: "default", doc: "object with default job fields for this queue; null removes a default",
-			fields: &fieldSet{without: notOfQueues}},
+			fields: &fieldSet{without: notQueueDefaults}},
 		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default (as in the settings)"),
 		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),
 		opt("retention_output", "maximum bytes of output to keep for all ended jobs of the queue together; 0 means the value in the settings",
@@ -326,7 +326,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			opt("name", "name of the queue", queueName), all,
 			opt("reason", "reason for the pause, which is shown to users", upTo(queue.MaxLabel)),
 			free("until", "resume the queue at this time"),
-			opt("for", "resume the queue after this duration", lasting),
+			opt("for", "resume the queue after this duration", positiveDuration),
 			free("freeze", "also freeze running jobs"),
 		}, []group{
 			oneOrAll,
@@ -364,9 +364,9 @@ func gateRules() map[reflect.Type]*ruleset {
 		Is: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[GateSet](): {[]param{
-			need("key", "shared key, which begins with @", formed(key)),
+			need("key", "shared key, which begins with @", matching(key)),
 			opt("lock", "maximum number of jobs with this key that run at the same time", between(1, queue.MaxDemand)),
-			opt("rate", "maximum number of jobs with this key that start per period, such as 10/m", formed(rate)),
+			opt("rate", "maximum number of jobs with this key that start per period, such as 10/m", matching(rate)),
 			opt("unset", "rule of the key to remove: lock or rate", words("lock", "rate")),
 		}, []group{
 			either(`no rule given; set parameter "lock", "rate" or "unset"`,
@@ -393,9 +393,9 @@ func workerRules() map[reflect.Type]*ruleset {
 			opt("timeout", "time for running jobs to finish (default: 30s)", duration),
 			free("force", "end running jobs immediately"),
 		}, []group{excludes(`cannot be combined with parameter "all"; use one of them`, []string{"count"}, []string{"all"})}},
-		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
+		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", entityName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
-			aName), off, free("wait", "send the response only when no job is running on the node")}, drain},
+			entityName), off, free("wait", "send the response only when no job is running on the node")}, drain},
 		reflect.TypeFor[Drain](): {[]param{off, free("wait", "send the response only when no job is running")}, drain},
 	}
 }
@@ -414,12 +414,12 @@ func validRate(s string) bool {
 
 // scheduleRules returns the rulesets of methods for schedules and hooks.
 func scheduleRules() map[reflect.Type]*ruleset {
-	name := need("name", "name of the schedule", aName)
+	name := need("name", "name of the schedule", entityName)
 	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
 		Is: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
-			need("name", "name of the schedule", formed(form)),
+			need("name", "name of the schedule", matching(form)),
 			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every DURATION or @reboot",
 				notEmpty),
 			opt("tz", "time zone, such as Europe/Berlin (default: the time zone of the machine)", notEmpty),
@@ -445,8 +445,8 @@ func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxSche
 // audited marks a value of event that includes the kind audit.
 const audited = "event:audit"
 
-// holding returns the schema of a text equal to the word, or a list of texts that contains it.
-func holding(word string) schema {
+// containsWord returns the schema of a text equal to the word, or a list of texts that contains it.
+func containsWord(word string) schema {
 	return schema{"anyOf": []schema{{"const": word}, {"type": "array", "contains": schema{"const": word}}}}
 }
 
@@ -461,7 +461,7 @@ func serviceRules() map[reflect.Type]*ruleset {
 	event.marks = []mark{{audited, func(v reflect.Value) bool {
 		texts, _ := v.Interface().(Texts)
 		return slices.Contains(texts, string(queue.EventAudit))
-	}, holding(string(queue.EventAudit))}}
+	}, containsWord(string(queue.EventAudit))}}
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nothing]():     {},

@@ -9,20 +9,20 @@ import (
 
 // Method is one row of the table of methods.
 type Method struct {
-	Name   string
-	Right  Right // right that the caller needs
-	Others Right // right that the caller needs for other users' jobs, or to run jobs as another user
-	Stream bool  // the method sends notifications before it answers
-	does   endpoint
+	Name     string
+	Right    Right // right that the caller needs
+	Others   Right // right that the caller needs for other users' jobs, or to run jobs as another user
+	Stream   bool  // the method sends notifications before it answers
+	endpoint endpoint
 }
 
 // endpoint implements a method and describes the types of its parameters and results.
 type endpoint struct {
-	decode        func(raw json.RawMessage) (params any, err error)
-	call          func(ctx context.Context, api API, params any, tell func(any) error) (any, error)
-	params        reflect.Type
-	tells, result reflect.Type // tells is the type of the notifications; nil if the method sends none
-	reads         bool         // the method changes nothing
+	decode               func(raw json.RawMessage) (params any, err error)
+	call                 func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
+	params               reflect.Type
+	notification, result reflect.Type // notification is the type of the notifications; nil if the method sends none
+	readOnly             bool         // the method changes nothing
 }
 
 // Methods returns the table of methods. The first call builds it, so that a program that never
@@ -152,14 +152,14 @@ func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 // reads returns the endpoint of a method that sends one answer and changes nothing.
 func reads[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	e := answer(f)
-	e.reads = true
+	e.readOnly = true
 	return e
 }
 
 // stream returns the endpoint of a method that sends notifications before its answer.
 func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
-	call := func(ctx context.Context, api API, params any, tell func(any) error) (any, error) {
-		return f(api, ctx, *params.(*P), func(n N) error { return tell(n) })
+	call := func(ctx context.Context, api API, params any, notify func(any) error) (any, error) {
+		return f(api, ctx, *params.(*P), func(n N) error { return notify(n) })
 	}
 	return endpoint{decode[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R](), false}
 }
@@ -180,9 +180,9 @@ func ReadParams[P any](raw json.RawMessage) (p P, err error) {
 	return p, err
 }
 
-// mayLast reports whether a request of a method that is not a stream may take as long as a stream.
-// Such a request counts towards the limit for streams.
-func mayLast(params any) bool {
+// isLongPoll reports whether a request of a method that is not a stream may take as long as a
+// stream. Such a request counts towards the limit for streams.
+func isLongPoll(params any) bool {
 	attach, ok := params.(*Attach)
 	return ok && attach.Wait
 }

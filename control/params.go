@@ -168,25 +168,25 @@ func (s *Selection) Chosen() bool {
 
 // The many methods report whether a request lists or changes many jobs.
 
-func (s *Selection) many() bool  { return s.Chosen() || len(s.IDs) >= manyNames }
-func (p *DLQRetry) many() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
-func (p *List) many() bool       { return true }
-func (p *ScreenRows) many() bool { return true }
-func (p *Tree) many() bool       { return true }
-func (p *Sure) many() bool       { return true }
+func (s *Selection) isForManyJobs() bool  { return s.Chosen() || len(s.IDs) >= manyNames }
+func (p *DLQRetry) isForManyJobs() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
+func (p *List) isForManyJobs() bool       { return true }
+func (p *ScreenRows) isForManyJobs() bool { return true }
+func (p *Tree) isForManyJobs() bool       { return true }
+func (p *Sure) isForManyJobs() bool       { return true }
 
 // The subject methods return the jobs, or the setting, that the log names for a request.
 
-func (p *Enqueue) subject() (ids []string, key string) {
+func (p *Enqueue) logSubject() (ids []string, key string) {
 	if p.Spec.ID != nil {
 		ids = []string{*p.Spec.ID}
 	}
 	return ids, ""
 }
-func (s *Selection) subject() (ids []string, key string) { return s.Names(), "" }
-func (p *DLQRetry) subject() (ids []string, key string) {
+func (s *Selection) logSubject() (ids []string, key string) { return s.Names(), "" }
+func (p *DLQRetry) logSubject() (ids []string, key string) {
 	return Selection{ID: p.ID, IDs: p.IDs}.Names(), ""
 }
-func (p *Logs) subject() (ids []string, key string)      { return []string{string(p.ID)}, "" }
-func (p *ConfigSet) subject() (ids []string, key string) { return nil, p.Key }
-func (p *ConfigKey) subject() (ids []string, key string) { return nil, p.Key }
+func (p *Logs) logSubject() (ids []string, key string)      { return []string{string(p.ID)}, "" }
+func (p *ConfigSet) logSubject() (ids []string, key string) { return nil, p.Key }
+func (p *ConfigKey) logSubject() (ids []string, key string) { return nil, p.Key }

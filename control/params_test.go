@@ -78,7 +78,7 @@ func TestParametersAreBounded(t *testing.T) {
 
 // Text that cannot be an id is accepted as the name of a job that does not exist, but it is
 // truncated.
-func TestNamesThatAreNoIDsAreClipped(t *testing.T) {
+func TestInvalidIDsAreClipped(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	for raw, want := range map[string]string{
 		`"` + long + `"`: long, `"` + long + `x"`: strings.Repeat("x", 80) + "…", `"a b"`: "a b", `""`: "", `-5`: "-5",

@@ -96,9 +96,9 @@ func mapped(file string, id int64) bool {
 	return false
 }
 
-// readsAlone means that a caller that only waits for its answer reads the connection itself. This
-// requires a hungUp that detects the end of a connection that no goroutine reads.
-const readsAlone = true
+// callerMayRead means that a caller that only waits for its answer reads the connection itself.
+// This requires a hungUp that detects the end of a connection that no goroutine reads.
+const callerMayRead = true
 
 // hungUp reports whether the other end of the connection is closed in both directions.
 func hungUp(c net.Conn) bool {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become changes the user and the groups of this thread only. The caller must have locked the
+// setUser changes the user and the groups of this thread only. The caller must have locked the
 // goroutine to the thread, and must not use the thread for anything else afterwards.
-func become(uid, gid int, groups []uint32) error {
+func setUser(uid, gid int, groups []uint32) error {
 	none := uint32(0)
 	list := unsafe.Pointer(&none)
 	if len(groups) > 0 {
@@ -38,7 +38,7 @@ func become(uid, gid int, groups []uint32) error {
 // PeerOf returns the user, the group and all supplementary groups that the client had when it
 // connected, regardless of their number and of later changes. Only root can test other users than
 // itself.
-func TestPeerIsWhoConnected(t *testing.T) {
+func TestPeerIsTheConnectingProcess(t *testing.T) {
 	path := filepath.Join(openFolder(t), "s")
 	l := listenAs(t, os.Geteuid(), path)
 	if err := os.Chmod(path, 0o666); err != nil {
@@ -54,7 +54,7 @@ func TestPeerIsWhoConnected(t *testing.T) {
 		for i := range many {
 			many[i] = 70000 + i
 		}
-		cases = append(cases, Peer{UID: stranger, GID: stranger + 1, Groups: []int{}}, Peer{UID: stranger, GID: stranger, Groups: []int{5, stranger + 2}}, Peer{UID: stranger, GID: 7, Groups: many})
+		cases = append(cases, Peer{UID: otherUID, GID: otherUID + 1, Groups: []int{}}, Peer{UID: otherUID, GID: otherUID, Groups: []int{5, otherUID + 2}}, Peer{UID: otherUID, GID: 7, Groups: many})
 	}
 	for i, want := range cases {
 		var dialed net.Conn
@@ -67,7 +67,7 @@ func TestPeerIsWhoConnected(t *testing.T) {
 				for k, g := range want.Groups {
 					groups[k] = uint32(g)
 				}
-				err = become(want.UID, want.GID, groups)
+				err = setUser(want.UID, want.GID, groups)
 			}
 			if err == nil {
 				dialed, err = net.Dial("unix", path)
@@ -96,7 +96,7 @@ func TestPeerIsWhoConnected(t *testing.T) {
 
 // A connected client is not reported as gone when this process receives signals. Go's runtime sends
 // itself many.
-func TestSignalsHangNobodyUp(t *testing.T) {
+func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ const noGroup = -1
 
 // PeerOf returns the identity of the process at the other end of a pipe. If the client did not set
 // SECURITY_SQOS_PRESENT when it connected, Windows identifies it only after the server has read
-// from it. The client must then send its first bytes within firstLine.
+// from it. The client must then send its first bytes within firstLineTimeout.
 func PeerOf(c net.Conn) (Peer, error) {
-	c.SetReadDeadline(time.Now().Add(firstLine))
+	c.SetReadDeadline(time.Now().Add(firstLineTimeout))
 	id, err := pipe.ClientOf(c)
 	if errors.Is(err, pipe.ErrConfined) {
 		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrConfined)
@@ -33,8 +33,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// readsAlone means that a caller that only waits for its answer reads the connection itself.
-const readsAlone = false
+// callerMayRead means that a caller that only waits for its answer reads the connection itself.
+const callerMayRead = false
 
 // hungUp reports whether the other end of the pipe is closed.
 func hungUp(c net.Conn) bool { return pipe.HungUp(c) }

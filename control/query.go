@@ -13,7 +13,7 @@ import (
 // Readable returns the row of a method that changes nothing and sends a single answer. It returns
 // nil if the method does not exist or is not like that.
 func Readable(name string) *Method {
-	if m := methodOf(name); m != nil && m.does.reads {
+	if m := methodOf(name); m != nil && m.endpoint.readOnly {
 		return m
 	}
 	return nil
@@ -24,7 +24,7 @@ func Readable(name string) *Method {
 // does not validate the values, which the method does. Its errors are *queue.Error with
 // CodeInvalid.
 func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
-	properties, _ := paramsSchema(m.does.params)["properties"].(schema)
+	properties, _ := paramsSchema(m.endpoint.params)["properties"].(schema)
 	params := map[string]any{}
 	for name, values := range query {
 		is, known := properties[name].(schema)

@@ -221,7 +221,7 @@ type Simulated struct {
 	Incomplete bool  `json:"incomplete"`
 }
 
-func (p *Simulate) many() bool { return true }
+func (p *Simulate) isForManyJobs() bool { return true }
 
 // MaxSimulated is the maximum number of jobs in the answer to Simulate.
 const MaxSimulated = 100

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// speaker is a service that answers each request with the same result. If asked returns false for a
-// request, speaker answers it and then closes the connection. The returned channel is closed when
-// the first connection is.
-func speaker(t *testing.T, result string, asked func(connection int) (more bool)) (path string, closed chan struct{}) {
+// answeringServer is a service that answers each request with the same result. If asked returns
+// false for a request, answeringServer answers it and then closes the connection. The returned channel is
+// closed when the first connection is.
+func answeringServer(t *testing.T, result string, asked func(connection int) (more bool)) (path string, closed chan struct{}) {
 	t.Helper()
 	path, closed = tempSocket(t), make(chan struct{})
 	l, err := net.Listen("unix", path)
@@ -56,9 +56,9 @@ func speaker(t *testing.T, result string, asked func(connection int) (more bool)
 
 // A caller that makes one request and waits reads the answer itself. Another goroutine would need
 // another thread in a program that has just started.
-func TestOneQuestionTakesNoGoroutine(t *testing.T) {
+func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
-	path, _ := speaker(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
+	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
 		stacks := make([]byte, 1<<20)
 		reading.Add(int64(strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*clientConn).readOn.")))
 		return true
@@ -76,8 +76,8 @@ func TestOneQuestionTakesNoGoroutine(t *testing.T) {
 
 // If the service has closed the connection between two requests, the client reconnects before it
 // sends the second one. So requests that may not be repeated succeed too.
-func TestAClosedConnectionIsNotAskedAgain(t *testing.T) {
-	path, closed := speaker(t, "{}", func(connection int) bool { return connection > 1 })
+func TestClientReplacesClosedConnection(t *testing.T) {
+	path, closed := answeringServer(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)
 	defer c.Close()
 	if _, err := c.Hello(context.Background(), HelloParams{}); err != nil {
@@ -91,8 +91,8 @@ func TestAClosedConnectionIsNotAskedAgain(t *testing.T) {
 
 // Concurrent calls on one connection, some of them with a context that can be cancelled, each get
 // their own answer, no matter which goroutine reads it.
-func TestManyAskOnOneConnection(t *testing.T) {
-	path, _ := speaker(t, "{}", func(int) bool { return true })
+func TestConcurrentCallsShareAConnection(t *testing.T) {
+	path, _ := answeringServer(t, "{}", func(int) bool { return true })
 	c := NewClient(path)
 	defer c.Close()
 	var all sync.WaitGroup
@@ -115,8 +115,8 @@ func TestManyAskOnOneConnection(t *testing.T) {
 }
 
 // The client closes a connection that the service has closed before it makes another one.
-func TestConnectionsThatWereLeftAreClosed(t *testing.T) {
-	path, _ := speaker(t, "{}", func(int) bool { return false })
+func TestClientClosesBrokenConnections(t *testing.T) {
+	path, _ := answeringServer(t, "{}", func(int) bool { return false })
 	c := NewClient(path)
 	defer c.Close()
 	open := func() int {
@@ -142,7 +142,7 @@ func TestConnectionsThatWereLeftAreClosed(t *testing.T) {
 
 // A stream whose caller stops reading, although more pieces are waiting, does not delay the
 // client's next request.
-func TestAStreamThatIsLeftHoldsNothingUp(t *testing.T) {
+func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	path := tempSocket(t)
 	l, err := net.Listen("unix", path)
 	if err != nil {

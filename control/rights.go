@@ -95,9 +95,9 @@ func Sees(have Right, own bool) Visibility {
 // hiddenValue replaces the value of an environment variable that is not shown.
 const hiddenValue = "***"
 
-// inside lists the fields of a spec that an Outline leaves out, because they show what the job
-// executes.
-var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed", "on_failed", "on_dead", "on_ended"}
+// nestedParams lists the fields of a spec that an Outline leaves out, because they show what the
+// job executes.
+var nestedParams = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // Hide removes the parts that the visibility does not include.
 func (j *Job) Hide(s Visibility) {
@@ -119,7 +119,7 @@ func (d *JobDetail) Hide(s Visibility) {
 	switch s {
 	case Outline:
 		d.Output, d.Stderr, d.StdoutBytes, d.Result = "", "", 0, nil
-		for _, name := range inside {
+		for _, name := range nestedParams {
 			delete(d.Spec, name)
 		}
 		for i := range d.History {

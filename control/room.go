@@ -15,12 +15,12 @@ import (
 // a user floods the service. Each finished request would wake hundreds of goroutines, which would
 // compete with other users' requests for the processors and the lock.
 
-// roomWait is how long a request waits for room in its user's share.
-const roomWait = 5 * time.Second
+// maxRoomWait is how long a request waits for room in its user's share.
+const maxRoomWait = 5 * time.Second
 
-// roomLook is the interval at which the server checks whether clients whose requests wait for room are still
-// connected.
-const roomLook = 500 * time.Millisecond
+// roomHangUpInterval is the interval at which the server checks whether clients whose requests wait
+// for room are still connected.
+const roomHangUpInterval = 500 * time.Millisecond
 
 // roomKind is a kind of resource with a limit for each user.
 type roomKind int
@@ -34,11 +34,11 @@ const (
 
 // roomRequest asks for room in a user's share on behalf of one of the user's connections.
 type roomRequest struct {
-	conn    *connShare
-	kind    roomKind
-	bytes   int64         // for byteRoom: the number of bytes by which the line's buffer grows
-	whole   bool          // for byteRoom: all of the request line has been read
-	granted chan struct{} // closed once the request has its room; nil until the request has to wait
+	conn         *connShare
+	kind         roomKind
+	bytes        int64         // for byteRoom: the number of bytes by which the line's buffer grows
+	lineComplete bool          // for byteRoom: all of the request line has been read
+	granted      chan struct{} // closed once the request has its room; nil until the request has to wait
 }
 
 // takeLocked takes the room if there is enough, and reports whether it did.
@@ -62,19 +62,19 @@ func (r *roomRequest) takeLocked() bool {
 		more := max(0, c.bytes+r.bytes-connBytes) - max(0, c.bytes-connBytes)
 		switch {
 		case more == 0:
-		case !c.s.unbound && u.bytes+more > userBytes, !r.whole && u.growing != nil && u.growing != c:
+		case !c.s.unlimitedBytes && u.bytes+more > userBytes, !r.lineComplete && u.growingConn != nil && u.growingConn != c:
 			return false
-		case !r.whole:
-			u.growing = c
+		case !r.lineComplete:
+			u.growingConn = c
 		}
-		c.add(r.bytes)
+		c.addBytesLocked(r.bytes)
 	}
 	return true
 }
 
 // grantRoomLocked gives the free room of one kind to the user's waiting requests, in the order of
 // their arrival.
-func (s *Shares) grantRoomLocked(u *share, kind roomKind) {
+func (s *Shares) grantRoomLocked(u *userShare, kind roomKind) {
 	u.roomRequests[kind] = slices.DeleteFunc(u.roomRequests[kind], func(r *roomRequest) bool {
 		granted := r.takeLocked()
 		if granted {
@@ -84,8 +84,8 @@ func (s *Shares) grantRoomLocked(u *share, kind roomKind) {
 	})
 }
 
-// await takes room, waiting for it for at most roomWait. It reports whether it got the room.
-func (c *connShare) await(ctx context.Context, wanted roomRequest) bool {
+// awaitRoom takes room, waiting for it for at most maxRoomWait. It reports whether it got the room.
+func (c *connShare) awaitRoom(ctx context.Context, wanted roomRequest) bool {
 	c.s.mu.Lock()
 	if wanted.takeLocked() {
 		c.s.mu.Unlock()
@@ -95,15 +95,15 @@ func (c *connShare) await(ctx context.Context, wanted roomRequest) bool {
 	r.granted = make(chan struct{})
 	c.user.roomRequests[r.kind] = append(c.user.roomRequests[r.kind], r)
 	if r.kind != listRoom {
-		c.s.lookSoonLocked()
+		c.s.scheduleHangUpCheckLocked()
 	}
 	c.s.mu.Unlock()
-	late := time.NewTimer(roomWait)
-	defer late.Stop()
+	timer := time.NewTimer(maxRoomWait)
+	defer timer.Stop()
 	select {
 	case <-r.granted:
 		return true
-	case <-late.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return c.s.withdraw(r)
@@ -123,31 +123,32 @@ func (s *Shares) withdraw(r *roomRequest) (granted bool) {
 	return false
 }
 
-// lookSoonLocked schedules a call of look after roomLook, unless one is already scheduled or running.
-func (s *Shares) lookSoonLocked() {
-	if !s.looking {
-		s.looking = true
-		time.AfterFunc(roomLook, s.look)
+// scheduleHangUpCheckLocked schedules a call of checkHangUps after roomHangUpInterval, unless one
+// is already scheduled or running.
+func (s *Shares) scheduleHangUpCheckLocked() {
+	if !s.hangUpCheckScheduled {
+		s.hangUpCheckScheduled = true
+		time.AfterFunc(roomHangUpInterval, s.checkHangUps)
 	}
 }
 
-// look checks whether the clients whose connections wait for room are still connected. The server
-// does not read such a connection, so nothing else would notice that its client has hung up. After
-// each client that has gone, look lets other goroutines run. A user may close hundreds of
-// connections together, and ending them all would delay everyone else's requests.
-func (s *Shares) look() {
+// checkHangUps checks whether the clients whose connections wait for room are still connected. The
+// server does not read such a connection, so nothing else would notice that its client has hung up.
+// After each client that has gone, checkHangUps lets other goroutines run. A user may close
+// hundreds of connections together, and ending them all would delay everyone else's requests.
+func (s *Shares) checkHangUps() {
 	s.mu.Lock()
 	waiting := s.waitForRoomLocked()
 	s.mu.Unlock()
 	for _, c := range waiting {
-		if c.endIfGone() {
+		if c.cancelIfHungUp() {
 			runtime.Gosched()
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.looking = false; len(s.waitForRoomLocked()) > 0 {
-		s.lookSoonLocked()
+	if s.hangUpCheckScheduled = false; len(s.waitForRoomLocked()) > 0 {
+		s.scheduleHangUpCheckLocked()
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// fill opens connections and begins as many requests as the limit for a user allows.
-func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
+// fillRoom opens connections and begins as many requests as the limit for a user allows.
+func fillRoom(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 	t.Helper()
 	for range userRequests / connRequests {
 		c := s.connect(uid, stays)
 		conns = append(conns, c)
 		for range connRequests {
-			if err := c.begin(t.Context()); err != nil {
+			if err := c.beginRequest(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -29,7 +29,7 @@ func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		busy := fill(t, s, 1)
+		busy := fillRoom(t, s, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var got []int
@@ -39,7 +39,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 			c := s.connect(1, stays)
 			waiting = append(waiting, c)
 			all.Go(func() {
-				if c.begin(ctx) == nil {
+				if c.beginRequest(ctx) == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					got = append(got, i)
@@ -48,7 +48,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 			synctest.Wait()
 		}
 		for i := range 20 {
-			busy[i%len(busy)].end(true, 0)
+			busy[i%len(busy)].endRequest(true, 0)
 			synctest.Wait()
 			if want := i + 1; len(got) != want {
 				t.Fatalf("after the end of %d requests %d others have begun", want, len(got))
@@ -62,16 +62,16 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 		for _, c := range append(busy, waiting...) {
 			c.close()
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }
 
-// The server notices within 2 roomLook that a client has hung up while its connection waits for
-// room. That also holds if the wait began while look was checking other clients.
+// The server notices within 2 roomHangUpInterval that a client has hung up while its connection
+// waits for room. That also holds if the wait began while checkHangUps was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		busy := fill(t, s, 1)
+		busy := fillRoom(t, s, 1)
 		waits := func(onLook func()) *connShare {
 			ctx, cancel := context.WithCancel(t.Context())
 			c := s.connect(1, func() bool {
@@ -83,7 +83,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 			})
 			go func() { // ends when its client has hung up
 				began := time.Now()
-				if err := c.begin(ctx); err == nil || time.Since(began) > 2*roomLook {
+				if err := c.beginRequest(ctx); err == nil || time.Since(began) > 2*roomHangUpInterval {
 					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)
 				}
 			}()
@@ -92,13 +92,13 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 		var second *connShare
 		first := waits(func() {
 			second = waits(nil)
-			time.Sleep(roomLook / 10) // until the second request waits
+			time.Sleep(roomHangUpInterval / 10) // until the second request waits
 		})
-		time.Sleep(3 * roomLook)
+		time.Sleep(3 * roomHangUpInterval)
 		synctest.Wait()
 		for _, c := range append(busy, first, second) {
 			c.close()
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }

@@ -41,9 +41,9 @@ type fieldSet struct {
 // mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead
 // of a parameter. It counts as given if the parameter has such a value.
 type mark struct {
-	name     string // the parameter's name, a colon and a word
-	is       func(v reflect.Value) bool
-	declared schema // the schema that accepts exactly these values
+	name    string // the parameter's name, a colon and a word
+	matches func(v reflect.Value) bool
+	schema  schema // the schema that accepts exactly these values
 }
 
 func opt(name, doc string, c queue.Constraint) param {

@@ -7,7 +7,7 @@ import (
 
 // Leaving out all parameters of a group and combining parameters that exclude each other cause
 // different errors. Each names a parameter that was given, or one that could be given.
-func TestGroupsSayWhichFault(t *testing.T) {
+func TestGroupErrorsNameTheFault(t *testing.T) {
 	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {
 		into    any
@@ -43,7 +43,7 @@ func TestGroupsSayWhichFault(t *testing.T) {
 
 // The error for a number or a duration out of range contains the range. Durations are written as
 // durations, even if the request contained a number of seconds.
-func TestRefusedParametersSayTheRange(t *testing.T) {
+func TestParameterErrorsNameTheRange(t *testing.T) {
 	for _, c := range []struct {
 		into    any
 		request string

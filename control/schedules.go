@@ -37,8 +37,8 @@ func ScheduleFault(err error) error {
 	return err
 }
 
-// own returns the destinations of the members that are not job fields.
-func (p *ScheduleAdd) own() map[string]reflect.Value {
+// nonJobParams returns the destinations of the members that are not job fields.
+func (p *ScheduleAdd) nonJobParams() map[string]reflect.Value {
 	own := map[string]reflect.Value{}
 	for name, into := range map[string]any{
 		"name": &p.Name, "cron": &p.Cron, "tz": &p.TZ, "jitter": (*Span)(&p.Jitter), "catch_up": &p.CatchUp, "overlap": &p.Overlap,
@@ -50,12 +50,12 @@ func (p *ScheduleAdd) own() map[string]reflect.Value {
 }
 
 func (p *ScheduleAdd) decode(raw json.RawMessage) error {
-	d, spec := newParamDecoder(reflect.TypeFor[ScheduleAdd](), p.own()), []byte{'{'}
+	d, spec := newParamDecoder(reflect.TypeFor[ScheduleAdd](), p.nonJobParams()), []byte{'{'}
 	err := queue.Members(raw, func(name string, value json.RawMessage) error {
-		if own, err := d.decodeOwn(name, value); own {
+		if own, err := d.decodeNonJobParam(name, value); own {
 			return err
 		}
-		if slices.Contains(notOfSchedules, name) {
+		if slices.Contains(notScheduleFields, name) {
 			return queue.Invalid(name, "cannot be set for a schedule, which starts many jobs; leave it out")
 		}
 		if name == backoffJitter {
@@ -107,15 +107,15 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 
 // scheduleSchema returns the schema of ScheduleAdd.
 func scheduleSchema() schema {
-	s := jobSchema(&fieldSet{without: notOfSchedules, job: true})
+	s := jobSchema(&fieldSet{without: notScheduleFields, job: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	return s
 }
 
-// notOfSchedules lists the job fields that a schedule sets itself, or that make sense for a single
-// job only.
-var notOfSchedules = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
+// notScheduleFields lists the job fields that a schedule sets itself, or that make sense for a
+// single job only.
+var notScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
 // ScheduleName is the name of a schedule.
 type ScheduleName struct {
@@ -195,7 +195,7 @@ func (d *ScheduleDetail) Hide(sight Visibility) {
 	d.Schedule.Hide(sight)
 	switch sight {
 	case Outline:
-		for _, name := range inside {
+		for _, name := range nestedParams {
 			delete(d.Spec, name)
 		}
 		d.Hidden = append(d.Hidden, "env")
@@ -210,4 +210,4 @@ func (d *ScheduleDetail) Hide(sight Visibility) {
 	}
 }
 
-func (p *ScheduleList) many() bool { return true }
+func (p *ScheduleList) isForManyJobs() bool { return true }

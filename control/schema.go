@@ -32,13 +32,13 @@ type MethodSchema struct {
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
-		params, result := complete(paramsSchema(m.does.params)), complete(schemaOf(m.does.result))
+		params, result := complete(paramsSchema(m.endpoint.params)), complete(schemaOf(m.endpoint.result))
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: params, Result: result}
 		if m.Others != m.Right {
 			list[i].Others = m.Others
 		}
-		if m.does.tells != nil {
-			list[i].Tells = complete(schemaOf(m.does.tells))
+		if m.endpoint.notification != nil {
+			list[i].Tells = complete(schemaOf(m.endpoint.notification))
 		}
 	}
 	return list
@@ -356,11 +356,11 @@ func paramsSchema(t reflect.Type) schema {
 	var own map[string]reflect.Value
 	switch p := reflect.New(t).Interface().(type) {
 	case *Enqueue:
-		s, own = jobSchema(&fieldSet{job: true}), p.own()
+		s, own = jobSchema(&fieldSet{job: true}), p.nonJobParams()
 	case *ScheduleAdd:
-		s, own = scheduleSchema(), p.own()
+		s, own = scheduleSchema(), p.nonJobParams()
 	default:
-		own = params(reflect.ValueOf(p).Elem())
+		own = fieldsByName(reflect.ValueOf(p).Elem())
 	}
 	properties, _ := s["properties"].(schema)
 	if properties == nil {
@@ -421,7 +421,7 @@ func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 		for _, p := range r.params {
 			for _, m := range p.marks {
 				if m.name == name {
-					names[i], marked[p.name] = p.name, m.declared
+					names[i], marked[p.name] = p.name, m.schema
 				}
 			}
 		}

@@ -56,7 +56,7 @@ func accepts(m *Method, raw string) error {
 	if err := queue.CheckJSON([]byte(raw)); err != nil {
 		return err
 	}
-	p, err := m.does.decode(json.RawMessage(raw))
+	p, err := m.endpoint.decode(json.RawMessage(raw))
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func accepts(m *Method, raw string) error {
 }
 
 // A method rejects a request without parameters if and only if its schema does.
-func TestSchemasDeclareWhatMustBeGiven(t *testing.T) {
+func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		err := accepts(&Methods()[i], "{}")
 		if permitted := permits(t, compileSchema(t, s.Method, s.Params), "{}"); permitted != (err == nil) {
@@ -114,7 +114,7 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 // The ruleset of a method has exactly the parameters of its parameter type.
 func TestRulesetsNameEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
-		kind := methodOf(s.Method).does.params
+		kind := methodOf(s.Method).endpoint.params
 		rules := rulesOf(kind)
 		for name := range s.Params["properties"].(schema) {
 			if rules.param(name) == nil && !slices.Contains(jobFields(), name) {
@@ -123,11 +123,11 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 		}
 		p := reflect.New(kind)
 		own := p.Elem()
-		names := params(own)
+		names := fieldsByName(own)
 		if with, ok := p.Interface().(interface {
-			own() map[string]reflect.Value
+			nonJobParams() map[string]reflect.Value
 		}); ok { // the other parameters are job fields
-			names = with.own()
+			names = with.nonJobParams()
 			for i := range own.NumField() {
 				if f := own.Field(i); f.Type() != reflect.TypeFor[queue.Spec]() && !holds(names, f) {
 					t.Errorf("%s: %s.%s is not a parameter", s.Method, kind.Name(), kind.Field(i).Name)
@@ -229,7 +229,7 @@ var inContent = map[string]string{
 }
 
 // For every parameter, the method accepts exactly the values that the schema accepts.
-func TestSchemasPermitWhatIsAccepted(t *testing.T) {
+func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
 		for name, p := range s.Params["properties"].(schema) {

@@ -21,24 +21,24 @@ import (
 // Limits of a connection.
 // See docs/decisions/0072.
 const (
-	firstLine   = 10 * time.Second // for the first line to arrive completely
-	idleLimit   = 5 * time.Minute  // without a request in progress or an open stream
-	answerLimit = 5 * time.Second  // for the client to read an answer
-	tellLimit   = time.Minute      // for the client to read a piece of a stream
-	stallLimit  = 10 * time.Second // for more bytes of a line that is longer than connBytes
-	forAdmins   = 8                // connections reserved for root and admins
-	forOutside  = 8                // concurrent connections of users without access
-	outsideLine = 64 << 10         // bytes of a request line of a user without access
-	hangUpLook  = time.Second      // interval of the checks whether a half-closed client has gone
-	stopLimit   = time.Second      // for requests in progress when the service stops
+	firstLineTimeout     = 10 * time.Second // for the first line to arrive completely
+	idleTimeout          = 5 * time.Minute  // without a request in progress or an open stream
+	answerTimeout        = 5 * time.Second  // for the client to read an answer
+	pieceTimeout         = time.Minute      // for the client to read a piece of a stream
+	stallTimeout         = 10 * time.Second // for more bytes of a line that is longer than connBytes
+	reservedForAdmins    = 8                // connections reserved for root and admins
+	maxWithoutAccess     = 8                // concurrent connections of users without access
+	maxLineWithoutAccess = 64 << 10         // bytes of a request line of a user without access
+	hangUpInterval       = time.Second      // interval of the checks whether a half-closed client has gone
+	stopTimeout          = time.Second      // for requests in progress when the service stops
 )
 
-// Only largePlaces requests that are longer than largeRequest, in bytes, are processed
-// concurrently. A request that takes longer than largeHold is waiting for something other than the
-// processor, so the next one may begin.
+// Only largeSlots requests that are longer than largeRequest, in bytes, are processed concurrently.
+// A request that takes longer than maxLargeHold is waiting for something other than the processor,
+// so the next one may begin.
 const (
 	largeRequest = 256 << 10
-	largeHold    = time.Second
+	maxLargeHold = time.Second
 )
 
 // Limits holds the settings of a server. The server reads them for each connection.
@@ -69,36 +69,36 @@ type Server struct {
 	// means unlimited. It may be changed only before Run.
 	Patience time.Duration
 
-	api    API
-	limits Limits
-	gate   Authorizer
-	shares *Shares
-	log    *slog.Logger
-	peerOf func(net.Conn) (Peer, error)
-	within bool // the only client is in this process
+	api        API
+	limits     Limits
+	authorizer Authorizer
+	shares     *Shares
+	log        *slog.Logger
+	peerOf     func(net.Conn) (Peer, error)
+	inProcess  bool // the only client is in this process
 
 	stopping chan struct{} // closed when Run has to stop
 
 	conns connTable
 
-	denied atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
-	lines  requestLog   // limits how many log lines each user causes
+	denied     atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
+	logLimiter logLimiter   // limits how many log lines each user causes
 }
 
 // NewServer returns a server for api. The shares limit what each user may have in progress. The API
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
+	return &Server{Crowded: func() {}, Patience: pieceTimeout, api: api, limits: limits, authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
 }
 
 // Within returns a client in this process, which the server serves as the peer p. Run must not be
 // used then.
 func (s *Server) Within(p Peer) *Client {
 	s.peerOf = func(net.Conn) (Peer, error) { return p, nil }
-	s.within = true
-	return &Client{within: func() net.Conn {
+	s.inProcess = true
+	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
-		go s.serve(context.Background(), server) // ends when the connection closes
+		go s.admitAndServe(context.Background(), server) // ends when the connection closes
 		return client
 	}}
 }
@@ -107,37 +107,37 @@ func (s *Server) Within(p Peer) *Client {
 // Run. The same limits apply, and the server determines the peer's right at each request. The
 // caller vouches for the peer's identity.
 func (s *Server) As(p Peer) *Client {
-	return &Client{within: func() net.Conn {
+	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
-		go s.serve(context.Background(), knownConn{server, p}) // ends when the connection closes
+		go s.admitAndServe(context.Background(), identifiedConn{server, p}) // ends when the connection closes
 		return client
 	}}
 }
 
-// knownConn is a connection in this process whose peer is known in advance.
-type knownConn struct {
+// identifiedConn is a connection in this process whose peer is known in advance.
+type identifiedConn struct {
 	net.Conn
 	peer Peer
 }
 
-// Run serves connections from l until ctx ends. It then gives the requests in progress stopLimit to
-// finish, and closes the remaining connections.
+// Run serves connections from l until ctx ends. It then gives the requests in progress stopTimeout
+// to finish, and closes the remaining connections.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.shares.setUnbound(s.Patience == 0)
+	s.shares.setUnlimitedBytes(s.Patience == 0)
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
 		// This stops further reads. Requests in progress still get their responses.
 		s.conns.each(func(c *serverConn) { c.net.SetReadDeadline(time.Now()) })
-		time.AfterFunc(stopLimit, hangUp)
+		time.AfterFunc(stopTimeout, hangUp)
 	})
 	defer stop()
 	context.AfterFunc(calls, func() { s.conns.each(func(c *serverConn) { c.net.Close() }) })
 	pause := 5 * time.Millisecond
-	arrivals := newArrivals()
-	defer arrivals.conns.Wait()
+	arrivals := newAcceptedConns()
+	defer arrivals.goroutines.Wait()
 	spare := openSpare()
 	defer func() { spare.Close() }()
 	for accepted := 1; ; accepted++ {
@@ -145,7 +145,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 5 * time.Millisecond
-			s.arrive(calls, c, arrivals)
+			s.accept(calls, c, arrivals)
 			if accepted%acceptBurst == 0 {
 				runtime.Gosched() // lets waiting requests use the processor
 			}
@@ -157,7 +157,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		default: // most likely no descriptor is free: wait instead of spinning
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
-			turnAway(l)
+			rejectConn(l)
 			spare = openSpare()
 			select {
 			case <-time.After(pause):
@@ -175,9 +175,9 @@ func openSpare() *os.File {
 	return f
 }
 
-// turnAway accepts the connection that has waited longest, which needs the descriptor of the spare
-// file, sends it an error and closes it.
-func turnAway(l net.Listener) {
+// rejectConn accepts the connection that has waited longest, which needs the descriptor of the
+// spare file, sends it an error and closes it.
+func rejectConn(l net.Listener) {
 	d, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
 		return
@@ -186,15 +186,15 @@ func turnAway(l net.Listener) {
 	defer d.SetDeadline(time.Time{})
 	if c, err := l.Accept(); err == nil {
 		defer c.Close()
-		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again later, or raise that limit")), answerLimit)
+		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again later, or raise that limit")), answerTimeout)
 	}
 }
 
-// read reads request lines and starts answering them, until the client sends no more. An error is
-// sent to the client before the connection is closed.
-func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
+// readRequests reads request lines and starts answering them, until the client sends no more. An
+// error is sent to the client before the connection is closed.
+func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.net, 8<<10)
-	s.readWithin(c, firstLine)
+	s.setReadTimeout(c, firstLineTimeout)
 	for first := true; ; {
 		line, err := s.readLine(ctx, c, in, first)
 		if err != nil {
@@ -202,41 +202,41 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 			switch {
 			case errors.As(err, &refused):
 				return err
-			case len(line) == 0 && c.mayWait(err) && !s.isStopping():
-				s.readWithin(c, idleLimit)
+			case len(line) == 0 && c.timedOutWhileBusy(err) && !s.isStopping():
+				s.setReadTimeout(c, idleTimeout)
 				continue
 			}
 			return nil
 		}
 		if len(line) == 0 {
-			c.room.charge(-cap(line))
+			c.share.charge(-cap(line))
 			continue
 		}
 		first = false
-		if err := s.begin(ctx, c, line, calls); err != nil || c.outside() || ctx.Err() != nil {
+		if err := s.beginRequest(ctx, c, line, calls); err != nil || c.lacksAccess() || ctx.Err() != nil {
 			return err
 		}
-		s.readWithin(c, idleLimit)
+		s.setReadTimeout(c, idleTimeout)
 	}
 }
 
-// readWithin sets the deadline for the connection's next bytes. If the service is stopping, reads
-// fail immediately.
-func (s *Server) readWithin(c *serverConn, d time.Duration) {
+// setReadTimeout sets the deadline for the connection's next bytes. If the service is stopping,
+// reads fail immediately.
+func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 	c.net.SetReadDeadline(time.Now().Add(d))
 	if s.isStopping() {
 		c.net.SetReadDeadline(time.Now())
 	}
 }
 
-// begin parses a request and starts a goroutine that answers it. The request owns the line from now
-// on. An error is sent to the client before the connection is closed.
-func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
-	t := &task{conn: c, bytes: int64(cap(line)), patience: answerLimit}
-	c.begin() // a connection whose request waits for room is not idle
-	full := c.room.begin(ctx)
-	t.begun = full == nil
-	err := t.hold(ctx, s.shares, len(line))
+// beginRequest parses a request and starts a goroutine that answers it. The request owns the line
+// from now on. An error is sent to the client before the connection is closed.
+func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
+	t := &activeRequest{conn: c, bytes: int64(cap(line)), patience: answerTimeout}
+	c.beginRequest() // a connection whose request waits for room is not idle
+	noRoom := c.share.beginRequest(ctx)
+	t.hasRoom = noRoom == nil
+	err := t.acquireSlot(ctx, s.shares, len(line))
 	if err == nil {
 		t.request, err = parseRequest(line)
 	}
@@ -249,8 +249,8 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 	case err != nil && t.id == nil && !errors.Is(err, queue.ErrRequest):
 		t.end()
 		return err
-	case err == nil && full != nil:
-		err = full
+	case err == nil && noRoom != nil:
+		err = noRoom
 		if t.id == nil { // a notification gets no answer, not even an error
 			t.end()
 			return nil
@@ -258,19 +258,19 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 	}
 	if err != nil {
 		t.end()
-		c.send(answerLine(t.id, nil, err), answerLimit)
+		c.send(answerLine(t.id, nil, err), answerTimeout)
 		return nil
 	}
-	if c.outside() { // a user without access may send one request, for example whoami
-		s.answer(ctx, t)
+	if c.lacksAccess() { // a user without access may send one request, for example whoami
+		s.answerRequest(ctx, t)
 		return nil
 	}
-	if c.asking.Add(1) > 1 || s.conns.open.Load() > 1 {
+	if c.unanswered.Add(1) > 1 || s.conns.openCount.Load() > 1 {
 		s.Crowded()
 	}
 	calls.Go(func() {
 		growStack()
-		s.answer(ctx, t)
+		s.answerRequest(ctx, t)
 	})
 	return nil
 }
@@ -294,9 +294,9 @@ func (s *Server) isStopping() bool {
 	}
 }
 
-// finish waits for the requests in progress after the client has sent its last one. If the client
-// has hung up, finish cancels them.
-func (s *Server) finish(c *serverConn, calls *sync.WaitGroup) {
+// awaitRequests waits for the requests in progress after the client has sent its last one. If the
+// client has hung up, finish cancels them.
+func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
 		calls.Wait() // the requests have ended, or are about to end
 		return
@@ -310,37 +310,37 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup) {
 		select {
 		case <-done:
 			return
-		case <-time.After(hangUpLook):
-			c.endIfGone()
+		case <-time.After(hangUpInterval):
+			c.cancelIfHungUp()
 		}
 	}
 }
 
-// answer processes one request and sends the answer. If the request panics, its caller gets an
-// internal error and other requests are not affected.
-func (s *Server) answer(ctx context.Context, t *task) {
+// answerRequest processes one request and sends the answer. If the request panics, its caller gets
+// an internal error and other requests are not affected.
+func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	defer t.end()
 	began := time.Now()
-	result, err := s.carryOut(context.WithValue(ctx, taskKey{}, t), t)
+	result, err := s.call(context.WithValue(ctx, activeRequestKey{}, t), t)
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
-	case errors.Is(err, errGone):
-		err = queue.Errorf(queue.CodeUnavailable, "%v", errGone) // only the log shows this
+	case errors.Is(err, errNotReading):
+		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	t.conn.asking.Add(-1) // a client that has received the answer may send another request immediately
-	if t.id == nil {      // a notification
+	t.conn.unanswered.Add(-1) // a client that has received the answer may send another request immediately
+	if t.id == nil {          // a notification
 		return
 	}
-	if err != nil || t.line == nil {
-		t.answered(answerLine(t.id, result, err))
+	if err != nil || t.answerLine == nil {
+		t.setAnswer(answerLine(t.id, result, err))
 	}
-	t.conn.send(t.line, t.patience)
+	t.conn.send(t.answerLine, t.patience)
 }
 
-// carryOut checks the right for a request, decodes its parameters and calls the API.
-func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) {
+// call checks the right for a request, decodes its parameters and calls the API.
+func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("a request caused a panic", "method", t.method, "panic", p, "stack", string(debug.Stack()))
@@ -353,11 +353,11 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		return nil, UnsupportedMethod(t.method)
 	}
 	peer := c.peer
-	if peer.Right = s.gate.Right(&peer); peer.Right != c.peer.Right {
+	if peer.Right = s.authorizer.Right(&peer); peer.Right != c.peer.Right {
 		ctx = WithPeer(ctx, peer)
 	}
 	if !peer.Right.Covers(m.Right) {
-		err := s.gate.Refuse(&peer, m.Name, m.Right)
+		err := s.authorizer.Refuse(&peer, m.Name, m.Right)
 		if peer.Right == None {
 			s.logDenied(peer, err)
 		}
@@ -366,12 +366,12 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 	if t.id == nil && m.Stream {
 		return nil, queue.Errorf(queue.CodeRequest, "method %s sends a stream, so its request must have an id", m.Name)
 	}
-	params, err := m.does.decode(t.raw)
+	params, err := m.endpoint.decode(t.raw)
 	if err != nil {
 		return nil, err
 	}
-	if m.Stream || mayLast(params) {
-		end, err := c.room.stream()
+	if m.Stream || isLongPoll(params) {
+		end, err := c.share.openStream()
 		if err != nil {
 			return nil, err
 		}
@@ -389,12 +389,12 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			}
 		}()
 	}
-	if t.decoded(params); manyJobs(params) {
-		if t.list, err = c.room.list(ctx); err != nil {
+	if t.doneDecoding(params); isForManyJobs(params) {
+		if t.endList, err = c.share.beginListRequest(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return m.does.call(ctx, s.api, params, t.tell)
+	return m.endpoint.call(ctx, s.api, params, t.sendPiece)
 }
 
 type peerKey struct{}

@@ -22,36 +22,36 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is an API whose Show returns a given error. Methods that are not defined below panic.
-type fake struct {
-	crowded  func() // sets Server.Crowded, unless nil
-	patience *time.Duration
+// fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
+type fakeAPI struct {
+	onCrowded func() // sets Server.Crowded, unless nil
+	patience  *time.Duration
 	API
-	fail error
-	told atomic.Int64 // number of events sent
+	err          error
+	crowdedCalls atomic.Int64 // number of events sent
 }
 
-func (f *fake) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.fail }
-func (f *fake) Hello(context.Context, HelloParams) (Hello, error) {
+func (f *fakeAPI) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.err }
+func (f *fakeAPI) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "fake"}, nil
 }
-func (f *fake) Events(_ context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+func (f *fakeAPI) Events(_ context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
 	for range 1000 {
 		if err := each(Event{ID: strings.Repeat("x", 4096)}); err != nil {
 			return EventsEnd{}, err
 		}
-		f.told.Add(1)
+		f.crowdedCalls.Add(1)
 	}
 	return EventsEnd{Last: 1000}, nil
 }
-func (f *fake) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
+func (f *fakeAPI) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
 
-// open is an Authorizer that lets every user do everything.
-type open struct{}
+// allowAll is an Authorizer that lets every user do everything.
+type allowAll struct{}
 
-func (open) Right(*Peer) Right                  { return Admin }
-func (open) Admit(context.Context, *Peer) error { return nil }
-func (open) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
+func (allowAll) Right(*Peer) Right                  { return Admin }
+func (allowAll) Admit(context.Context, *Peer) error { return nil }
+func (allowAll) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
 
 // serve runs a server for an API and returns its socket.
 func serve(t *testing.T, api API) (socket string) {
@@ -68,15 +68,15 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	gate := Authorizer(open{})
+	gate := Authorizer(allowAll{})
 	if g, ok := api.(Authorizer); ok {
 		gate = g
 	}
 	server = NewServer(api, Limits{many}, gate, new(Shares), slog.New(slog.DiscardHandler))
-	if f, ok := api.(*fake); ok && f.crowded != nil {
-		server.Crowded = f.crowded
+	if f, ok := api.(*fakeAPI); ok && f.onCrowded != nil {
+		server.Crowded = f.onCrowded
 	}
-	if f, ok := api.(*fake); ok && f.patience != nil {
+	if f, ok := api.(*fakeAPI); ok && f.patience != nil {
 		server.Patience = *f.patience
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -123,11 +123,11 @@ func client(t *testing.T, socket string) *Client {
 
 // An error is the same on both sides of the socket: its code, field, index and message.
 func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
-	api := &fake{}
+	api := &fakeAPI{}
 	c := client(t, serve(t, api))
 	for _, row := range Failures {
 		sent := &queue.Error{Code: row.Code, Field: "f", Index: 3, Message: "the words"}
-		api.fail = sent
+		api.err = sent
 		_, err := c.Show(t.Context(), Show{ID: "a"})
 		var got *queue.Error
 		if !errors.As(err, &got) || *got != *sent || !errors.Is(err, &queue.Error{Code: row.Code}) {
@@ -147,16 +147,16 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 
 // The server calls Crowded for concurrent requests and connections, and not for requests of a
 // single client.
-func TestServerTellsWhenManyAsk(t *testing.T) {
-	var told atomic.Int64
-	socket := serve(t, &fake{crowded: func() { told.Add(1) }})
+func TestServerReportsConcurrentRequests(t *testing.T) {
+	var crowded atomic.Int64
+	socket := serve(t, &fakeAPI{onCrowded: func() { crowded.Add(1) }})
 	one, other := client(t, socket), client(t, socket)
 	ask := func(c *Client, want int64, why string) {
 		t.Helper()
 		if _, err := c.Hello(t.Context(), HelloParams{}); err != nil {
 			t.Fatal(err)
 		}
-		if n := told.Swap(0); n != want {
+		if n := crowded.Swap(0); n != want {
 			t.Errorf("%s: told %d times, want %d", why, n, want)
 		}
 	}
@@ -166,7 +166,7 @@ func TestServerTellsWhenManyAsk(t *testing.T) {
 	ask(one, 1, "the first, while the second is there")
 	other.Close()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if one.Hello(t.Context(), HelloParams{}); told.Swap(0) == 0 {
+		if one.Hello(t.Context(), HelloParams{}); crowded.Swap(0) == 0 {
 			return
 		}
 	}
@@ -175,7 +175,7 @@ func TestServerTellsWhenManyAsk(t *testing.T) {
 
 // A line that is too long or is not JSON is answered with an error, and the connection ends.
 func TestBadLinesEndTheConnection(t *testing.T) {
-	socket := serve(t, &fake{})
+	socket := serve(t, &fakeAPI{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLine+64<<10), "parse": "{]\n"} {
 		c := dial(t, socket)
 		go c.Write([]byte(line)) // ends when the server has read the line or closed the connection
@@ -193,7 +193,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 
 // A client that has closed its sending side gets all answers. Then the connection ends.
 func TestHalfCloseIsAnswered(t *testing.T) {
-	c := dial(t, serve(t, &fake{}))
+	c := dial(t, serve(t, &fakeAPI{}))
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	const asked = 100
@@ -216,7 +216,7 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 // The last line needs no newline if it is short. A longer one is probably incomplete and is
 // rejected without parsing it.
 func TestLongLastLineNeedsItsNewline(t *testing.T) {
-	socket := serve(t, &fake{})
+	socket := serve(t, &fakeAPI{})
 	const request = `{"id":1,"method":"hello"}`
 	for _, c := range []struct {
 		bytes int
@@ -263,13 +263,13 @@ func TestClientBoundsAnswers(t *testing.T) {
 
 // The server gets the client's identity from the kernel. A client without a service gets
 // ErrUnreachable.
-func TestWhoIsThere(t *testing.T) {
-	d := &door{right: Admin}
+func TestServerIdentifiesClient(t *testing.T) {
+	d := &scriptedAuthorizer{right: Admin}
 	socket := serve(t, d)
 	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if p := d.asked[0]; p.UID != accounts.Self() || p.PID != os.Getpid() {
+	if p := d.peers[0]; p.UID != accounts.Self() || p.PID != os.Getpid() {
 		t.Errorf("asked by %+v", p)
 	}
 	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, fs.ErrNotExist) {
@@ -279,9 +279,9 @@ func TestWhoIsThere(t *testing.T) {
 
 // A stream ends if its reader pauses for longer than the server's Patience. If Patience is 0, the
 // reader gets the whole stream.
-func TestPatienceWithAReader(t *testing.T) {
+func TestPatienceLimitsSlowReaders(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
-		api := &fake{patience: &patience}
+		api := &fakeAPI{patience: &patience}
 		c := dial(t, serve(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"events"}` + "\n")); err != nil {
@@ -290,7 +290,7 @@ func TestPatienceWithAReader(t *testing.T) {
 		still := 0
 		// Wait until the server has been blocked for a while.
 		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
-			now := api.told.Load()
+			now := api.crowdedCalls.Load()
 			if still++; now != before || now == 0 {
 				before, still = now, 0
 			}
@@ -304,7 +304,7 @@ func TestPatienceWithAReader(t *testing.T) {
 }
 
 // The client does not trust a server whose user is unknown.
-func TestUnknownServersAreToldNothing(t *testing.T) {
+func TestClientSendsNothingToUnknownServer(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()

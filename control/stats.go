@@ -86,7 +86,7 @@ type Spread struct {
 	Buckets [][]int64 `json:"buckets,omitempty"`
 }
 
-func (p *StatsParams) many() bool { return true }
+func (p *StatsParams) isForManyJobs() bool { return true }
 
 func (p *StatsParams) check() error {
 	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {

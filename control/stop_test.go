@@ -15,18 +15,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slow is an API whose Show closes begun, and then waits until let is closed or its context ends.
-type slow struct {
-	fake
-	begun chan struct{}
-	let   chan struct{}
-	ended chan struct{} // closed when the context of Show has ended
+// slowAPI is an API whose Show closes begun, and then waits until let is closed or its context
+// ends.
+type slowAPI struct {
+	fakeAPI
+	began   chan struct{}
+	release chan struct{}
+	ended   chan struct{} // closed when the context of Show has ended
 }
 
-func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
-	close(s.begun)
+func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
+	close(s.began)
 	select {
-	case <-s.let:
+	case <-s.release:
 		return JobDetail{Job: Job{ID: "late"}}, nil
 	case <-ctx.Done():
 		close(s.ended)
@@ -36,15 +37,15 @@ func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
 
 // stopping returns a server that is stopped while it processes a Show. The result of the client's
 // call is sent to answer, and ended is closed when the server's Run has returned.
-func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) {
-	api = &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}
+func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
+	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), ended: make(chan struct{})}
 	socket := tempSocket(t)
 	l, err := Listen(socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	server := NewServer(api, Limits{many}, open{}, new(Shares), slog.New(slog.DiscardHandler))
+	server := NewServer(api, Limits{many}, allowAll{}, new(Shares), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	ended = make(chan struct{})
 	var runs sync.WaitGroup
@@ -65,37 +66,37 @@ func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) 
 		}
 		answer <- err
 	})
-	<-api.begun
+	<-api.began
 	stop()
 	return api, answer, ended
 }
 
 // Requests in progress when the service stops are still answered.
-func TestAStopLetsRequestsBeAnswered(t *testing.T) {
+func TestStopWaitsForShortRequests(t *testing.T) {
 	api, answer, ended := stopping(t)
 	select {
 	case <-ended:
 		t.Error("the server ended while a request was under way")
 	case err := <-answer:
 		t.Errorf("the request was cut: %v", err)
-	case <-time.After(stopLimit / 4):
+	case <-time.After(stopTimeout / 4):
 	}
-	close(api.let)
+	close(api.release)
 	if err := <-answer; err != nil {
 		t.Errorf("the answer: %v", err)
 	}
 	<-ended
 }
 
-// Requests that take longer than stopLimit are cancelled.
-func TestAStopCutsWhatTakesLong(t *testing.T) {
+// Requests that take longer than stopTimeout are cancelled.
+func TestStopCancelsLongRequests(t *testing.T) {
 	began := time.Now()
 	_, answer, ended := stopping(t)
 	if err := <-answer; !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("the answer: %v", err)
 	}
 	<-ended
-	if took := time.Since(began); took < stopLimit {
+	if took := time.Since(began); took < stopTimeout {
 		t.Errorf("it was cut after %v", took)
 	}
 }
@@ -104,18 +105,18 @@ func TestAStopCutsWhatTakesLong(t *testing.T) {
 // sending side, the request is answered.
 func TestRequestsEndWithTheirClient(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		api := &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}
+		api := &slowAPI{began: make(chan struct{}), release: make(chan struct{}), ended: make(chan struct{})}
 		c := dial(t, serve(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
 			t.Fatal(err)
 		}
-		<-api.begun
+		<-api.began
 		if gone {
 			c.Close()
 			select {
 			case <-api.ended:
-			case <-time.After(hangUpLook + 2*time.Second):
+			case <-time.After(hangUpInterval + 2*time.Second):
 				t.Error("it goes on without its client")
 			}
 			continue
@@ -126,9 +127,9 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 		select {
 		case <-api.ended:
 			t.Error("it ended although its client waits")
-		case <-time.After(hangUpLook + hangUpLook/2):
+		case <-time.After(hangUpInterval + hangUpInterval/2):
 		}
-		close(api.let)
+		close(api.release)
 		if raw, err := io.ReadAll(c); err != nil || !strings.Contains(string(raw), `"late"`) {
 			t.Errorf("the answer: %s, %v", raw, err)
 		}

@@ -254,10 +254,10 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 	return append(line, '\n')
 }
 
-// appendTold appends the line of a notification, which carries the id of the request that opened
-// the stream. It encodes the text of an output piece separately, which takes half as long. Most
-// notifications are output pieces.
-func appendTold(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
+// appendNotification appends the line of a notification, which carries the id of the request that
+// opened the stream. It encodes the text of an output piece separately, which takes half as long.
+// Most notifications are output pieces.
+func appendNotification(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
 	const ends = "}}}" // closes the piece, the parameters and the notification
 	p, _ := value.(Piece)
 	text := p.Text
@@ -266,10 +266,10 @@ func appendTold(to []byte, method string, id json.RawMessage, value any) ([]byte
 		value = p
 	}
 	line, err := json.Marshal(struct {
-		JSONRPC string     `json:"jsonrpc"`
-		Method  string     `json:"method"`
-		Params  tellParams `json:"params"`
-	}{"2.0", method, tellParams{id, value}})
+		JSONRPC string             `json:"jsonrpc"`
+		Method  string             `json:"method"`
+		Params  notificationParams `json:"params"`
+	}{"2.0", method, notificationParams{id, value}})
 	if text != "" && err == nil {
 		to = append(append(to, line[:len(line)-len(ends)]...), `,"text":`...)
 		to, line = queue.AppendText(to, text), []byte(ends)
@@ -277,7 +277,7 @@ func appendTold(to []byte, method string, id json.RawMessage, value any) ([]byte
 	return append(append(to, line...), '\n'), err
 }
 
-type tellParams struct {
+type notificationParams struct {
 	ID    json.RawMessage `json:"id"`
 	Value any             `json:"value"`
 }
@@ -309,26 +309,26 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 
 // decode parses the fields of the spec and the other parameters.
 func (p *Enqueue) decode(raw json.RawMessage) error {
-	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.own())
-	if err := p.Spec.Decode(raw, d.decodeOwn); err != nil {
+	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.nonJobParams())
+	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
 		return err
 	}
 	d.given["priority"] = prioritized(p.Spec)
 	return d.check()
 }
 
-// own returns the destinations of the parameters that are not job fields.
-func (p *Enqueue) own() map[string]reflect.Value {
+// nonJobParams returns the destinations of the parameters that are not job fields.
+func (p *Enqueue) nonJobParams() map[string]reflect.Value {
 	return map[string]reflect.Value{
 		"key": reflect.ValueOf(&p.Key).Elem(), "require_limits": reflect.ValueOf(&p.RequireLimits).Elem(),
 		"next": reflect.ValueOf(&p.Next).Elem(),
 	}
 }
 
-// decodeOwn parses a parameter that is not a job field. It reports whether the name is such a
-// parameter.
-func (d *paramDecoder) decodeOwn(name string, value json.RawMessage) (bool, error) {
-	if _, own := d.into[name]; !own {
+// decodeNonJobParam parses a parameter that is not a job field. It reports whether the name is such
+// a parameter.
+func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bool, error) {
+	if _, own := d.fields[name]; !own {
 		return false, nil
 	}
 	return true, d.decode(name, value)
@@ -407,7 +407,7 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 
 // decode parses a batch. An error about a job contains the number of the job.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
-	d := newParamDecoder(reflect.TypeFor[EnqueueBatch](), params(reflect.ValueOf(p).Elem()))
+	d := newParamDecoder(reflect.TypeFor[EnqueueBatch](), fieldsByName(reflect.ValueOf(p).Elem()))
 	err := queue.Members(raw, func(name string, value json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)
@@ -416,7 +416,7 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 		if err := p.decodeJobs(value); err != nil {
 			return err
 		}
-		d.note(d.rules.param(name), d.into[name])
+		d.markGiven(d.rules.param(name), d.fields[name])
 		return nil
 	})
 	if err != nil {

@@ -174,7 +174,7 @@ func TestNotificationsAreRead(t *testing.T) {
 		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", Dropped: 3}, Piece{Base64: []byte{0xff}}, Piece{Ended: true, Attempt: 1},
 		Progress{Done: 1, Of: 2}, nil,
 	} {
-		got, err := appendTold([]byte("before\n"), "logs", id, v)
+		got, err := appendNotification([]byte("before\n"), "logs", id, v)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,16 +9,16 @@ import (
 // Client implements API. Each method calls the method of the API with the same name.
 var _ API = (*Client)(nil)
 
-// ask sends a request and returns the answer. If again is true, the request is repeated once when
-// the connection breaks.
-func ask[R any](ctx context.Context, c *Client, method string, params any, again bool) (r R, err error) {
-	err = c.call(ctx, method, params, &r, again, nil)
+// invoke sends a request and returns the answer. If again is true, the request is repeated once
+// when the connection breaks.
+func invoke[R any](ctx context.Context, c *Client, method string, params any, repeatable bool) (r R, err error) {
+	err = c.call(ctx, method, params, &r, repeatable, nil)
 	return r, err
 }
 
-// follow sends the request of a stream and calls each for every piece. It returns the answer at the
-// end of the stream.
-func follow[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
+// invokeStream sends the request of a stream and calls each for every piece. It returns the answer
+// at the end of the stream.
+func invokeStream[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
 		if err := decodeAnswer(raw, &n); err != nil {
@@ -30,11 +30,11 @@ func follow[N, R any](ctx context.Context, c *Client, method string, params any,
 }
 
 func (c *Client) Hello(ctx context.Context, p HelloParams) (Hello, error) {
-	return ask[Hello](ctx, c, "hello", p, true)
+	return invoke[Hello](ctx, c, "hello", p, true)
 }
 
 func (c *Client) Whoami(ctx context.Context, p Nothing) (Whoami, error) {
-	return ask[Whoami](ctx, c, "whoami", p, true)
+	return invoke[Whoami](ctx, c, "whoami", p, true)
 }
 
 // Enqueue generates an idempotency key if p has none.
@@ -42,7 +42,7 @@ func (c *Client) Enqueue(ctx context.Context, p Enqueue) (Enqueued, error) {
 	if p.Key == "" {
 		p.Key = NewKey()
 	}
-	return ask[Enqueued](ctx, c, "enqueue", p, true)
+	return invoke[Enqueued](ctx, c, "enqueue", p, true)
 }
 
 // EnqueueBatch generates an idempotency key for the last request of a batch if p has none.
@@ -51,257 +51,257 @@ func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatc
 		p.Key = NewKey()
 	}
 	// Other requests of a batch have no key. Repeating one would add its jobs twice.
-	return ask[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
+	return invoke[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 
 func (c *Client) Show(ctx context.Context, p Show) (JobDetail, error) {
-	return ask[JobDetail](ctx, c, "show", p, true)
+	return invoke[JobDetail](ctx, c, "show", p, true)
 }
 
 func (c *Client) List(ctx context.Context, p List) (JobPage, error) {
-	return ask[JobPage](ctx, c, "list", p, true)
+	return invoke[JobPage](ctx, c, "list", p, true)
 }
 
 func (c *Client) Screen(ctx context.Context, p ScreenRows) (Screen, error) {
-	return ask[Screen](ctx, c, "screen", p, true)
+	return invoke[Screen](ctx, c, "screen", p, true)
 }
 
 func (c *Client) Status(ctx context.Context, p Nothing) (Status, error) {
-	return ask[Status](ctx, c, "status", p, true)
+	return invoke[Status](ctx, c, "status", p, true)
 }
 
 func (c *Client) Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error) {
-	return follow[Ended, Waited](ctx, c, "wait", p, each)
+	return invokeStream[Ended, Waited](ctx, c, "wait", p, each)
 }
 
 func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error) {
-	return follow[Piece, LogsEnd](ctx, c, "logs", p, each)
+	return invokeStream[Piece, LogsEnd](ctx, c, "logs", p, each)
 }
 
 // Attach is not repeated, because the text would be typed twice.
 func (c *Client) Attach(ctx context.Context, p Attach) (Attached, error) {
-	return ask[Attached](ctx, c, "attach", p, false)
+	return invoke[Attached](ctx, c, "attach", p, false)
 }
 
 func (c *Client) Cancel(ctx context.Context, p Selection) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "cancel", p, true)
+	return invoke[BulkResult](ctx, c, "cancel", p, true)
 }
 
 func (c *Client) Retry(ctx context.Context, p Retry) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "retry", p, false)
+	return invoke[BulkResult](ctx, c, "retry", p, false)
 }
 
 func (c *Client) Hold(ctx context.Context, p Selection) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "hold", p, true)
+	return invoke[BulkResult](ctx, c, "hold", p, true)
 }
 
 func (c *Client) Release(ctx context.Context, p Selection) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "release", p, true)
+	return invoke[BulkResult](ctx, c, "release", p, true)
 }
 
 func (c *Client) Pause(ctx context.Context, p Selection) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "pause", p, true)
+	return invoke[BulkResult](ctx, c, "pause", p, true)
 }
 
 func (c *Client) Resume(ctx context.Context, p Selection) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "resume", p, true)
+	return invoke[BulkResult](ctx, c, "resume", p, true)
 }
 
 func (c *Client) Requeue(ctx context.Context, p Selection) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "requeue", p, false)
+	return invoke[BulkResult](ctx, c, "requeue", p, false)
 }
 
 func (c *Client) Kill(ctx context.Context, p Kill) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "kill", p, false)
+	return invoke[BulkResult](ctx, c, "kill", p, false)
 }
 
 func (c *Client) Edit(ctx context.Context, p Edit) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "edit", p, true)
+	return invoke[BulkResult](ctx, c, "edit", p, true)
 }
 
 func (c *Client) Remove(ctx context.Context, p Remove) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "rm", p, true)
+	return invoke[BulkResult](ctx, c, "rm", p, true)
 }
 
 func (c *Client) Clear(ctx context.Context, p Sure) (Removed, error) {
-	return ask[Removed](ctx, c, "clear", p, false)
+	return invoke[Removed](ctx, c, "clear", p, false)
 }
 
 func (c *Client) DLQList(ctx context.Context, p DLQList) (JobPage, error) {
-	return ask[JobPage](ctx, c, "dlq.list", p, true)
+	return invoke[JobPage](ctx, c, "dlq.list", p, true)
 }
 
 func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error) {
-	return ask[BulkResult](ctx, c, "dlq.retry", p, false)
+	return invoke[BulkResult](ctx, c, "dlq.retry", p, false)
 }
 
 func (c *Client) DLQClear(ctx context.Context, p Sure) (Removed, error) {
-	return ask[Removed](ctx, c, "dlq.clear", p, false)
+	return invoke[Removed](ctx, c, "dlq.clear", p, false)
 }
 
 func (c *Client) QueueList(ctx context.Context, p Queues) (QueueList, error) {
-	return ask[QueueList](ctx, c, "queue.list", p, true)
+	return invoke[QueueList](ctx, c, "queue.list", p, true)
 }
 
 func (c *Client) QueueSet(ctx context.Context, p QueueSet) (QueueView, error) {
-	return ask[QueueView](ctx, c, "queue.set", p, true)
+	return invoke[QueueView](ctx, c, "queue.set", p, true)
 }
 
 func (c *Client) QueuePause(ctx context.Context, p QueuePause) (QueueList, error) {
-	return ask[QueueList](ctx, c, "queue.pause", p, false)
+	return invoke[QueueList](ctx, c, "queue.pause", p, false)
 }
 
 func (c *Client) QueueResume(ctx context.Context, p QueueName) (QueueList, error) {
-	return ask[QueueList](ctx, c, "queue.resume", p, true)
+	return invoke[QueueList](ctx, c, "queue.resume", p, true)
 }
 
 func (c *Client) QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error) {
-	return ask[QueueList](ctx, c, "queue.rm", p, false)
+	return invoke[QueueList](ctx, c, "queue.rm", p, false)
 }
 
 func (c *Client) Tree(ctx context.Context, p Tree) (TreeView, error) {
-	return ask[TreeView](ctx, c, "tree", p, true)
+	return invoke[TreeView](ctx, c, "tree", p, true)
 }
 
 func (c *Client) Stats(ctx context.Context, p StatsParams) (Stats, error) {
-	return ask[Stats](ctx, c, "stats", p, true)
+	return invoke[Stats](ctx, c, "stats", p, true)
 }
 
 func (c *Client) Simulate(ctx context.Context, p Simulate) (Simulated, error) {
-	return ask[Simulated](ctx, c, "simulate", p, true)
+	return invoke[Simulated](ctx, c, "simulate", p, true)
 }
 
 func (c *Client) Why(ctx context.Context, p WhyParams) (Why, error) {
-	return ask[Why](ctx, c, "why", p, true)
+	return invoke[Why](ctx, c, "why", p, true)
 }
 
 func (c *Client) WorkerStart(ctx context.Context, p Count) (WorkerCount, error) {
-	return ask[WorkerCount](ctx, c, "worker.start", p, false)
+	return invoke[WorkerCount](ctx, c, "worker.start", p, false)
 }
 
 func (c *Client) WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error) {
-	return ask[WorkerCount](ctx, c, "worker.stop", p, false)
+	return invoke[WorkerCount](ctx, c, "worker.stop", p, false)
 }
 
 func (c *Client) WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error) {
-	return ask[WorkerCount](ctx, c, "worker.scale", p, true)
+	return invoke[WorkerCount](ctx, c, "worker.scale", p, true)
 }
 
 func (c *Client) WorkerList(ctx context.Context, p Nothing) (WorkerList, error) {
-	return ask[WorkerList](ctx, c, "worker.list", p, true)
+	return invoke[WorkerList](ctx, c, "worker.list", p, true)
 }
 
 func (c *Client) ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error) {
-	return ask[ScheduleDetail](ctx, c, "schedule.add", p, true)
+	return invoke[ScheduleDetail](ctx, c, "schedule.add", p, true)
 }
 
 func (c *Client) ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error) {
-	return ask[SchedulePage](ctx, c, "schedule.list", p, true)
+	return invoke[SchedulePage](ctx, c, "schedule.list", p, true)
 }
 
 func (c *Client) ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error) {
-	return ask[ScheduleDetail](ctx, c, "schedule.show", p, true)
+	return invoke[ScheduleDetail](ctx, c, "schedule.show", p, true)
 }
 
 // ScheduleRemove is not repeated, because the second request would not find the schedule.
 func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error) {
-	return ask[Schedule](ctx, c, "schedule.rm", p, false)
+	return invoke[Schedule](ctx, c, "schedule.rm", p, false)
 }
 
 func (c *Client) SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error) {
-	return ask[Schedule](ctx, c, "schedule.pause", p, true)
+	return invoke[Schedule](ctx, c, "schedule.pause", p, true)
 }
 
 func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error) {
-	return ask[Schedule](ctx, c, "schedule.resume", p, true)
+	return invoke[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
 // ScheduleRun is not repeated, because the second request would enqueue another job.
 func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error) {
-	return ask[Enqueued](ctx, c, "schedule.run", p, false)
+	return invoke[Enqueued](ctx, c, "schedule.run", p, false)
 }
 
 func (c *Client) NodeList(ctx context.Context, p Nodes) (NodeList, error) {
-	return ask[NodeList](ctx, c, "node.list", p, true)
+	return invoke[NodeList](ctx, c, "node.list", p, true)
 }
 
 // NodeDrain implements API.
 func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
-	return ask[NodeView](ctx, c, "node.drain", p, true)
+	return invoke[NodeView](ctx, c, "node.drain", p, true)
 }
 
 // NodeRemove implements API. It is not repeated, because the second request would not find the
 // node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
-	return ask[NodeView](ctx, c, "node.rm", p, false)
+	return invoke[NodeView](ctx, c, "node.rm", p, false)
 }
 
 // GateList implements API.
 func (c *Client) GateList(ctx context.Context, p Gates) (GateList, error) {
-	return ask[GateList](ctx, c, "gate.list", p, true)
+	return invoke[GateList](ctx, c, "gate.list", p, true)
 }
 
 func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
-	return ask[GateView](ctx, c, "gate.set", p, true)
+	return invoke[GateView](ctx, c, "gate.set", p, true)
 }
 
 // HookTest is not repeated, because the second request would enqueue another job.
 func (c *Client) HookTest(ctx context.Context, p HookName) (Enqueued, error) {
-	return ask[Enqueued](ctx, c, "hook.test", p, false)
+	return invoke[Enqueued](ctx, c, "hook.test", p, false)
 }
 
 func (c *Client) WebStart(ctx context.Context, p WebStart) (WebState, error) {
-	return ask[WebState](ctx, c, "web.start", p, true)
+	return invoke[WebState](ctx, c, "web.start", p, true)
 }
 
 func (c *Client) WebStop(ctx context.Context, p Nothing) (WebState, error) {
-	return ask[WebState](ctx, c, "web.stop", p, true)
+	return invoke[WebState](ctx, c, "web.stop", p, true)
 }
 
 func (c *Client) WebOpen(ctx context.Context, p Nothing) (WebLink, error) {
-	return ask[WebLink](ctx, c, "web.open", p, true)
+	return invoke[WebLink](ctx, c, "web.open", p, true)
 }
 
 func (c *Client) ConfigList(ctx context.Context, p Nothing) (ConfigList, error) {
-	return ask[ConfigList](ctx, c, "config.list", p, true)
+	return invoke[ConfigList](ctx, c, "config.list", p, true)
 }
 
 func (c *Client) ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error) {
-	return ask[ConfigValue](ctx, c, "config.get", p, true)
+	return invoke[ConfigValue](ctx, c, "config.get", p, true)
 }
 
 func (c *Client) ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error) {
-	return ask[ConfigValue](ctx, c, "config.set", p, true)
+	return invoke[ConfigValue](ctx, c, "config.set", p, true)
 }
 
 func (c *Client) ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error) {
-	return ask[ConfigValue](ctx, c, "config.unset", p, true)
+	return invoke[ConfigValue](ctx, c, "config.unset", p, true)
 }
 
 func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
-	return follow[Event, EventsEnd](ctx, c, "events", p, each)
+	return invokeStream[Event, EventsEnd](ctx, c, "events", p, each)
 }
 
 func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error) {
-	return follow[Removed, Removed](ctx, c, "cleanup", p, each)
+	return invokeStream[Removed, Removed](ctx, c, "cleanup", p, each)
 }
 
 func (c *Client) Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error) {
-	return follow[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
+	return invokeStream[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
 }
 
 func (c *Client) Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error) {
-	return follow[Progress, Diagnosis](ctx, c, "doctor", p, each)
+	return invokeStream[Progress, Diagnosis](ctx, c, "doctor", p, each)
 }
 
 func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {
-	return ask[Draining](ctx, c, "drain", p, true)
+	return invoke[Draining](ctx, c, "drain", p, true)
 }
 
 func (c *Client) Reload(ctx context.Context, p Nothing) (Reloaded, error) {
-	return ask[Reloaded](ctx, c, "reload", p, true)
+	return invoke[Reloaded](ctx, c, "reload", p, true)
 }
 
 func (c *Client) ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error) {
-	return ask[Stopping](ctx, c, "service.stop", p, false)
+	return invoke[Stopping](ctx, c, "service.stop", p, false)
 }

@@ -24,122 +24,122 @@ const (
 // grants the slots for heavy work round robin. The zero Shares is ready for use. Its methods are
 // safe for concurrent use.
 type Shares struct {
-	mu      sync.Mutex
-	users   map[int]*share // by uid; guarded by mu, like the fields below
-	places  places
-	looking bool // look is running, or a timer will call it
-	unbound bool // bytes are not limited, because the only user may take any time to read
+	mu                   sync.Mutex
+	users                map[int]*userShare // by uid; guarded by mu, like the fields below
+	slots                slotTable
+	hangUpCheckScheduled bool // checkHangUps is running, or a timer will call it
+	unlimitedBytes       bool // bytes are not limited, because the only user may take any time to read
 }
 
-// share holds what one user has in progress. Shares.mu guards it.
-type share struct {
-	uid      int
-	conns    int
-	requests int
-	streams  int
-	lists    int
-	helpers  int
-	bytes    int64      // sum over the user's connections of the bytes beyond connBytes
-	growing  *connShare // connection whose line has grown beyond connBytes; nil if none
+// userShare holds what one user has in progress. Shares.mu guards it.
+type userShare struct {
+	uid         int
+	conns       int
+	requests    int
+	streams     int
+	lists       int
+	helpers     int
+	bytes       int64      // sum over the user's connections of the bytes beyond connBytes
+	growingConn *connShare // connection whose line has grown beyond connBytes; nil if none
 
 	roomRequests [roomKinds][]*roomRequest // requests that wait for room, in the order of their arrival
 
-	waiting   [classes][2][]*waiter // waiters for slots; index 1 holds those that need room for an answer
-	taken     [classes]int          // slots in use
-	answering int                   // slots in use by waiters that need room for an answer
+	waiting     [classes][2][]*waiter // waiters for slots; index 1 holds those that need room for an answer
+	slotsInUse  [classes]int          // slots in use
+	answerSlots int                   // slots in use by waiters that need room for an answer
 }
 
 // connShare holds what one connection uses of its user's share.
 type connShare struct {
 	s    *Shares
-	user *share
-	// endIfGone is called every roomLook while the connection waits for room. If the client has
-	// hung up, it cancels the connection's requests and returns true.
-	endIfGone func() bool
+	user *userShare
+	// cancelIfHungUp is called every roomHangUpInterval while the connection waits for room. If the
+	// client has hung up, it cancels the connection's requests and returns true.
+	cancelIfHungUp func() bool
 
 	bytes    int64 // guarded by Shares.mu, like requests
 	requests int
 }
 
-// setUnbound sets whether the number of bytes is unlimited.
-func (s *Shares) setUnbound(unbound bool) {
+// setUnlimitedBytes sets whether the number of bytes is unlimited.
+func (s *Shares) setUnlimitedBytes(unlimited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unbound = unbound
+	s.unlimitedBytes = unlimited
 }
 
-// of returns the share of a user, and creates it if there is none. The caller holds mu.
-func (s *Shares) of(uid int) *share {
+// shareLocked returns the share of a user, and creates it if there is none.
+func (s *Shares) shareLocked(uid int) *userShare {
 	u := s.users[uid]
 	if u == nil {
 		if s.users == nil {
-			s.users = map[int]*share{}
+			s.users = map[int]*userShare{}
 		}
-		u = &share{uid: uid}
+		u = &userShare{uid: uid}
 		s.users[uid] = u
 	}
 	return u
 }
 
-// forget deletes a share that nothing uses. The caller holds mu.
-func (s *Shares) forget(u *share) {
-	if u.conns == 0 && u.helpers == 0 && u.taken == [classes]int{} && !u.waits() {
+// forgetIfIdleLocked deletes a share that nothing uses.
+func (s *Shares) forgetIfIdleLocked(u *userShare) {
+	if u.conns == 0 && u.helpers == 0 && u.slotsInUse == [classes]int{} && !u.hasWaiters() {
 		delete(s.users, u.uid)
 	}
 }
 
 // connect adds a connection to the share of its user.
-func (s *Shares) connect(uid int, endIfGone func() bool) *connShare {
+func (s *Shares) connect(uid int, cancelIfHungUp func() bool) *connShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.of(uid)
+	u := s.shareLocked(uid)
 	u.conns++
-	return &connShare{s: s, user: u, endIfGone: endIfGone}
+	return &connShare{s: s, user: u, cancelIfHungUp: cancelIfHungUp}
 }
 
 // close removes the connection from its user's share, and frees what it used.
 func (c *connShare) close() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.add(-c.bytes)
-	c.stopGrowing()
+	c.addBytesLocked(-c.bytes)
+	c.stopGrowingLocked()
 	c.user.conns--
-	c.s.forget(c.user)
+	c.s.forgetIfIdleLocked(c.user)
 }
 
-// add adds n to the bytes of the connection. The first connBytes do not count for the user. The
-// caller holds mu.
-func (c *connShare) add(n int64) {
+// addBytesLocked adds n to the bytes of the connection. The first connBytes do not count for the
+// user.
+func (c *connShare) addBytesLocked(n int64) {
 	before := max(0, c.bytes-connBytes)
 	c.bytes += n
 	c.user.bytes += max(0, c.bytes-connBytes) - before
 	if n < 0 {
 		c.s.grantRoomLocked(c.user, byteRoom)
 		if before > 0 { // a waiter may have room now
-			c.s.dispatch()
+			c.s.dispatchLocked()
 		}
 	}
 }
 
-// room waits for room for n bytes of a line. whole is false if the line may still grow.
-func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
-	if c.await(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, whole: whole}) {
+// growLine waits for room for n bytes of a line. complete is false if the line may still grow.
+func (c *connShare) growLine(ctx context.Context, n int64, completeLine bool) error {
+	if c.awaitRoom(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, lineComplete: completeLine}) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per user; read the answers, and send less at a time", userBytes)
 }
 
-// lineEnded records that the connection's line has been read completely.
-func (c *connShare) lineEnded() {
+// lineComplete records that the connection's line has been read completely.
+func (c *connShare) lineComplete() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.stopGrowing()
+	c.stopGrowingLocked()
 }
 
-// stopGrowing lets another line of the user grow. The caller holds mu.
-func (c *connShare) stopGrowing() {
-	if c.user.growing == c {
-		c.user.growing = nil
+// stopGrowingLocked lets another line of the user grow.
+func (c *connShare) stopGrowingLocked() {
+	if c.user.growingConn == c {
+		c.user.growingConn = nil
 		c.s.grantRoomLocked(c.user, byteRoom)
 	}
 }
@@ -148,19 +148,19 @@ func (c *connShare) stopGrowing() {
 func (c *connShare) charge(n int) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.add(int64(n))
+	c.addBytesLocked(int64(n))
 }
 
-// begin waits for room for a request. The caller must free it with end.
-func (c *connShare) begin(ctx context.Context) error {
-	if c.await(ctx, roomRequest{conn: c, kind: requestRoom}) {
+// beginRequest waits for room for a request. The caller must free it with endRequest.
+func (c *connShare) beginRequest(ctx context.Context) error {
+	if c.awaitRoom(ctx, roomRequest{conn: c, kind: requestRoom}) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per user); wait for an answer before you send more", connRequests, userRequests)
 }
 
-// end frees the bytes of a request and, if it had begun, its room.
-func (c *connShare) end(begun bool, bytes int) {
+// endRequest frees the bytes of a request and, if it had begun, its room.
+func (c *connShare) endRequest(begun bool, bytes int) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if begun {
@@ -168,11 +168,12 @@ func (c *connShare) end(begun bool, bytes int) {
 		c.user.requests--
 		c.s.grantRoomLocked(c.user, requestRoom)
 	}
-	c.add(int64(-bytes))
+	c.addBytesLocked(int64(-bytes))
 }
 
-// stream takes room for a stream, which end frees. It does not wait, because streams may last long.
-func (c *connShare) stream() (end func(), err error) {
+// openStream takes room for a stream, which end frees. It does not wait, because streams may last
+// long.
+func (c *connShare) openStream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.user.streams >= MaxStreams {
@@ -186,9 +187,9 @@ func (c *connShare) stream() (end func(), err error) {
 	}, nil
 }
 
-// list waits for room for a request about many jobs, which end frees.
-func (c *connShare) list(ctx context.Context) (end func(), err error) {
-	if !c.await(ctx, roomRequest{conn: c, kind: listRoom}) {
+// beginListRequest waits for room for a request about many jobs, which end frees.
+func (c *connShare) beginListRequest(ctx context.Context) (end func(), err error) {
+	if !c.awaitRoom(ctx, roomRequest{conn: c, kind: listRoom}) {
 		return nil, queue.Errorf(queue.CodeUnavailable, "%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one of them is answered", userLists)
 	}
 	return func() {
@@ -208,7 +209,7 @@ const userHelpers = 128
 func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.of(PeerFrom(ctx).UID)
+	u := s.shareLocked(PeerFrom(ctx).UID)
 	if u.helpers >= userHelpers {
 		return nil, false
 	}
@@ -217,14 +218,14 @@ func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		u.helpers--
-		s.forget(u)
+		s.forgetIfIdleLocked(u)
 	}, true
 }
 
 // Charge adds n bytes to the user's share until the request of ctx ends.
 func Charge(ctx context.Context, n int) {
-	if t := taskOf(ctx); t != nil {
+	if t := activeRequestOf(ctx); t != nil {
 		t.bytes += int64(n)
-		t.conn.room.charge(n)
+		t.conn.share.charge(n)
 	}
 }

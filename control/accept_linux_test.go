@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// counted is a connection that is counted in open until it is closed.
-type counted struct {
+// countedConn is a connection that is counted in open until it is closed.
+type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
 	closed atomic.Bool
 }
 
-func (c *counted) Close() error {
+func (c *countedConn) Close() error {
 	if !c.closed.Swap(true) {
 		c.open.Add(-1)
 	}
@@ -32,10 +32,10 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
 		limits := Limits{func() (all, user int) { return 100, share }}
-		server := NewServer(yes{}, limits, &door{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
+		server := NewServer(succeedingAPI{}, limits, &scriptedAuthorizer{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
-		a := newArrivals()
-		a.users[1] = &starting{goroutines: maxStarting} // goroutines that do not run yet
+		a := newAcceptedConns()
+		a.users[1] = &userStarts{goroutines: maxStarting} // goroutines that do not run yet
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -43,11 +43,11 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			client, served := net.Pipe()
 			clients = append(clients, client)
 			open.Add(1)
-			server.arrive(t.Context(), &counted{Conn: served, open: &open}, a)
+			server.accept(t.Context(), &countedConn{Conn: served, open: &open}, a)
 			most = max(most, open.Load())
 		}
-		if most > share+maxClosing {
-			t.Errorf("up to %d connections were open together, want at most %d and %d that are being closed", most, share, maxClosing)
+		if most > share+maxClosings {
+			t.Errorf("up to %d connections were open together, want at most %d and %d that are being closed", most, share, maxClosings)
 		}
 		synctest.Wait()
 		if n := open.Load(); n != share {
@@ -60,9 +60,9 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			c.Close()
 		}
 		for range maxStarting {
-			a.started(1)
+			a.goroutineStarted(1)
 		}
-		a.conns.Wait()
+		a.goroutines.Wait()
 		if n := open.Load(); n != 0 || len(a.users) != 0 {
 			t.Errorf("%d connections are open and %d users have some that wait, want none", n, len(a.users))
 		}
@@ -73,21 +73,21 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 // refused without names, and other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
-	d := &door{naming: func() { <-known }}
+	d := &scriptedAuthorizer{onRefuse: func() { <-known }}
 	socket := serve(t, d)
-	d.set(None)
+	d.setRight(None)
 	defer close(known)
 	var last net.Conn
-	for range forOutside + maxRefusing + 1 {
+	for range maxWithoutAccess + maxRefusals + 1 {
 		last = dial(t, socket)
 		defer last.Close()
 	}
 	last.SetDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(last).ReadString('\n')
 	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "ask an admin to grant you a right") {
-		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxRefusing, line, err)
+		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxRefusals, line, err)
 	}
-	d.set(Admin)
+	d.setRight(Admin)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {

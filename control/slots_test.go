@@ -14,27 +14,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// as returns the context of a request of a user.
-func as(ctx context.Context, uid int, right Right) context.Context {
+// peerContext returns the context of a request of a user.
+func peerContext(ctx context.Context, uid int, right Right) context.Context {
 	return WithPeer(ctx, Peer{UID: uid, Right: right})
 }
 
-// nothingLeft checks that no user holds or waits for anything.
-func nothingLeft(t *testing.T, s *Shares) {
+// wantNoUsage checks that no user holds or waits for anything.
+func wantNoUsage(t *testing.T, s *Shares) {
 	t.Helper()
-	if len(s.users) > 0 || len(s.places.waiting) > 0 || s.places.taken != [classes]int{} || s.places.ordinary != [classes]int{} {
-		t.Errorf("something is left: %+v, %d users", s.places, len(s.users))
+	if len(s.users) > 0 || len(s.slots.waiting) > 0 || s.slots.inUse != [classes]int{} || s.slots.ordinaryInUse != [classes]int{} {
+		t.Errorf("something is left: %+v, %d users", s.slots, len(s.users))
 	}
 }
 
 // However many reads of one user are waiting, a read of another user waits for at most one of them
 // to end. This holds for each class.
-func TestUsersReadInTurn(t *testing.T) {
+func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
 		theirs, mine Class
 		places       int // slots that theirs may use
-	}{{One, One, readPlaces - 1}, {One, Many, readPlaces - 1}, {Many, One, 1}, {Many, Many, 1}, {large, large, 1}, {decoding, decoding, 1}} {
+	}{{One, One, readSlots - 1}, {One, Many, readSlots - 1}, {Many, One, 1}, {Many, Many, 1}, {large, large, 1}, {decoding, decoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(Shares)
 			var mu sync.Mutex
@@ -43,7 +43,7 @@ func TestUsersReadInTurn(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			for range 10_000 {
 				all.Go(func() {
-					s.Do(as(ctx, 1, Submit), c.theirs, func() error {
+					s.Do(peerContext(ctx, 1, Submit), c.theirs, func() error {
 						mu.Lock()
 						atOnce++
 						most = max(most, atOnce)
@@ -59,7 +59,7 @@ func TestUsersReadInTurn(t *testing.T) {
 			for uid := 2; uid < 12; uid++ {
 				time.Sleep(lasts / 3)
 				began := time.Now()
-				err := s.Do(as(t.Context(), uid, Submit), c.mine, func() error { time.Sleep(lasts); return nil })
+				err := s.Do(peerContext(t.Context(), uid, Submit), c.mine, func() error { time.Sleep(lasts); return nil })
 				if waited := time.Since(began) - lasts; err != nil || waited > lasts {
 					t.Errorf("%d after %d: user %d waited for %v, %v, want at most %v", c.mine, c.theirs, uid, waited, err, lasts)
 				}
@@ -69,13 +69,13 @@ func TestUsersReadInTurn(t *testing.T) {
 			if most != c.places {
 				t.Errorf("class %d: %d at once, want %d", c.theirs, most, c.places)
 			}
-			nothingLeft(t, s)
+			wantNoUsage(t, s)
 		})
 	}
 }
 
 // Ten users with different numbers of waiting reads get about the same number of slots.
-func TestTurnsAreShared(t *testing.T) {
+func TestSlotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
 		var mu sync.Mutex
@@ -86,7 +86,7 @@ func TestTurnsAreShared(t *testing.T) {
 			for n := range uid * 50 {
 				all.Go(func() {
 					for ctx.Err() == nil {
-						s.Do(as(ctx, uid, Submit), Class(n%2), func() error {
+						s.Do(peerContext(ctx, uid, Submit), Class(n%2), func() error {
 							mu.Lock()
 							got[uid]++
 							mu.Unlock()
@@ -107,13 +107,13 @@ func TestTurnsAreShared(t *testing.T) {
 		if least == 0 || most > least+least/5 {
 			t.Errorf("turns by user: %v", got)
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }
 
 // Some slots are reserved for reads of one job and for admins. Ordinary users may use two of the
 // others for Many, one each.
-func TestPlacesAreKept(t *testing.T) {
+func TestSlotsAreReserved(t *testing.T) {
 	type asks struct {
 		uid   int
 		right Right
@@ -144,7 +144,7 @@ func TestPlacesAreKept(t *testing.T) {
 			for i, a := range list {
 				got := false
 				all.Go(func() {
-					s.Do(as(ctx, a.uid, a.right), a.class, func() error {
+					s.Do(peerContext(ctx, a.uid, a.right), a.class, func() error {
 						got = true
 						<-ctx.Done()
 						return nil
@@ -157,55 +157,55 @@ func TestPlacesAreKept(t *testing.T) {
 			}
 			stop()
 			all.Wait()
-			nothingLeft(t, s)
+			wantNoUsage(t, s)
 		})
 	}
 }
 
 // A request waits for a slot for ten seconds, or until its client has gone, and then fails.
-func TestPlacesAreWaitedForBriefly(t *testing.T) {
+func TestWaitingForASlotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
 		hold, release := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for range readPlaces {
+		for range readSlots {
 			all.Go(func() {
-				s.Do(as(t.Context(), 0, Admin), One, func() error { <-hold.Done(); return nil })
+				s.Do(peerContext(t.Context(), 0, Admin), One, func() error { <-hold.Done(); return nil })
 			})
 		}
 		synctest.Wait()
 		began := time.Now()
-		err := s.Do(as(t.Context(), 1, Submit), One, func() error { return errors.New("got a place") })
-		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != placeWait || !strings.Contains(err.Error(), "try again") {
+		err := s.Do(peerContext(t.Context(), 1, Submit), One, func() error { return errors.New("got a place") })
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait || !strings.Contains(err.Error(), "try again") {
 			t.Errorf("after %v: %v", took, err)
 		}
-		ctx, cancel := context.WithTimeout(as(t.Context(), 1, Submit), time.Second)
+		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, Submit), time.Second)
 		defer cancel()
 		if err := s.Do(ctx, One, func() error { return errors.New("got a place") }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("whoever has gone: %v", err)
 		}
 		release()
 		all.Wait()
-		if err := s.Do(as(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
+		if err := s.Do(peerContext(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
 			t.Errorf("once there is room: %v", err)
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }
 
 // A slot is released after an error and after a panic.
-func TestPlacesAreGivenBack(t *testing.T) {
+func TestSlotsAreReleased(t *testing.T) {
 	s := new(Shares)
-	for range 2 * readPlaces {
-		if err := s.Do(as(t.Context(), 0, Admin), One, func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
+	for range 2 * readSlots {
+		if err := s.Do(peerContext(t.Context(), 0, Admin), One, func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
 			t.Error(err)
 		}
 		func() {
 			defer func() { recover() }()
-			s.Do(as(t.Context(), 0, Admin), One, func() error { panic("as a mistake would") })
+			s.Do(peerContext(t.Context(), 0, Admin), One, func() error { panic("as a mistake would") })
 		}()
 	}
-	nothingLeft(t, s)
+	wantNoUsage(t, s)
 }
 
 // A Step begins when the user's share has room. In the meantime, neither other users nor other
@@ -218,17 +218,17 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.Step(as(t.Context(), 1, Submit), Many, func() error { order = append(order, "answer"); return nil }); err != nil {
+			if err := s.Step(peerContext(t.Context(), 1, Submit), Many, func() error { order = append(order, "answer"); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		for _, uid := range []int{1, 2} {
-			if err := s.Do(as(t.Context(), uid, Submit), Many, func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
+			if err := s.Do(peerContext(t.Context(), uid, Submit), Many, func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := s.Step(as(t.Context(), 2, Submit), Many, func() error { order = append(order, "answer of 2"); return nil }); err != nil {
+		if err := s.Step(peerContext(t.Context(), 2, Submit), Many, func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
 		c.charge(-1)
@@ -237,25 +237,25 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			t.Errorf("got %q, want %q", order, want)
 		}
 		c.charge(1)
-		if err := s.Step(as(t.Context(), 1, Submit), One, func() error { return nil }); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
+		if err := s.Step(peerContext(t.Context(), 1, Submit), One, func() error { return nil }); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("without room: %v", err)
 		}
-		own := context.WithValue(as(t.Context(), 1, Submit), taskKey{}, &task{bytes: 1})
+		own := context.WithValue(peerContext(t.Context(), 1, Submit), activeRequestKey{}, &activeRequest{bytes: 1})
 		if err := s.Step(own, One, func() error { return nil }); err != nil {
 			t.Errorf("with a byte of its own: %v", err)
 		}
-		s.setUnbound(true)
-		if err := s.Step(as(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
+		s.setUnlimitedBytes(true)
+		if err := s.Step(peerContext(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
 			t.Errorf("without bounds: %v", err)
 		}
 		c.close()
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }
 
 // A user produces one answer at a time, so at most one answer exceeds the limit of the user's
 // share.
-func TestAnswersAreMadeOneByOne(t *testing.T) {
+func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
 		now, most := map[int]int{}, map[int]int{}
@@ -264,7 +264,7 @@ func TestAnswersAreMadeOneByOne(t *testing.T) {
 		for uid := range 3 {
 			for range 20 {
 				all.Go(func() {
-					err := s.Step(as(t.Context(), uid, Admin), One, func() error {
+					err := s.Step(peerContext(t.Context(), uid, Admin), One, func() error {
 						mu.Lock()
 						now[uid]++
 						most[uid] = max(most[uid], now[uid])
@@ -286,6 +286,6 @@ func TestAnswersAreMadeOneByOne(t *testing.T) {
 		if took := time.Since(began); most[0] != 1 || most[1] != 1 || most[2] != 1 || took != 20*time.Millisecond {
 			t.Errorf("at once by user: %v, in %v", most, took)
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }

@@ -154,7 +154,8 @@ type ServiceStop struct {
 type Stopping struct {
 	PID    int    `json:"pid"`
 	Folder string `json:"folder"` // state directory; its lock is free when the service has ended
-	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses none.
+	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses
+	// none.
 	RunnerDir string `json:"runner_dir,omitempty"`
 }
 

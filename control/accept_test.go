@@ -8,10 +8,10 @@ import (
 // A user's connections that wait to be served do not delay other users' connections. Each of them
 // is served exactly once.
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
-	a := newArrivals()
+	a := newAcceptedConns()
 	conn := func(uid int) *serverConn { return &serverConn{peer: Peer{UID: uid}} }
 	var served atomic.Int64
-	a.users[1] = &starting{goroutines: maxStarting} // started, but not running yet
+	a.users[1] = &userStarts{goroutines: maxStarting} // started, but not running yet
 	for range 1000 {
 		a.start(conn(1), func() { served.Add(1) })
 	}
@@ -22,9 +22,9 @@ func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)
 	}
 	for range maxStarting {
-		a.started(1)
+		a.goroutineStarted(1)
 	}
-	a.conns.Wait()
+	a.goroutines.Wait()
 	if n := served.Load(); n != 1000 || len(a.users) != 0 {
 		t.Errorf("%d of 1000 connections are served, and %d users have some that wait", n, len(a.users))
 	}

@@ -16,12 +16,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// whereLog tells the user where to find the log of the system service.
-const whereLog = "journalctl -u queuectl"
+// serviceLogHint tells the user where to find the log of the system service.
+const serviceLogHint = "journalctl -u queuectl"
 
-// notLetIn returns the error for a user who may not connect to a socket. It explains why, and how
-// to get access.
-func notLetIn(path string) error {
+// accessError returns the error for a user who may not connect to a socket. It explains why, and
+// how to get access.
+func accessError(path string) error {
 	// closed is the path without access, and who is the permission that its group would need.
 	closed, who := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)

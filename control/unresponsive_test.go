@@ -14,7 +14,7 @@ import (
 
 // The client gives up a service that accepts connections but sends nothing, after half a minute and
 // with a hint. If the service answers hello, it may take any time for other requests.
-func TestASilentServiceIsGivenUp(t *testing.T) {
+func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
@@ -33,11 +33,11 @@ func TestASilentServiceIsGivenUp(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			began := time.Now()
-			_, err := c.ask(ctx, "wait", Nothing{}, new(Waited), nil)
+			_, err := c.roundTrip(ctx, "wait", Nothing{}, new(Waited), nil)
 			switch took := time.Since(began); {
 			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
 				t.Errorf("one that answers: %v after %v, want it to be waited for", err, took)
-			case !answers && (!errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "it is unknown whether the request was carried out") || took != silentFor+answerFor):
+			case !answers && (!errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "it is unknown whether the request was carried out") || took != probeAfter+probeTimeout):
 				t.Errorf("one that does not: %v after %v", err, took)
 			}
 			ours.Close()
@@ -47,7 +47,7 @@ func TestASilentServiceIsGivenUp(t *testing.T) {
 }
 
 // The client also gives up a service that has answered earlier requests and then stops sending.
-func TestAServiceThatFallsSilentIsGivenUp(t *testing.T) {
+func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
@@ -62,12 +62,12 @@ func TestAServiceThatFallsSilentIsGivenUp(t *testing.T) {
 				}
 			}
 		}()
-		if _, err := c.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil); err != nil {
+		if _, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err := c.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != silentFor+answerFor {
+		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != probeAfter+probeTimeout {
 			t.Errorf("%v after %v", err, took)
 		}
 	})
@@ -75,7 +75,7 @@ func TestAServiceThatFallsSilentIsGivenUp(t *testing.T) {
 
 // An answer that is truncated or not from a service causes the error unavailable. It is not
 // reported as an error of the request.
-func TestAnAnswerThatIsCutOff(t *testing.T) {
+func TestCutOffAnswerIsAnError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n", "\x00\xff\n"} {
 		ours, theirs := net.Pipe()
 		c := newClientConn(ours)
@@ -84,8 +84,8 @@ func TestAnAnswerThatIsCutOff(t *testing.T) {
 			theirs.Write([]byte(said))
 			theirs.Close()
 		}()
-		_, err := c.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if err = tell(err, 1); !errors.Is(err, queue.ErrUnavailable) {
+		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+		if err = toQueueError(err, 1); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%q: %v, want that the service is not there", said, err)
 		}
 	}
@@ -107,9 +107,9 @@ func readLineOf(c net.Conn) (string, error) {
 // A connection that broke before the request was sent causes the error unavailable, not an error of
 // the request.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
-	dead := &clientConn{err: errBroken, open: map[int64]*call{}}
-	sent, err := dead.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-	if err = tell(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
+	dead := &clientConn{err: errBroken, pending: map[int64]*call{}}
+	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+	if err = toQueueError(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, sent %t; want that the service is not there", err, sent)
 	}
 }
@@ -117,16 +117,16 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 // The error for a service that ended during a request contains the command to start it, and where
 // to find out why it ended. The error for a service that was not running in the first place is
 // unchanged.
-func TestAServiceThatDoesNotComeBack(t *testing.T) {
+func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}
-	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||
+	if err := toQueueError(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||
 		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
 		t.Errorf("one that was asked: %v", err)
 	}
-	if err := tell(away, 0); err != error(away) {
+	if err := toQueueError(away, 0); err != error(away) {
 		t.Errorf("one that was not: %v", err)
 	}
-	if err := tell(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
+	if err := toQueueError(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
 		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}
 }

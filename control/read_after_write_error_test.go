@@ -10,51 +10,51 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// closing is a connection whose other end has sent a line and then closed the connection. Writes
+// closedPeer is a connection whose other end has sent a line and then closed the connection. Writes
 // fail. The line can be read until this end is closed too.
-type closing struct {
+type closedPeer struct {
 	net.Conn
-	said    io.Reader
-	tried   chan struct{} // closed after the first write
+	reply   io.Reader
+	wrote   chan struct{} // closed after the first write
 	writing sync.Once
 	closed  chan struct{}
 	closes  sync.Once
 }
 
-func (c *closing) Write([]byte) (int, error) {
-	c.writing.Do(func() { close(c.tried) })
+func (c *closedPeer) Write([]byte) (int, error) {
+	c.writing.Do(func() { close(c.wrote) })
 	return 0, errors.New("broken pipe")
 }
 
-func (c *closing) Read(p []byte) (int, error) {
-	<-c.tried
+func (c *closedPeer) Read(p []byte) (int, error) {
+	<-c.wrote
 	select {
 	case <-c.closed:
 		return 0, net.ErrClosed
 	default:
-		return c.said.Read(p)
+		return c.reply.Read(p)
 	}
 }
 
-func (c *closing) Close() error {
+func (c *closedPeer) Close() error {
 	c.closes.Do(func() { close(c.closed) })
 	return nil
 }
 
 // A client whose request cannot be written because the server has refused the connection gets the
 // server's reason.
-func TestRefusalIsHeardAlthoughNothingIsTaken(t *testing.T) {
+func TestClientReadsReasonAfterWriteError(t *testing.T) {
 	ours, theirs := net.Pipe() // for deadlines
 	defer theirs.Close()
-	fake := &closing{Conn: ours, tried: make(chan struct{}), closed: make(chan struct{})}
+	fake := &closedPeer{Conn: ours, wrote: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()
-	fake.said = said
+	fake.reply = said
 	go func() {
 		saying.Write(answerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
 		saying.Close()
 	}()
 	c := newClientConn(fake)
-	_, err := c.ask(t.Context(), "status", Nothing{}, new(Status), nil)
+	_, err := c.roundTrip(t.Context(), "status", Nothing{}, new(Status), nil)
 	if !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v, want the refusal", err)
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waits checks that ask waits for room for roomWait and then fails.
-func waits(t *testing.T, what string, ask func() error, says string) {
+// wantTimeout checks that ask waits for room for maxRoomWait and then fails.
+func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
 	err := ask()
-	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != roomWait || !strings.Contains(err.Error(), says) {
-		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", what, took, err, roomWait, says)
+	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxRoomWait || !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", what, took, err, maxRoomWait, says)
 	}
 }
 
-// gets checks that ask gets room immediately.
-func gets(t *testing.T, what string, ask func() error) {
+// wantImmediate checks that ask gets room immediately.
+func wantImmediate(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	began := time.Now()
 	if err := ask(); err != nil || time.Since(began) > 0 {
@@ -36,41 +36,41 @@ func gets(t *testing.T, what string, ask func() error) {
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		begin := func(c *connShare) func() error { return func() error { return c.begin(t.Context()) } }
+		begin := func(c *connShare) func() error { return func() error { return c.beginRequest(t.Context()) } }
 		var conns []*connShare
 		for range userRequests / connRequests {
 			c := s.connect(1, stays)
 			conns = append(conns, c)
 			for range connRequests {
-				gets(t, "a request", begin(c))
+				wantImmediate(t, "a request", begin(c))
 			}
 			if len(conns) == 1 {
-				waits(t, "one more of the connection", begin(c), "64 per connection")
+				wantTimeout(t, "one more of the connection", begin(c), "64 per connection")
 			}
 		}
 		spare, other := s.connect(1, stays), s.connect(2, stays)
-		waits(t, "one more of the user", begin(spare), "256 per user")
-		gets(t, "another user's", begin(other))
+		wantTimeout(t, "one more of the user", begin(spare), "256 per user")
+		wantImmediate(t, "another user's", begin(other))
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			began := time.Now()
-			if err := spare.begin(t.Context()); err != nil || time.Since(began) != time.Second {
+			if err := spare.beginRequest(t.Context()); err != nil || time.Since(began) != time.Second {
 				t.Errorf("one for which room is made: after %v: %v", time.Since(began), err)
 			}
 		})
 		time.Sleep(time.Second)
-		conns[0].end(true, 0)
+		conns[0].endRequest(true, 0)
 		waiting.Wait()
 		ctx, gone := context.WithTimeout(t.Context(), time.Second)
 		defer gone()
 		began := time.Now()
-		if err := spare.begin(ctx); err == nil || time.Since(began) != time.Second {
+		if err := spare.beginRequest(ctx); err == nil || time.Since(began) != time.Second {
 			t.Errorf("one whose client goes: after %v: %v", time.Since(began), err)
 		}
 		for _, c := range append(conns, spare, other) {
 			c.close()
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }
 
@@ -82,38 +82,38 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		a, b, other := s.connect(1, stays), s.connect(1, stays), s.connect(2, stays)
 		var ends []func()
 		for i := range MaxStreams {
-			end, err := []*connShare{a, b}[i%2].stream()
+			end, err := []*connShare{a, b}[i%2].openStream()
 			if err != nil {
 				t.Fatal(err)
 			}
 			ends = append(ends, end)
 		}
 		began := time.Now()
-		if _, err := b.stream(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
+		if _, err := b.openStream(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
 			t.Errorf("one stream more: after %v: %v", time.Since(began), err)
 		}
-		if _, err := other.stream(); err != nil {
+		if _, err := other.openStream(); err != nil {
 			t.Errorf("another user's: %v", err)
 		}
 		ends[0]()
-		if _, err := b.stream(); err != nil {
+		if _, err := b.openStream(); err != nil {
 			t.Errorf("once one has ended: %v", err)
 		}
 		ends = nil
 		list := func(c *connShare) func() error {
 			return func() error {
-				end, err := c.list(t.Context())
+				end, err := c.beginListRequest(t.Context())
 				ends = append(ends, end)
 				return err
 			}
 		}
 		for range userLists {
-			gets(t, "a list", list(a))
+			wantImmediate(t, "a list", list(a))
 		}
-		waits(t, "one list more", list(b), "4 of your requests that list")
-		gets(t, "another user's", list(other))
+		wantTimeout(t, "one list more", list(b), "4 of your requests that list")
+		wantImmediate(t, "another user's", list(other))
 		ends[0]()
-		gets(t, "once one is answered", list(b))
+		wantImmediate(t, "once one is answered", list(b))
 	})
 }
 
@@ -123,38 +123,44 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		room := func(c *connShare, n int64) func() error { return func() error { return c.room(t.Context(), n, false) } }
+		room := func(c *connShare, n int64) func() error {
+			return func() error { return c.growLine(t.Context(), n, false) }
+		}
 		var conns []*connShare
 		for range 256 {
 			c := s.connect(1, stays)
 			conns = append(conns, c)
-			gets(t, "what is free", room(c, connBytes))
+			wantImmediate(t, "what is free", room(c, connBytes))
 		}
 		first, second, other := conns[0], conns[1], s.connect(2, stays)
-		gets(t, "the first line that grows", room(first, 1))
-		waits(t, "a second one", room(second, 1), "8388608 bytes")
-		gets(t, "another user's", room(other, MaxLine))
-		gets(t, "a whole line beside it", func() error { return second.room(t.Context(), 1, true) })
+		wantImmediate(t, "the first line that grows", room(first, 1))
+		wantTimeout(t, "a second one", room(second, 1), "8388608 bytes")
+		wantImmediate(t, "another user's", room(other, MaxLine))
+		wantImmediate(t, "a whole line beside it", func() error { return second.growLine(t.Context(), 1, true) })
 		second.charge(-1)
-		gets(t, "the first one, as long as lines may be", room(first, MaxLine-1))
+		wantImmediate(t, "the first one, as long as lines may be", room(first, MaxLine-1))
 		if got := s.users[1].bytes; got != MaxLine {
 			t.Errorf("%d bytes are counted, want %d", got, MaxLine)
 		}
-		waits(t, "the first one, longer", room(first, 1), "8388608 bytes")
-		first.lineEnded()
-		waits(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
+		wantTimeout(t, "the first one, longer", room(first, 1), "8388608 bytes")
+		first.lineComplete()
+		wantTimeout(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
 		first.charge(-MaxLine)
-		gets(t, "once that is answered", room(second, MaxLine))
+		wantImmediate(t, "once that is answered", room(second, MaxLine))
 		second.charge(MaxLine) // answers are charged even if there is no room
-		second.lineEnded()
-		waits(t, "a line beside too much", room(first, 1), "8388608 bytes")
-		gets(t, "what another connection has free", func() error { c := s.connect(1, stays); defer c.close(); return c.room(t.Context(), connBytes, false) })
+		second.lineComplete()
+		wantTimeout(t, "a line beside too much", room(first, 1), "8388608 bytes")
+		wantImmediate(t, "what another connection has free", func() error {
+			c := s.connect(1, stays)
+			defer c.close()
+			return c.growLine(t.Context(), connBytes, false)
+		})
 		second.close()
-		gets(t, "once that connection has ended", room(first, MaxLine))
+		wantImmediate(t, "once that connection has ended", room(first, MaxLine))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := third.room(t.Context(), 1, false); err != nil {
+			if err := third.growLine(t.Context(), 1, false); err != nil {
 				t.Errorf("one that waits for a line whose connection ends: %v", err)
 			}
 		})
@@ -165,7 +171,7 @@ func TestBytesAreBounded(t *testing.T) {
 		for _, c := range conns[2:] {
 			c.close()
 		}
-		nothingLeft(t, s)
+		wantNoUsage(t, s)
 	})
 }
 

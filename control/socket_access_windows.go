@@ -8,12 +8,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// whereLog tells the user where to find the log of the system service.
-const whereLog = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
+// serviceLogHint tells the user where to find the log of the system service.
+const serviceLogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
-// notLetIn returns the error for a user who may not connect to a pipe. It explains how to get
+// accessError returns the error for a user who may not connect to a pipe. It explains how to get
 // access. A user without access cannot read from the pipe who has access.
-func notLetIn(path string) error {
+func accessError(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.Self())
 	_, group := known.GroupID(ServiceAccount)

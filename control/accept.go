@@ -1,0 +1,221 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits for connections that the server does not serve yet, or no longer serves. The connections
+// of maxRefusals and maxClosings are not counted in max_connections. Their descriptors are part of
+// the 64 that the service reserves for itself.
+const (
+	maxStarting = 4  // goroutines of one user that were started but do not run yet
+	acceptBurst = 16 // accepted connections before other goroutines may run; that many take about 1 ms
+	// maxRefusals is how many refusals of users without access may look up names concurrently,
+	// which takes seconds if the directory of accounts is slow. Beyond it such users are refused
+	// immediately, by an error without names.
+	maxRefusals = 16
+	// maxClosings is how many evicted connections may be closed in the background concurrently.
+	// Beyond it a connection is served only after the one that it evicts is closed.
+	maxClosings = 16
+)
+
+// acceptedConns holds the accepted connections that the server does not serve yet.
+type acceptedConns struct {
+	goroutines sync.WaitGroup
+	// refusals is a semaphore. It holds one value for each refusal in progress that may have to
+	// look up a user name.
+	refusals chan struct{}
+	// closings is a semaphore. It holds one value for each evicted connection that is being closed
+	// in the background.
+	closings chan struct{}
+
+	mu    sync.Mutex
+	users map[int]*userStarts // by uid; guarded by mu
+}
+
+// userStarts holds a user's connections that were admitted and are not served yet. Their number is
+// bounded by the limit on a user's connections.
+type userStarts struct {
+	goroutines int            // goroutines that were started and do not run yet
+	waiting    []acceptedConn // connections that have no goroutine yet
+}
+
+// acceptedConn is an admitted connection and the function that serves it.
+type acceptedConn struct {
+	conn  *serverConn
+	serve func()
+}
+
+func newAcceptedConns() *acceptedConns {
+	return &acceptedConns{
+		refusals: make(chan struct{}, maxRefusals),
+		closings: make(chan struct{}, maxClosings),
+		users:    map[int]*userStarts{},
+	}
+}
+
+// start starts a goroutine that serves a user's connection, and returns immediately. Each user may
+// have at most maxStarting goroutines that were started but do not run yet. The user's other
+// connections wait without a goroutine. Accepting a connection is faster than serving it. Without
+// this limit, hundreds of one user's goroutines could be queued for a processor ahead of every
+// other user's requests. A connection that is evicted while it waits is not served.
+func (a *acceptedConns) start(c *serverConn, serve func()) {
+	uid := c.peer.UID
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.users[uid]
+	if u == nil {
+		u = new(userStarts)
+		a.users[uid] = u
+	}
+	if u.goroutines >= maxStarting {
+		u.waiting = slices.DeleteFunc(u.waiting, func(w acceptedConn) bool { return w.conn.isEvicted() })
+		u.waiting = append(u.waiting, acceptedConn{c, serve})
+		return
+	}
+	u.goroutines++
+	a.goroutines.Go(func() {
+		a.goroutineStarted(uid)
+		serve()
+	})
+}
+
+// goroutineStarted records that a goroutine of the user has begun to run, and starts a goroutine
+// for the user's next waiting connection.
+func (a *acceptedConns) goroutineStarted(uid int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.users[uid]
+	if len(u.waiting) == 0 {
+		if u.goroutines--; u.goroutines == 0 {
+			delete(a.users, uid)
+		}
+		return
+	}
+	next := u.waiting[0]
+	u.waiting = slices.Delete(u.waiting, 0, 1)
+	a.goroutines.Go(func() {
+		a.goroutineStarted(uid)
+		next.serve()
+	})
+}
+
+// closeEvicted closes evicted connections, which the limits no longer count. Close returns only
+// after the goroutine that reads from the connection has noticed, so it runs in the background.
+// With maxClosings of these under way, closeEvicted itself closes the connection and waits, because
+// otherwise the descriptors in use would be unbounded.
+func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
+	for _, c := range evicted {
+		c.cancelRequests() // the connection may be waiting for room
+		select {
+		case a.closings <- struct{}{}:
+			a.goroutines.Go(func() {
+				defer func() { <-a.closings }()
+				c.net.Close()
+			})
+		default:
+			c.net.Close()
+		}
+	}
+}
+
+// accept admits a connection and starts serving it. It admits the connection before the server
+// accepts the next one, so a user who connects over and over occupies only the accepting goroutine.
+// Where identifying the peer can block, admission gets its own goroutine.
+func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
+	if identifyBlocks { // a client that sends nothing must not delay others
+		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
+		return
+	}
+	ctx, c := newConn(ctx, nc)
+	evicted, err := s.admit(ctx, c)
+	a.closeEvicted(evicted)
+	switch {
+	case err == nil:
+		a.start(c, func() { s.serveAdmitted(ctx, c, nil) })
+	case errors.Is(err, errNoAccess): // explaining the refusal may need a slow user name lookup
+		select {
+		case a.refusals <- struct{}{}:
+			a.goroutines.Go(func() {
+				defer func() { <-a.refusals }()
+				s.serveAdmitted(ctx, c, err)
+			})
+		default:
+			s.serveAdmitted(ctx, c, queue.Errorf(queue.CodeDenied,
+				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
+		}
+	default: // the response is one line, which fits into a new socket's buffer
+		s.serveAdmitted(ctx, c, err)
+	}
+}
+
+// admitAndServe admits one connection and serves it.
+func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
+	ctx, c := newConn(ctx, nc)
+	evicted, err := s.admit(ctx, c)
+	for _, o := range evicted {
+		o.cancelRequests() // the connection may be waiting for room
+		o.net.Close()
+	}
+	s.serveAdmitted(ctx, c, err)
+}
+
+// newConn returns a connection and a context that is cancelled when the connection ends.
+func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
+	ctx, cancel := context.WithCancel(ctx)
+	return ctx, &serverConn{net: nc, lastActive: time.Now(), cancelRequests: cancel}
+}
+
+// admit identifies the peer and adds the connection to those that the server serves. At a limit, it
+// evicts the connection that has been idle longest. If the user has reached the limit for one user,
+// that is a connection of the same user. Connections of users without access evict none.
+func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
+	stop := context.AfterFunc(ctx, func() { c.net.Close() })
+	known, isKnown := c.net.(identifiedConn)
+	if c.peer = known.peer; !isKnown {
+		c.peer, err = s.peerOf(c.net)
+	}
+	if stop(); err != nil {
+		return nil, err
+	}
+	c.peer.Right = s.authorizer.Right(&c.peer)
+	return s.conns.add(c, s.limits)
+}
+
+// serveAdmitted serves an admitted connection, or sends its client the reason for the refusal.
+func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
+	defer c.net.Close()
+	defer c.cancelRequests()
+	if errors.Is(err, errNoAccess) {
+		err = s.authorizer.Refuse(&c.peer, "", Read)
+	}
+	if err != nil {
+		s.logDenied(c.peer, err)
+		c.send(answerLine(nil, nil, err), answerTimeout)
+		return
+	}
+	defer s.conns.remove(c)
+	endIfGone := c.cancelIfHungUp
+	if _, isKnown := c.net.(identifiedConn); isKnown || s.inProcess {
+		endIfGone = func() bool { return false } // such a connection ends with its server
+	}
+	c.share = s.shares.connect(c.peer.UID, endIfGone)
+	defer c.share.close()
+	ctx = WithPeer(ctx, c.peer)
+	var calls sync.WaitGroup
+	if err = s.authorizer.Admit(ctx, &c.peer); err == nil {
+		err = s.readRequests(ctx, c, &calls)
+	}
+	if err != nil {
+		c.send(answerLine(nil, nil, err), answerTimeout)
+		c.cancelRequests()
+	}
+	s.awaitRequests(c, &calls)
+}
