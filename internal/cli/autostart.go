@@ -20,7 +20,7 @@ import (
 
 // This file starts the user's own service when a client needs it and it does not run. Two clients
 // may start a service at the same time. One of the services gets the lock of the state directory.
-// The other one exits with the code gaveWay, and its client then waits for the first service.
+// The other one exits with the code exitLostRace, and its client then waits for the first service.
 
 const (
 	startWithin   = 15 * time.Second // how long to wait for a service started automatically
@@ -57,7 +57,7 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 		return a.notStarted(ExitCode(err), fmt.Errorf("cannot start the service: %w", err))
 	}
 	for began := time.Now(); ; {
-		over := b.over()
+		over := b.hasEnded()
 		err := c.Connect(ctx)
 		switch waited := time.Since(began); {
 		case err == nil && !over:
@@ -65,7 +65,7 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // another service won, or refused us
 			return err
-		case over && (b.code != gaveWay || waited > quickerWithin):
+		case over && (b.code != exitLostRace || waited > quickerWithin):
 			return a.notStarted(b.code, b.failure())
 		case waited > startWithin:
 			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background but does not answer; see its log: %s", b.log)
@@ -78,8 +78,8 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 	}
 }
 
-// gaveWay is the exit code of a service whose directory another service already uses.
-var gaveWay = control.RowOf(queue.ErrWrongState).Exit
+// exitLostRace is the exit code of a service whose directory another service already uses.
+var exitLostRace = control.RowOf(queue.ErrWrongState).Exit
 
 // notStarted returns an error with the exit code of the service if that is more specific than
 // "unavailable"; 2 means a crash. Commands that exit with a job's code use one code for all their
@@ -103,18 +103,18 @@ func (e *endError) Unwrap() error { return e.error }
 // ExitsWith returns the exit code.
 func (e *endError) ExitsWith() int { return e.code }
 
-// background is a service that this process started in the background.
-type background struct {
-	log   string
-	from  int64 // size of the log before the start
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the service has ended
-	code  int           // exit code, once ended is closed; negative if a signal ended the service
+// daemon is a service that this process started in the background.
+type daemon struct {
+	log      string
+	logStart int64 // size of the log before the start
+	cmd      *exec.Cmd
+	ended    chan struct{} // closed when the service has ended
+	code     int           // exit code, once ended is closed; negative if a signal ended the service
 }
 
 // startService starts a service in the background. Its standard error goes to its log, for messages
 // before the service has opened the log itself.
-func startService(t Target) (*background, error) {
+func startService(t Target) (*daemon, error) {
 	program, err := DaemonPath()
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func startService(t Target) (*background, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &background{log: log.Name(), from: info.Size(), ended: make(chan struct{})}
+	b := &daemon{log: log.Name(), logStart: info.Size(), ended: make(chan struct{})}
 	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
 		return nil, notStartedBy(program, err)
 	}
@@ -150,8 +150,8 @@ func startService(t Target) (*background, error) {
 	return b, nil
 }
 
-// over reports whether the service has ended.
-func (b *background) over() bool {
+// hasEnded reports whether the service has ended.
+func (b *daemon) hasEnded() bool {
 	select {
 	case <-b.ended:
 		return true
@@ -161,25 +161,25 @@ func (b *background) over() bool {
 }
 
 // failure returns why the service has ended: the last error in its log.
-func (b *background) failure() error {
-	said := ""
-	for line := range strings.Lines(b.words()) {
-		if text, own := strings.CutPrefix(strings.TrimSpace(line), "queuectl: "); own {
-			said = text
+func (b *daemon) failure() error {
+	message := ""
+	for line := range strings.Lines(b.newLog()) {
+		if text, isOurs := strings.CutPrefix(strings.TrimSpace(line), "queuectl: "); isOurs {
+			message = text
 		}
 	}
-	if said == "" {
+	if message == "" {
 		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.log)
 	}
-	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, said)
+	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, message)
 }
 
-// words returns the text that the service has added to its log since its start, or "" if the log
+// newLog returns the text that the service has added to its log since its start, or "" if the log
 // cannot be read. The log is rotated before it is long, so it fits in memory.
-func (b *background) words() string {
+func (b *daemon) newLog() string {
 	raw, err := os.ReadFile(b.log)
-	if err == nil && int64(len(raw)) >= b.from { // a shorter log was rotated and is new
-		raw = raw[b.from:]
+	if err == nil && int64(len(raw)) >= b.logStart { // a shorter log was rotated and is new
+		raw = raw[b.logStart:]
 	}
 	return string(raw)
 }

@@ -81,11 +81,11 @@ func moreFailures(bad int, list string) string {
 	return ""
 }
 
-// howMany describes how many jobs are in each of these states. It omits states without jobs.
-func howMany(all int, by func(state string) int64, states ...string) string {
+// countsText describes how many jobs are in each of these states. It omits states without jobs.
+func countsText(all int, count func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
-		if n := by(state); n > 0 {
+		if n := count(state); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
@@ -95,47 +95,47 @@ func howMany(all int, by func(state string) int64, states ...string) string {
 	return Jobs(all) + ": " + strings.Join(parts, ", ")
 }
 
-// standstill detects that no job makes progress. Its zero value starts at the first call of tell.
-type standstill struct {
-	since time.Time
-	told  bool // the reason was printed since the last progress
+// stallNotice detects that no job makes progress. Its zero value starts at the first call of print.
+type stallNotice struct {
+	since   time.Time
+	printed bool // the reason was printed since the last progress
 }
 
-// moved records that there was progress.
-func (s *standstill) moved() { *s = standstill{since: time.Now()} }
+// reset records that there was progress.
+func (s *stallNotice) reset() { *s = stallNotice{since: time.Now()} }
 
-// tell prints why a job waits, once, after sayWhyAfter without progress. waiting returns the job's
+// print prints why a job waits, once, after sayWhyAfter without progress. waiting returns the job's
 // id, or "" if a job runs or none waits.
-func (s *standstill) tell(ctx context.Context, a *App, c *control.Client, waiting func() string) {
+func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
 	if s.since.IsZero() {
-		s.moved()
+		s.reset()
 	}
-	if s.told || time.Since(s.since) < sayWhyAfter {
+	if s.printed || time.Since(s.since) < sayWhyAfter {
 		return
 	}
-	s.told = true
+	s.printed = true
 	if id := waiting(); id != "" {
 		a.sayWhy(ctx, c, id)
 	}
 }
 
-// retryAskEvery is how often the times of retries are queried.
-const retryAskEvery = time.Second
+// retryPollEvery is how often the times of retries are queried.
+const retryPollEvery = time.Second
 
 // retries tracks when the first failed job is retried.
 type retries struct {
-	due     control.Time // time of the first retry, by the last query; 0 if no job will be retried
-	askedAt time.Time
+	due      control.Time // time of the first retry, by the last query; 0 if no job will be retried
+	polledAt time.Time
 }
 
-// note describes how many failed jobs will be retried and when, like "2 retrying in 8s". It returns
-// "" if n is 0. ours selects the jobs to consider.
-func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours func(seq int64) bool) string {
+// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". It
+// returns "" if n is 0. include selects the jobs to consider.
+func (r *retries) describe(ctx context.Context, c *control.Client, n int64, include func(seq int64) bool) string {
 	if n == 0 {
 		return ""
 	}
-	if time.Since(r.askedAt) > retryAskEvery {
-		r.askedAt, r.due = time.Now(), 0
+	if time.Since(r.polledAt) > retryPollEvery {
+		r.polledAt, r.due = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
 			// An error is reported by the stream of events. With more than one page, the first retry is
@@ -143,7 +143,7 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {
-			if j := &page.Jobs[i]; ours(j.Seq) && (r.due == 0 || j.NextRetryAt < r.due) {
+			if j := &page.Jobs[i]; include(j.Seq) && (r.due == 0 || j.NextRetryAt < r.due) {
 				r.due = j.NextRetryAt
 			}
 		}

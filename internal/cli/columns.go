@@ -16,34 +16,34 @@ import (
 // column is one row of the table of columns that a list can show and be sorted by.
 type column struct {
 	name    string
-	head    string
+	title   string
 	show    func(*control.Job) string
 	compare func(a, b *control.Job) int
 }
 
 func number[N cmp.Ordered](name string, get func(*control.Job) N) column {
-	return column{name, strings.ToUpper(name), func(j *control.Job) string { return fmt.Sprint(get(j)) }, by(get)}
+	return column{name, strings.ToUpper(name), func(j *control.Job) string { return fmt.Sprint(get(j)) }, asc(get)}
 }
 
 // instant returns a column of times. A job without the time has "-" and sorts first.
 func instant(name string, get func(*control.Job) control.Time) column {
-	return column{name, strings.ToUpper(name) + zonePlaceholder, func(j *control.Job) string { return local(get(j)) }, by(get)}
+	return column{name, strings.ToUpper(name) + zonePlaceholder, func(j *control.Job) string { return local(get(j)) }, asc(get)}
 }
 
-func by[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {
+func asc[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {
 	return func(a, b *control.Job) int { return cmp.Compare(get(a), get(b)) }
 }
 
 // signalOf returns the name of the signal that ended a job, or none.
-func signalOf(j *control.Job, none string) string {
+func signalOf(j *control.Job, absent string) string {
 	if j.Signal == nil {
-		return none
+		return absent
 	}
 	return queue.SignalName(*j.Signal)
 }
 
-// or returns *p, or none if p is nil.
-func or[N any](p *N, none N) N {
+// orDefault returns *p, or none if p is nil.
+func orDefault[N any](p *N, none N) N {
 	if p == nil {
 		return none
 	}
@@ -55,39 +55,39 @@ func columns() []column {
 	list := []column{
 		number("id", func(j *control.Job) string { return j.ID }),
 		number("seq", func(j *control.Job) int64 { return j.Seq }),
-		{"state", "STATE", stateText, by(func(j *control.Job) string { return j.State })},
+		{"state", "STATE", stateText, asc(func(j *control.Job) string { return j.State })},
 		number("queue", func(j *control.Job) string { return j.Queue }),
-		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, by(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
-		{"reason", "REASON", func(j *control.Job) string { return orDashText(reasonOf(j)) }, by(reasonOf)},
-		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
-		{"attempts", "ATTEMPTS", AttemptsText, by(Attempts)},
+		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, asc(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
+		{"reason", "REASON", func(j *control.Job) string { return orDashText(reasonOf(j)) }, asc(reasonOf)},
+		{"priority", "PRIORITY", rank, asc(func(j *control.Job) int64 { return j.EffectivePriority })},
+		{"attempts", "ATTEMPTS", AttemptsText, asc(Attempts)},
 		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
 		instant("updated", func(j *control.Job) control.Time { return j.UpdatedAt }),
 		instant("run_at", func(j *control.Job) control.Time { return j.RunAt }),
 		instant("retry", func(j *control.Job) control.Time { return j.NextRetryAt }),
 		instant("started", func(j *control.Job) control.Time { return j.StartedAt }),
 		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
-		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, by(func(j *control.Job) int64 { return j.QueueTimeMS })},
-		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
-		{"typical", "TYPICAL", typicalRun, by(func(j *control.Job) int64 { return or(j.UsualRunTimeMS, -1) })},
-		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, by(func(j *control.Job) int { return or(j.Progress, control.JobProgress{Percent: -1}).Percent })},
-		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
-		{"signal", "SIGNAL", func(j *control.Job) string { return signalOf(j, "-") }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
-		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, by(func(j *control.Job) string { return or(j.WorkerID, "") })},
+		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, asc(func(j *control.Job) int64 { return j.QueueTimeMS })},
+		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, asc(func(j *control.Job) int64 { return orDefault(j.RunTimeMS, -1) })},
+		{"typical", "TYPICAL", typicalRun, asc(func(j *control.Job) int64 { return orDefault(j.UsualRunTimeMS, -1) })},
+		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, asc(func(j *control.Job) int { return orDefault(j.Progress, control.JobProgress{Percent: -1}).Percent })},
+		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, asc(func(j *control.Job) int64 { return orDefault(j.ExitCode, -1) })},
+		{"signal", "SIGNAL", func(j *control.Job) string { return signalOf(j, "-") }, asc(func(j *control.Job) int { return orDefault(j.Signal, -1) })},
+		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, asc(func(j *control.Job) string { return orDefault(j.WorkerID, "") })},
 		number("node", func(j *control.Job) string { return j.Node }),
-		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, by(func(j *control.Job) int { return or(j.PID, -1) })},
+		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, asc(func(j *control.Job) int { return orDefault(j.PID, -1) })},
 		number("user", func(j *control.Job) string { return j.User }),
-		{"labels", "LABELS", func(j *control.Job) string { return cmp.Or(labels(j.Labels), "-") }, by(func(j *control.Job) string { return labels(j.Labels) })},
-		{"error", "ERROR", func(j *control.Job) string { return orDash(j.Error) }, by(func(j *control.Job) string { return or(j.Error, "") })},
-		{"command", "COMMAND", title, by(title)},
+		{"labels", "LABELS", func(j *control.Job) string { return cmp.Or(labels(j.Labels), "-") }, asc(func(j *control.Job) string { return labels(j.Labels) })},
+		{"error", "ERROR", func(j *control.Job) string { return orDash(j.Error) }, asc(func(j *control.Job) string { return orDefault(j.Error, "") })},
+		{"command", "COMMAND", title, asc(title)},
 	}
 	return list
 }
 
 // reasonOf returns why a job ended as it did, or else what it waits for.
 func reasonOf(j *control.Job) string {
-	r := or(j.WaitsFor, control.Reason{})
-	return cmp.Or(or(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
+	r := orDefault(j.WaitsFor, control.Reason{})
+	return cmp.Or(orDefault(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
 }
 
 // typicalRun returns the typical run time of a job's command, or "-" if it is unknown.
@@ -111,14 +111,14 @@ func findColumn(flag, name string) (column, error) {
 	return column{}, Usage("--%s: unknown column %q%s", flag, name, near(name, columnNames(), "use one of: "+strings.Join(columnNames(), ", ")))
 }
 
-// chosen returns the headings of the named columns, and a function that makes a row.
-func chosen(names []string) (head []string, row func(*control.Job) []string, err error) {
+// columnFuncs returns the headings of the named columns, and a function that makes a row.
+func columnFuncs(names []string) (head []string, row func(*control.Job) []string, err error) {
 	list := make([]column, len(names))
 	for i, name := range names {
 		if list[i], err = findColumn("columns", name); err != nil {
 			return nil, nil, err
 		}
-		head = append(head, list[i].head)
+		head = append(head, list[i].title)
 	}
 	return head, func(j *control.Job) []string {
 		cells := make([]string, len(list))
@@ -180,8 +180,8 @@ func (a *App) draw(list func() error) error {
 		return err
 	}
 	width, drawn := a.width(a.Out), "\x1b[H"
-	for _, line := range folded(width, strings.Split(strings.TrimSuffix(a.frame.String(), "\n"), "\n")...) {
-		if drawn += line; room(line) < width { // at the last column, \x1b[K would erase the last character
+	for _, line := range foldLines(width, strings.Split(strings.TrimSuffix(a.frame.String(), "\n"), "\n")...) {
+		if drawn += line; widthOf(line) < width { // at the last column, \x1b[K would erase the last character
 			drawn += "\x1b[K"
 		}
 		drawn += "\r\n"

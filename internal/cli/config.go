@@ -17,7 +17,7 @@ func ConfigVerb(a *App) *cobra.Command {
 	get := &cobra.Command{
 		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings", Args: atMostOne("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
@@ -78,7 +78,7 @@ func (a *App) sayChanged(v control.ConfigValue) error {
 }
 
 func (a *App) configList(cmd *cobra.Command) error {
-	a.lists = true
+	a.missingIsEmpty = true
 	c, err := a.Client()
 	if err != nil {
 		return err

@@ -57,18 +57,18 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 					return c.DLQRetry(cmd.Context(), p)
 				}
 			}
-			if p.All && !p.DryRun && !yes && a.asks() {
+			if p.All && !p.DryRun && !yes && a.canAsk() {
 				counted := p
 				counted.DryRun = true
-				n, err := a.matched(cmd.Context(), step(counted))
+				n, err := a.count(cmd.Context(), step(counted))
 				if err != nil {
 					return err
 				}
-				if n > 0 && !a.sure("retry %s?", Jobs(n)) {
+				if n > 0 && !a.confirm("retry %s?", Jobs(n)) {
 					return nil
 				}
 			}
-			return a.onJobs("is pending again", ids, step(p))
+			return a.runBulk("is pending again", ids, step(p))
 		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs(queue.Dead.String())

@@ -44,7 +44,7 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 		return err
 	}
 	for {
-		patch, err := e.typed(ctx)
+		patch, err := e.edited(ctx)
 		if err == nil && patch != nil {
 			err = a.applyTyped(ctx, c, control.Edit{Selection: p, Set: patch}, id)
 		}
@@ -55,15 +55,15 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 			}
 			return nil
 		}
-		if !e.keeps() {
+		if !e.keepIfChanged() {
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
 		err = fmt.Errorf("%w; your edited text is in %s", err, e.file)
-		if !a.asks() {
+		if !a.canAsk() {
 			return err
 		}
 		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, Message(err)))
-		if !a.agreed("edit the text again?") {
+		if !a.askYesNo("edit the text again?") {
 			a.Exit = ExitCode(err)
 			return nil
 		}
@@ -82,18 +82,18 @@ func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit,
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // cannot fail, since the service accepted it
-	return a.onJobs("is changed"+whenDue(&changed, time.Now()), []string{id}, func([]string, string) (control.BulkResult, error) { return v, nil })
+	return a.runBulk("is changed"+whenDue(&changed, time.Now()), []string{id}, func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
-// editing is one session of editing a text in a temporary file.
-type editing struct {
-	a      *App
-	file   string
-	text   []byte         // the original text
-	before map[string]any // the fields that text was generated from
+// editFile is one session of editing a text in a temporary file.
+type editFile struct {
+	a        *App
+	file     string
+	text     []byte         // the original text
+	original map[string]any // the fields that text was generated from
 }
 
-func (a *App) newEditing(before map[string]any) (*editing, error) {
+func (a *App) newEditing(before map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // people read the text
@@ -110,11 +110,11 @@ func (a *App) newEditing(before map[string]any) (*editing, error) {
 		os.Remove(f.Name())
 		return nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
-	return &editing{a: a, file: f.Name(), text: text.Bytes(), before: before}, nil
+	return &editFile{a: a, file: f.Name(), text: text.Bytes(), original: before}, nil
 }
 
-// keeps reports whether the user has changed the file. If not, it removes the file.
-func (e *editing) keeps() bool {
+// keepIfChanged reports whether the user has changed the file. If not, it removes the file.
+func (e *editFile) keepIfChanged() bool {
 	if text, err := os.ReadFile(e.file); err != nil || !bytes.Equal(text, e.text) {
 		return true
 	}
@@ -122,8 +122,8 @@ func (e *editing) keeps() bool {
 	return false
 }
 
-// typed runs the editor and returns the changes as a JSON merge patch, or nil without changes.
-func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
+// edited runs the editor and returns the changes as a JSON merge patch, or nil without changes.
+func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
 	editor := defaultEditor
 	for _, name := range []string{"EDITOR", "VISUAL"} {
 		if v := os.Getenv(name); v != "" {
@@ -132,7 +132,7 @@ func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	}
 	cmd := editorOn(ctx, editor, e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.in, e.a.Out, e.a.Err
-	if err := e.a.inFront(cmd); err != nil {
+	if err := e.a.runInForeground(cmd); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", editor, err)
 	}
 	edited, err := os.ReadFile(e.file)
@@ -146,19 +146,19 @@ func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	if err := json.Unmarshal(edited, &after); err != nil || after == nil {
 		return nil, Usage("the edited text must be one JSON object, in { and }")
 	}
-	patch := changes(e.before, after)
+	patch := changes(e.original, after)
 	if len(patch) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(patch)
 }
 
-// inFront runs a program that uses the terminal. Ctrl-C affects only that program. If the program
-// fails, inFront restores the terminal.
-func (a *App) inFront(cmd *exec.Cmd) error {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, os.Interrupt)
-	defer signal.Stop(told)
+// runInForeground runs a program that uses the terminal. Ctrl-C affects only that program. If the
+// program fails, runInForeground restores the terminal.
+func (a *App) runInForeground(cmd *exec.Cmd) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
+	defer signal.Stop(signals)
 	before, none := term.GetState(int(a.in.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {

@@ -19,7 +19,7 @@ import (
 
 func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
-	var m many
+	var m source
 	var key, batch, afterBatch string
 	var noCwd bool
 	cmd := &cobra.Command{
@@ -32,8 +32,8 @@ func enqueueVerb(a *App) *cobra.Command {
 				return err
 			}
 			m.warnOfCode(a)
-			if m.ofTables() && a.tables == nil {
-				return a.become()
+			if m.isTables() && a.tables == nil {
+				return a.execDaemon()
 			}
 			if err := a.inBatch(ctx, &spec, batch); err != nil {
 				return err
@@ -61,7 +61,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	m.add(cmd.Flags())
 	cmd.Flags().Var(givenOnce(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
 	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "run when all your jobs in batch `NAME` have succeeded")
-	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {ofOrder}}
+	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {themeOrder}}
 	setsField(cmd.Flags().Lookup("after-batch"), "depends_on")
 	cmd.Flags().Var(NonEmpty(&key), "key", "idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
@@ -184,7 +184,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	namedFiles{}.warn(a, s)
 	a.warnUnenforced(got.Unenforced)
 	a.printNewQueues(got.NewQueues)
-	a.tellUnique(s, got.ID, got.Duplicate)
+	a.printUnique(s, got.ID, got.Duplicate)
 	a.warnExpired(s, a.Quiet || !IsTerminal(a.Err))
 	a.printCancelled(&got)
 	a.printNotes(got.Notes)
@@ -229,9 +229,9 @@ func whenDue(s *queue.Spec, now time.Time) (text string) {
 }
 
 // enqueueMany enqueues all jobs of a source, or none.
-func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCwd bool, key string) error {
+func (a *App) enqueueMany(ctx context.Context, m *source, common *queue.Spec, noCwd bool, key string) error {
 	a.warnExpired(common, a.Quiet || !IsTerminal(a.Err))
-	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now()), expired: expiries{said: or(common.ExpiresAt, 0)}}
+	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now()), expired: expiries{expiry: orDefault(common.ExpiresAt, 0)}}
 	f, err := m.open(a.in)
 	if err != nil {
 		return err
@@ -239,11 +239,11 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
-		in = up.from(f)
+		in = up.reader(f)
 	}
 	plain := m.file != "" && len(common.Given()) == 0 // then each job is sent unchanged
 	each := m.each
-	if m.ofTables() {
+	if m.isTables() {
 		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(a, m.file, in, with) }
 	}
 	err = each(in, func(raw []byte, line int) error {
@@ -255,11 +255,11 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 			raw, err = json.Marshal(spec)
 		}
 		if err != nil {
-			return atLine(err, line)
+			return withLine(err, line)
 		}
 		return up.add(raw, line)
 	})
-	if err == nil && up.jobs == 0 {
+	if err == nil && up.jobsRead == 0 {
 		m.sayNoJobs(a)
 		return a.printStored(ctx, nil, nil)
 	}
@@ -277,7 +277,7 @@ func parseArray(raw []byte) ([]queue.Spec, error) {
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {
-			return numbered(err, len(specs)+1)
+			return withIndex(err, len(specs)+1)
 		}
 		specs = append(specs, s)
 		return nil
@@ -285,8 +285,8 @@ func parseArray(raw []byte) ([]queue.Spec, error) {
 	return specs, err
 }
 
-// numbered adds the number of the job to an error about one of several jobs.
-func numbered(err error, n int) error {
+// withIndex adds the number of the job to an error about one of several jobs.
+func withIndex(err error, n int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		return e.At(n)
 	}
@@ -306,7 +306,7 @@ func (e *lineError) Error() string { return fmt.Sprintf("%s %d: %v", e.what, e.l
 // Unwrap returns the cause.
 func (e *lineError) Unwrap() error { return e.cause }
 
-func atLine(err error, line int) error {
+func withLine(err error, line int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		err = e.At(0)
 	}
@@ -324,7 +324,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	}
 	for i := range specs {
 		if err := Prepare(&specs[i], noCwd); err != nil {
-			return numbered(err, i+1)
+			return withIndex(err, i+1)
 		}
 	}
 	c, err := a.clientStarting(ctx)
@@ -367,31 +367,31 @@ func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
 	}
 }
 
-// tellUnique prints that a job was not enqueued because another job has its unique key.
-func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
+// printUnique prints that a job was not enqueued because another job has its unique key.
+func (a *App) printUnique(s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
 		fmt.Fprintf(a.Err, "queuectl: not enqueued: job %s already has the unique key %s\n", id, a.Clean(a.Err, *s.Unique))
 	}
 }
 
-// foundTold is how many jobs that were not enqueued are named.
-const foundTold = 10
+// maxFoundListed is how many jobs that were not enqueued are named.
+const maxFoundListed = 10
 
 // printFound prints which jobs were not enqueued, because other jobs have the same unique keys.
-func (a *App) printFound(what string, places []int, of int) {
+func (a *App) printFound(what string, places []int, total int) {
 	if len(places) == 0 {
 		return
 	}
 	slices.Sort(places)
 	text := ""
 	for i, at := range places {
-		if i == foundTold {
+		if i == maxFoundListed {
 			text += Sign(", …")
 			break
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), Jobs(of), what, text[1:])
+	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), Jobs(total), what, text[1:])
 }
 
 // printCancelled prints that a new job will not run, because a job it depends on has not ended as

@@ -23,7 +23,7 @@ func EventsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.ID, a.lists = ids, !p.Follow || s.Batch != "" // without a queue, a batch is empty
+			p.ID, a.missingIsEmpty = ids, !p.Follow || s.Batch != "" // without a queue, a batch is empty
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {
@@ -94,7 +94,7 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 		case a.Quiet:
 			return a.Println(strconv.FormatInt(e.Seq, 10))
 		}
-		return a.Println(a.said(eventLine(&e)))
+		return a.Println(a.cleanText(eventLine(&e)))
 	})
 	if err != nil || !whole {
 		return err
@@ -118,21 +118,21 @@ func stream(ctx context.Context, c *control.Client, p control.Events, each func(
 func eventLine(e *control.Event) string {
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
 	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
-	said := func(text string) { add("  %s", oneLine(text)) }
+	text := func(text string) { add("  %s", oneLine(text)) }
 	if e.ID != "" && e.Event != string(queue.EventAudit) { // an audit event has it in its target
-		said(e.ID)
+		text(e.ID)
 	}
 	if e.Schedule != "" {
-		said(e.Schedule)
+		text(e.Schedule)
 	}
 	if e.Instant != 0 {
-		said(local(e.Instant))
+		text(local(e.Instant))
 	}
 	if e.Count != 0 {
 		add("  %d", e.Count)
 	}
 	if e.State != "" {
-		said(e.State)
+		text(e.State)
 	}
 	if e.Attempt != 0 {
 		add("  attempt %d", e.Attempt)
@@ -147,24 +147,24 @@ func eventLine(e *control.Event) string {
 		add("  %s", queue.SignalText(e.Signal))
 	}
 	if e.Reason != "" {
-		said(e.Reason)
+		text(e.Reason)
 	}
 	if e.Key != "" && e.Event != string(queue.EventSetting) {
-		said("everything")
+		text("everything")
 	} else if e.Key != "" {
-		said(e.Key + " = " + strconv.Quote(e.Value))
+		text(e.Key + " = " + strconv.Quote(e.Value))
 	}
 	if e.Event == string(queue.EventAudit) {
-		said(e.Verb + " " + e.Target)
+		text(e.Verb + " " + e.Target)
 	}
 	if e.User != "" {
-		said("by " + e.User)
+		text("by " + e.User)
 	}
 	if e.UID != nil {
 		add(" (uid %d)", *e.UID)
 	}
 	if e.Event != string(queue.EventAudit) && e.Verb != "" {
-		said(e.Verb)
+		text(e.Verb)
 	}
 	return line
 }
@@ -215,10 +215,10 @@ func ReloadVerb(a *App) *cobra.Command {
 
 // holdWorkers adds workers and removes them on Ctrl-C. Their running jobs may finish.
 func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
-	told := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 1)
 	// Registered first, since Ctrl-C may arrive with the answer.
-	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(told)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
 	if err != nil {
 		return err
@@ -227,10 +227,10 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
-	case <-told:
+	case <-signals:
 	case err := <-stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
 		return err // the command ends with the service, and the user sees it
 	}
-	signal.Stop(told) // a second signal ends this process immediately
+	signal.Stop(signals) // a second signal ends this process immediately
 	return answerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

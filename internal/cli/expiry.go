@@ -12,10 +12,10 @@ const expiryNamed = 10
 
 // expiries collects the jobs of a list whose expiry time has passed.
 type expiries struct {
-	said  queue.Millis // expires_at of all jobs, if it was reported already
-	lines []string
-	count int
-	never int // number of jobs that will not run, including those with expires_at equal to said
+	expiry queue.Millis // expires_at of all jobs, if it was reported already
+	lines  []string
+	count  int
+	never  int // number of jobs that will not run, including those with expires_at equal to said
 }
 
 // add records the job at line n of a list, or at index n of a JSON array, if it has expired. The
@@ -25,11 +25,11 @@ func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	if !hasExpired(expires, now) {
 		return
 	}
-	if e.never++; *expires == e.said {
+	if e.never++; *expires == e.expiry {
 		return
 	}
 	if e.count++; e.count <= expiryNamed {
-		text, _ := inFull(expires.Time(), now)
+		text, _ := fullTime(expires.Time(), now)
 		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s", what, n, text))
 	}
 }

@@ -25,7 +25,7 @@ func allVerb[T any](a *App, short, empty string, head []string, all func(context
 	return &cobra.Command{
 		Use: "list", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			c, err := a.Client()
 			if err != nil {
 				return err

@@ -16,8 +16,8 @@ import (
 // tablesName is the file name extension of TOML files.
 const tablesName = ".toml"
 
-// ofTables reports whether the jobs come from a TOML file.
-func (m *many) ofTables() bool { return filepath.Ext(m.file) == tablesName }
+// isTables reports whether the jobs come from a TOML file.
+func (m *source) isTables() bool { return filepath.Ext(m.file) == tablesName }
 
 // jobTable is the TOML table that contains one table for each job, named after the job's id. Fields
 // outside it apply to all jobs.
@@ -25,7 +25,7 @@ const jobTable = "jobs"
 
 // EachTable calls with for each job in a TOML file, with the line on which the job begins, or 0 if
 // that line is unknown. Jobs with a known line come in the order of the file.
-func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
+func (a *App) EachTable(name string, in io.Reader, each func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {
 		return err
@@ -53,12 +53,12 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 	for _, id := range ids {
 		own, is := jobs[id].(map[string]any)
 		if !is {
-			return atLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
+			return withLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
 		}
 		fields := maps.Clone(file)
 		maps.Copy(fields, own)
 		if _, given := fields["id"]; given {
-			return atLine(queue.Invalid("id", "the job's id is the name of its table; remove this field"), lines[id])
+			return withLine(queue.Invalid("id", "the job's id is the name of its table; remove this field"), lines[id])
 		}
 		fields["id"] = id
 		if one, is := fields["depends_on"].(string); is {
@@ -66,9 +66,9 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 		}
 		raw, err := json.Marshal(fields)
 		if err != nil {
-			return atLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.Clip(id), err), lines[id])
+			return withLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.Clip(id), err), lines[id])
 		}
-		if err := with(raw, lines[id]); err != nil {
+		if err := each(raw, lines[id]); err != nil {
 			return err
 		}
 	}

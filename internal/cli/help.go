@@ -36,7 +36,7 @@ func Help(args []string) func(*cobra.Command, []string) {
 	all := asksAll(args)
 	return func(cmd *cobra.Command, _ []string) {
 		out := signWriter{cmd.OutOrStdout()}
-		common := commonFlags()[nameOf(cmd)]
+		common := commonFlags()[commandName(cmd)]
 		if all {
 			common = nil
 		}
@@ -55,13 +55,13 @@ func Help(args []string) func(*cobra.Command, []string) {
 		own, global := cmd.LocalFlags(), cmd.InheritedFlags()
 		if common != nil {
 			fmt.Fprintf(out, "\nCommon flags:\n%s", flagLines(pick(own, common)))
-			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", shown(own)+shown(global), cmd.CommandPath())
+			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", visibleFlags(own)+visibleFlags(global), cmd.CommandPath())
 			return
 		}
 		for _, t := range flagThemes(own) {
 			fmt.Fprintf(out, "\n%s:\n%s", t.title, flagLines(t.flags))
 		}
-		if shown(global) > 0 {
+		if visibleFlags(global) > 0 {
 			fmt.Fprintf(out, "\nGlobal flags:\n%s", flagLines(global))
 		}
 	}
@@ -70,8 +70,8 @@ func Help(args []string) func(*cobra.Command, []string) {
 // flagLines returns the help lines of flags.
 func flagLines(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpColumns) }
 
-// nameOf returns the words of a command after "queuectl".
-func nameOf(cmd *cobra.Command) string {
+// commandName returns the words of a command after "queuectl".
+func commandName(cmd *cobra.Command) string {
 	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
 	return name
 }
@@ -99,8 +99,8 @@ func (w signWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shown counts the flags that are not hidden.
-func shown(f *pflag.FlagSet) (n int) {
+// visibleFlags counts the flags that are not hidden.
+func visibleFlags(f *pflag.FlagSet) (n int) {
 	f.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			n++
@@ -187,7 +187,7 @@ command, a job can write the line "N MESSAGE" to the file $QUEUECTL_PROGRESS.`,
 
 // LongOf returns the long description of a command, or its summary if it has none.
 func LongOf(cmd *cobra.Command) string {
-	return strings.TrimSpace(cmp.Or(cmd.Long, descriptions()[nameOf(cmd)], cmd.Short))
+	return strings.TrimSpace(cmp.Or(cmd.Long, descriptions()[commandName(cmd)], cmd.Short))
 }
 
 // examples returns examples of the commands whose description contains none.
@@ -241,7 +241,7 @@ func examples() map[string]string {
 
 // ExampleOf returns examples of a command, "" if its description contains them.
 func ExampleOf(cmd *cobra.Command) string {
-	return examples()[nameOf(cmd)]
+	return examples()[commandName(cmd)]
 }
 
 // printVerbs lists the subcommands of a command, by group.
@@ -280,16 +280,16 @@ var themes = []struct {
 	{"Start time and order", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"Timeouts, retries and exit codes", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
 	{"Commands to run afterwards", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
-	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources", "unique", "unique_for", "on_conflict"}},
-	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
+	{themeOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources", "unique", "unique_for", "on_conflict"}},
+	{themeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
 // themeOf is the annotation of a flag that names its theme. Flags that set no field also use
-// ofLimits and ofOrder.
+// themeLimits and themeOrder.
 const (
-	themeOf  = "theme"
-	ofLimits = "Resource limits"
-	ofOrder  = "Queues, dependencies and locks"
+	themeOf     = "theme"
+	themeLimits = "Resource limits"
+	themeOrder  = "Queues, dependencies and locks"
 )
 
 // flagThemes groups the flags of a command by theme. Flags without a theme come first.

@@ -16,7 +16,7 @@ import (
 
 // everyVerb lists the commands that this package builds.
 func everyVerb() []Verb {
-	return with([]Verb{
+	return withVerbs([]Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb}, {Name: "stats", Build: StatsVerb},
 		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb}, {Name: "cleanup", Build: CleanupVerb},
 		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb},
@@ -88,7 +88,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"), append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
 			// Plus --help.
-			if got, want := flagsIn(text), shown(cmd.LocalFlags())+shown(cmd.InheritedFlags())+1; got != want {
+			if got, want := flagsIn(text), visibleFlags(cmd.LocalFlags())+visibleFlags(cmd.InheritedFlags())+1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}
 		}
@@ -109,7 +109,7 @@ var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMA
 
 // Summaries are short, descriptions of flags begin in lower case, and the values of flags have
 // standard names.
-func TestHelpHasOneForm(t *testing.T) {
+func TestHelpTextsHaveOneFormat(t *testing.T) {
 	root := (&App{verbs: everyVerb()}).Root(nil)
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
@@ -140,7 +140,7 @@ func isMetavar(usage string) bool {
 }
 
 // --state offers only states of jobs that the command acts on.
-func TestStatesOfferedCanMatch(t *testing.T) {
+func TestOfferedStatesCanMatch(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{
 		"retry": queue.VerbRetry.Takes(), "cancel": append(running, queue.VerbCancel.Takes()...), "hold": queue.VerbHold.Takes(),

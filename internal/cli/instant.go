@@ -36,9 +36,9 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	words, in := cutZone(splitAtT(words), now.Location())
 	now = now.In(in)
 	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
-		return later(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
+		return afterStep(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
 	}
-	if t, ok := apartFrom(words, now, open); ok {
+	if t, ok := relativeTime(words, now, open); ok {
 		return t, nil
 	}
 	if t, ok := dayAndClock(words, now, open); ok {
@@ -130,9 +130,10 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// later returns the time that lies a duration after the time from, or after now if from is empty.
-// As in at(1), "day + N days" keeps the time of day, and a number after a named time needs a unit.
-func later(from, after string, now time.Time, open direction) (time.Time, error) {
+// afterStep returns the time that lies a duration after the time from, or after now if from is
+// empty. As in at(1), "day + N days" keeps the time of day, and a number after a named time needs a
+// unit.
+func afterStep(from, after string, now time.Time, open direction) (time.Time, error) {
 	s, err := parseStep(after)
 	if err != nil {
 		return now, err
@@ -147,9 +148,9 @@ func later(from, after string, now time.Time, open direction) (time.Time, error)
 	return s.after(t, 1), err
 }
 
-// apartFrom parses a time given by its distance from now, or as the step after another time. As in
-// at(1), "next week" means + 1 week.
-func apartFrom(words []string, now time.Time, open direction) (time.Time, bool) {
+// relativeTime parses a time given by its distance from now, or as the step after another time. As
+// in at(1), "next week" means + 1 week.
+func relativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	n := len(words)
 	switch {
 	case n == 1 && words[0] == "now":
@@ -187,9 +188,9 @@ type namedDay struct {
 	evening    bool // times of day before noon are invalid, for "tonight"
 }
 
-// mostLeaps is how many recurrences of a day at() tries. Feb 29 can be missing for eight years,
+// maxLeapYears is how many recurrences of a day at() tries. Feb 29 can be missing for eight years,
 // around some turns of a century.
-const mostLeaps = 8
+const maxLeapYears = 8
 
 // dayAndClock parses a day, a time of day, or both in either order.
 func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool) {
@@ -203,7 +204,7 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 	}
 	for i := range words {
 		if d, ok := dayOf(words[i:], now); ok && i > 0 {
-			clock, ok := timeOfDay(leaveOut("on", words[:i], i-1))
+			clock, ok := timeOfDay(without("on", words[:i], i-1))
 			if !ok || d.everyYears != 0 && looksLikeYear(words[0]) {
 				return now, false
 			}
@@ -213,7 +214,7 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 		if !ok {
 			continue
 		}
-		rest := leaveOut("at", words[len(words)-i:], 0)
+		rest := without("at", words[len(words)-i:], 0)
 		clock, ok := timeOfDay(rest)
 		if !ok && len(rest) > 0 {
 			return now, false
@@ -233,8 +234,8 @@ func looksLikeYear(word string) bool {
 // tonight is the time of day that "tonight" means on its own.
 const tonight = 20 * time.Hour
 
-// leaveOut removes the optional word little at index i, unless it is the only word.
-func leaveOut(little string, words []string, i int) []string {
+// without removes the optional word little at index i, unless it is the only word.
+func without(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
 		return slices.Delete(slices.Clone(words), i, i+1)
 	}
@@ -248,7 +249,7 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	if open == backward {
 		step = -1
 	}
-	for n := 0; n != step*(mostLeaps+1); n += step {
+	for n := 0; n != step*(maxLeapYears+1); n += step {
 		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
 		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), time.UTC), now.Location())
 		// False for days like Feb 30.
@@ -369,7 +370,7 @@ func timeOfDay(words []string) (time.Time, bool) {
 
 // dueText returns when something is due, with the time left.
 func dueText(due, now time.Time) string {
-	text, passed := inFull(due, now)
+	text, passed := fullTime(due, now)
 	if passed {
 		text += ": the job may start now"
 	}
@@ -378,16 +379,16 @@ func dueText(due, now time.Time) string {
 
 // expiryText returns when something expires, with the time left.
 func expiryText(expires, now time.Time) string {
-	text, passed := inFull(expires, now)
+	text, passed := fullTime(expires, now)
 	if passed {
 		text += ": it will not run"
 	}
 	return "expires " + text
 }
 
-// inFull formats a time with its day, its zone and the time left. passed reports whether the time
+// fullTime formats a time with its day, its zone and the time left. passed reports whether the time
 // lies in the past.
-func inFull(at, now time.Time) (text string, passed bool) {
+func fullTime(at, now time.Time) (text string, passed bool) {
 	at = at.In(now.Location())
 	wait := at.Sub(now)
 	layout := "Mon 2 Jan 15:04 MST"

@@ -37,11 +37,11 @@ func whenOf(j *control.Job, now time.Time) string {
 // waitsForText returns why a job that is due does not run, in a few words. It returns "" if the job
 // only waits for a free worker, or waits for nothing.
 func waitsForText(j *control.Job) string {
-	r := or(j.WaitsFor, control.Reason{})
+	r := orDefault(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
 		return afterText(j)
 	}
-	full := or(r.Most, 0) > 0
+	full := orDefault(r.Most, 0) > 0
 	switch r.Kind {
 	case "", "time", "retry":
 		return ""

@@ -160,7 +160,7 @@ type pager func(*control.Client, context.Context, control.List) (control.JobPage
 
 // list prints jobs: all of them as JSON or ids, or the first 50 as a table.
 func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
-	a.lists = true
+	a.missingIsEmpty = true
 	p, err := l.params(cmd)
 	if err != nil {
 		return err
@@ -174,10 +174,10 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 		if !table {
 			return Usage("--columns: works only for a table, not with --json, --jsonl or --quiet; leave it out")
 		}
-		if head, row, err = chosen(l.columns); err != nil {
+		if head, row, err = columnFuncs(l.columns); err != nil {
 			return err
 		}
-		a.chosen = true
+		a.ownColumns = true
 	}
 	var order *sorter
 	if l.sort != "" {
@@ -241,7 +241,7 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	for i := range jobs {
 		rows[i] = row(&jobs[i])
 	}
-	if !a.chosen {
+	if !a.ownColumns {
 		head, rows = withProgress(head, rows, jobs)
 	}
 	return a.endTable(ctx, c, rows, head, p, more)
@@ -376,7 +376,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
 	}
-	if !a.chosen {
+	if !a.ownColumns {
 		head, rows = withProgress(head, rows, inTable)
 	}
 	return a.endTable(ctx, c, rows, head, p, more)
@@ -405,7 +405,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		a.Say("no jobs")
 		return nil
 	}
-	if !a.chosen {
+	if !a.ownColumns {
 		head, rows = withoutPlain(head, rows)
 	}
 	if err := a.jobsTable(head, rows); err != nil {

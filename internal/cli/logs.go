@@ -24,7 +24,7 @@ func logsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.lists = !p.Follow
+			a.missingIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
 				return Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out --attempt for the last one", p.Attempt)
 			}
@@ -36,7 +36,7 @@ func logsVerb(a *App) *cobra.Command {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
-				a.lists = true // without a queue, the selection is empty
+				a.missingIsEmpty = true // without a queue, the selection is empty
 				c, err := a.readerUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err
@@ -55,7 +55,7 @@ func logsVerb(a *App) *cobra.Command {
 			} else if _, err := s.of(cmd, ids); err != nil {
 				return err
 			}
-			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, once(ids), stamps) })
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, unique(ids), stamps) })
 		},
 	}
 	s.add(cmd, "s")
@@ -102,8 +102,8 @@ func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *log
 	}, nil
 }
 
-// errOver means that the followed attempt has ended.
-var errOver = errors.New("the attempt has ended")
+// errAttemptOver means that the followed attempt has ended.
+var errAttemptOver = errors.New("the attempt has ended")
 
 // readAttempt prints the output of one attempt of a job, each line after a prefix. If attempt is 0,
 // it prints the running attempt.
@@ -114,7 +114,7 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 		p.N = nil // print the whole attempt, since it started after the command
 	}
 	said, err = r.print(ctx, p, prefix)
-	if errors.Is(err, errOver) {
+	if errors.Is(err, errAttemptOver) {
 		err = nil
 	}
 	return said, err
@@ -126,13 +126,13 @@ func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p.ID = control.Name(id)
 	said, err := r.print(ctx, p, prefix)
 	if err == nil && !said && r.list == nil {
-		r.tellLost(ctx, id)
+		r.printLost(ctx, id)
 	}
 	return err
 }
 
-// tellLost prints a message if an attempt has no output because its runner died.
-func (r *logReader) tellLost(ctx context.Context, id string) {
+// printLost prints a message if an attempt has no output because its runner died.
+func (r *logReader) printLost(ctx context.Context, id string) {
 	job, err := r.c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || len(job.History) == 0 {
 		return // no attempt with lost output is known
@@ -141,7 +141,7 @@ func (r *logReader) tellLost(ctx context.Context, id string) {
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
 		return
 	}
-	if reason := queue.Reason(or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
+	if reason := queue.Reason(orDefault(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
 		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died during the attempt\n", h.Attempt, id)
 	}
 }
@@ -160,7 +160,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 		defer r.printing.Unlock()
 		said = true
 		if piece.Ended {
-			return errOver
+			return errAttemptOver
 		}
 		if piece.Damage != nil {
 			harm = errors.Join(harm, damaged(&piece))
@@ -234,7 +234,7 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	q := &queueReader{r: r, of: of, begun: map[string]int{}, live: make(chan struct{}, followedLive), ended: make(chan struct{}, readEnded), fail: cancel}
+	q := &queueReader{r: r, filter: of, following: map[string]int{}, live: make(chan struct{}, followedLive), ended: make(chan struct{}, readEnded), fail: cancel}
 	err = q.follow(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -246,11 +246,11 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 
 // queueReader follows the output of a queue's jobs.
 type queueReader struct {
-	r  *logReader
-	of control.List // selects the queue and labels
-	// begun maps each job id to its followed attempt that has not ended. 0 is an attempt that already
-	// ran when following began.
-	begun map[string]int
+	r      *logReader
+	filter control.List // selects the queue and labels
+	// following maps each job id to its followed attempt that has not ended. 0 is an attempt that
+	// already ran when this began.
+	following map[string]int
 
 	streams     sync.WaitGroup
 	live, ended chan struct{} // semaphores for the streams of running and of ended attempts
@@ -269,9 +269,9 @@ func (q *queueReader) follow(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	})
-	running := q.of
+	running := q.filter
 	running.State = control.Texts{queue.Processing.String()}
-	runs, err := whole(ctx, q.r.c, running)
+	runs, err := allPages(ctx, q.r.c, running)
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (q *queueReader) follow(ctx context.Context) error {
 	for {
 		select {
 		case e := <-events:
-			if err := q.hear(ctx, &e); err != nil {
+			if err := q.handle(ctx, &e); err != nil {
 				return err
 			}
 		case err := <-broken:
@@ -292,17 +292,17 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// hear handles an event: it follows an attempt that has started, or prints an attempt that has
+// handle handles an event: it follows an attempt that has started, or prints an attempt that has
 // ended and was not followed.
-func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
-	over := e.Event == string(queue.EventEnded)
-	if attempt, is := q.begun[e.ID]; is && (attempt == 0 || attempt == e.Attempt) {
-		if over {
-			delete(q.begun, e.ID)
+func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
+	ended := e.Event == string(queue.EventEnded)
+	if attempt, followed := q.following[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
+		if ended {
+			delete(q.following, e.ID)
 		}
 		return nil
 	}
-	if over && !e.Output || !over && len(q.live) == cap(q.live) {
+	if ended && !e.Output || !ended && len(q.live) == cap(q.live) {
 		return nil
 	}
 	j, err := q.r.c.Show(ctx, control.Show{ID: control.Name(e.ID), WithoutEnv: true})
@@ -313,7 +313,7 @@ func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
 		return err
 	case !q.wants(&j.Job):
 		return nil
-	case !over:
+	case !ended:
 		q.followLive(ctx, e.ID, e.Attempt)
 		return nil
 	}
@@ -328,19 +328,19 @@ func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
 
 // wants reports whether a job is selected and visible to the user.
 func (q *queueReader) wants(j *control.Job) bool {
-	for name, value := range q.of.Label {
+	for name, value := range q.filter.Label {
 		if j.Labels[name] != value {
 			return false
 		}
 	}
-	return j.Queue == q.of.Queue && !slices.Contains(j.Hidden, "command")
+	return j.Queue == q.filter.Queue && !slices.Contains(j.Hidden, "command")
 }
 
 // followLive follows an attempt, if fewer than followedLive are followed.
 func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	select {
 	case q.live <- struct{}{}:
-		q.begun[id] = attempt
+		q.following[id] = attempt
 		q.read(ctx, id, attempt, q.live)
 	default:
 	}
@@ -371,15 +371,15 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 // logPrinter prints the pieces of one job's output. With a prefix it buffers an incomplete line, so
 // that the lines of several jobs do not mix.
 type logPrinter struct {
-	a      *App
-	screen [2]screen // for standard output and standard error
-	ttys   [2]ttyOutput
-	number int    // number of the attempt whose output is being printed
-	list   *array // the JSON array to print to; nil for text or JSON lines
-	prefix string
-	stamps bool
-	fresh  bool   // the next text begins a line
-	part   string // buffered beginning of a line
+	a         *App
+	screen    [2]safeWriter // for standard output and standard error
+	ttys      [2]ttyOutput
+	number    int    // number of the attempt whose output is being printed
+	list      *array // the JSON array to print to; nil for text or JSON lines
+	prefix    string
+	stamps    bool
+	lineStart bool   // the next text begins a line
+	part      string // buffered beginning of a line
 }
 
 // maxPart bounds a buffered line, in bytes. A longer line is printed in pieces.
@@ -388,9 +388,9 @@ const maxPart = 64 << 10
 // newLogPrinter returns a logPrinter. It prints carriage returns unchanged only if lines have no
 // prefix or time, which the job's text would overwrite.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
-	s := screen{a: a, to: a.Out, live: prefix == "" && !stamps}
+	s := safeWriter{a: a, to: a.Out, live: prefix == "" && !stamps}
 	t := ttyOutput{r: termtext.Renderer{Colours: coloursOn(a.Out)}}
-	return &logPrinter{a: a, screen: [2]screen{s, s}, ttys: [2]ttyOutput{t, t}, prefix: prefix, stamps: stamps, fresh: true}
+	return &logPrinter{a: a, screen: [2]safeWriter{s, s}, ttys: [2]ttyOutput{t, t}, prefix: prefix, stamps: stamps, lineStart: true}
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {
@@ -420,7 +420,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 		}
 		text += from.rest() + gap + "\n"
 		tty.r.Midway = true
-		if !l.fresh || l.part != "" {
+		if !l.lineStart || l.part != "" {
 			text = "\n" + text
 		}
 	}
@@ -442,11 +442,11 @@ func (l *logPrinter) print(text string, at control.Time) error {
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		if l.fresh {
+		if l.lineStart {
 			b.WriteString(before)
 		}
 		b.WriteString(line)
-		l.fresh = strings.HasSuffix(line, "\n")
+		l.lineStart = strings.HasSuffix(line, "\n")
 	}
 	_, err := l.a.Out.WriteString(b.String())
 	return err

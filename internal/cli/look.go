@@ -73,14 +73,14 @@ func ShownLine(s string) string {
 		text, tab := strings.CutSuffix(part, "\t")
 		b.WriteString(cell(strings.ReplaceAll(text, "\n", " ")))
 		if tab {
-			b.WriteString(strings.Repeat(" ", tabStop-room(b.String())%tabStop))
+			b.WriteString(strings.Repeat(" ", tabStop-widthOf(b.String())%tabStop))
 		}
 	}
 	return b.String()
 }
 
 // Room returns how many columns a text takes on a terminal.
-func Room(s string) int { return room(s) }
+func Room(s string) int { return widthOf(s) }
 
 // Cut shortens a text to n columns.
 func Cut(s string, n int) string {
@@ -91,7 +91,7 @@ func Cut(s string, n int) string {
 }
 
 // Fold breaks a text into lines of at most width columns, between words if possible.
-func Fold(width int, text string) []string { return folded(width, text) }
+func Fold(width int, text string) []string { return foldLines(width, text) }
 
 // TableLines returns the lines of a table for a terminal with width columns, the heading first.
 // Cells are untrusted text. Long cells are cut. If that is not enough, columns are omitted.
@@ -107,7 +107,7 @@ func TableLines(width int, head []string, rows [][]string) []string {
 	}
 	for _, row := range shown {
 		for i, cell := range row {
-			widths[i] = max(widths[i], room(cell))
+			widths[i] = max(widths[i], widthOf(cell))
 		}
 	}
 	return tableLines(shown, fit(widths, width, false), func(_ int, cell string) string { return cell })

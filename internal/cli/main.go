@@ -3,7 +3,7 @@
 //
 // Both programs link it. queuectl contains little more than this package and the runner, so it is
 // small and starts fast. For a command that needs large code, queuectl replaces itself with
-// queuectld (App.become).
+// queuectld (App.execDaemon).
 //
 // Start with App.Root and the table of commands in function table.
 package cli
@@ -55,7 +55,7 @@ type Program struct {
 	// PrivateRun is App.RunPrivate. It is a field so that queuectl does not link it.
 	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 	// Join is App.JoinTerminal. It is a field so that queuectl does not link it.
-	Join func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
+	Join func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
 	// Look returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	Look func(ctx context.Context, a *App, dir string) (*control.Client, error)
@@ -65,7 +65,7 @@ type Program struct {
 	// messages.
 	Tables func(name string, text []byte) (map[string]any, error)
 	// EachTable is App.EachTable. It is a field so that queuectl does not link it.
-	EachTable func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
+	EachTable func(a *App, name string, in io.Reader, each func(raw []byte, line int) error) error
 	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field because
 	// the library would make queuectl a tenth larger.
 	Hash func() hash.Hash
@@ -78,131 +78,131 @@ type Program struct {
 
 // These are the headings of the command groups in the help.
 const (
-	ofJobs    = "Jobs:"
-	ofLook    = "Status and output:"
-	ofControl = "Control:"
-	ofQueues  = "Queues and schedules:"
-	ofService = "Service:"
-	ofInside  = "Other:"
+	groupJobs    = "Jobs:"
+	groupOutput  = "Status and output:"
+	groupControl = "Control:"
+	groupQueues  = "Queues and schedules:"
+	groupService = "Service:"
+	groupOther   = "Other:"
 )
 
 // table returns the table of commands. Its rows hold only constants and functions, so the table is
 // cheap to build.
 func table() []Verb {
 	return []Verb{
-		{Group: ofJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
-		{Group: ofJobs, Name: "run", Build: runVerb},
-		{Group: ofJobs, Name: "attach", Build: attachVerb},
-		{Group: ofJobs, Name: "wait", Build: waitVerb},
-		{Group: ofJobs, Name: "progress", Build: progressVerb, AnyTZ: true},
-		{Group: ofJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
-		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AnyTZ: true},
-		{Group: ofJobs, Name: "cancel", Build: cancelVerb, AnyTZ: true},
-		{Group: ofJobs, Name: "rm", Build: rmVerb, AnyTZ: true},
-		{Group: ofJobs, Name: "dequeue", Build: dequeueVerb},
+		{Group: groupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
+		{Group: groupJobs, Name: "run", Build: runVerb},
+		{Group: groupJobs, Name: "attach", Build: attachVerb},
+		{Group: groupJobs, Name: "wait", Build: waitVerb},
+		{Group: groupJobs, Name: "progress", Build: progressVerb, AnyTZ: true},
+		{Group: groupJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
+		{Group: groupJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AnyTZ: true},
+		{Group: groupJobs, Name: "cancel", Build: cancelVerb, AnyTZ: true},
+		{Group: groupJobs, Name: "rm", Build: rmVerb, AnyTZ: true},
+		{Group: groupJobs, Name: "dequeue", Build: dequeueVerb},
 
-		{Group: ofLook, Name: "status", Build: statusVerb},
-		{Group: ofLook, Name: "top", Short: "Show a live screen of all jobs, with keys to control them", Alias: "ui"},
-		{Group: ofLook, Name: "list", Build: listVerb, Alias: "ls"},
-		{Group: ofLook, Name: "ps", Build: psVerb},
-		{Group: ofLook, Name: "show", Build: showVerb},
-		{Group: ofLook, Name: "logs", Build: logsVerb, Alias: "log"},
-		{Group: ofLook, Name: "why", Build: whyVerb},
-		{Group: ofLook, Name: "tree", Short: "Show the dependencies and dependants of a job as a tree"},
-		{Group: ofLook, Name: "simulate", Short: "List the jobs that would start if workers were free"},
-		{Group: ofLook, Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
-		{Group: ofLook, Name: "events", Short: "Print past events, or follow new ones with -f"},
-		{Group: ofLook, Name: "dlq", Build: dlqVerb},
-		{Group: ofLook, Name: "whoami", Short: "Show your identity and rights", AnyTZ: true},
+		{Group: groupOutput, Name: "status", Build: statusVerb},
+		{Group: groupOutput, Name: "top", Short: "Show a live screen of all jobs, with keys to control them", Alias: "ui"},
+		{Group: groupOutput, Name: "list", Build: listVerb, Alias: "ls"},
+		{Group: groupOutput, Name: "ps", Build: psVerb},
+		{Group: groupOutput, Name: "show", Build: showVerb},
+		{Group: groupOutput, Name: "logs", Build: logsVerb, Alias: "log"},
+		{Group: groupOutput, Name: "why", Build: whyVerb},
+		{Group: groupOutput, Name: "tree", Short: "Show the dependencies and dependants of a job as a tree"},
+		{Group: groupOutput, Name: "simulate", Short: "List the jobs that would start if workers were free"},
+		{Group: groupOutput, Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
+		{Group: groupOutput, Name: "events", Short: "Print past events, or follow new ones with -f"},
+		{Group: groupOutput, Name: "dlq", Build: dlqVerb},
+		{Group: groupOutput, Name: "whoami", Short: "Show your identity and rights", AnyTZ: true},
 
-		{Group: ofControl, Name: "worker", Build: workerVerb},
-		{Group: ofControl, Name: "hold", Build: holdVerb, AnyTZ: true},
-		{Group: ofControl, Name: "release", Build: releaseVerb, AnyTZ: true},
-		{Group: ofControl, Name: "pause", Build: pauseVerb},
-		{Group: ofControl, Name: "resume", Build: resumeVerb, AnyTZ: true},
-		{Group: ofControl, Name: "requeue", Build: requeueVerb, AnyTZ: true},
-		{Group: ofControl, Name: "kill", Build: killVerb, AnyTZ: true},
-		{Group: ofControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart", AnyTZ: true},
-		{Group: ofControl, Name: "clear", Build: clearVerb, AnyTZ: true},
-		{Group: ofControl, Name: "cleanup", Short: "Remove old finished jobs and their history"},
+		{Group: groupControl, Name: "worker", Build: workerVerb},
+		{Group: groupControl, Name: "hold", Build: holdVerb, AnyTZ: true},
+		{Group: groupControl, Name: "release", Build: releaseVerb, AnyTZ: true},
+		{Group: groupControl, Name: "pause", Build: pauseVerb},
+		{Group: groupControl, Name: "resume", Build: resumeVerb, AnyTZ: true},
+		{Group: groupControl, Name: "requeue", Build: requeueVerb, AnyTZ: true},
+		{Group: groupControl, Name: "kill", Build: killVerb, AnyTZ: true},
+		{Group: groupControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart", AnyTZ: true},
+		{Group: groupControl, Name: "clear", Build: clearVerb, AnyTZ: true},
+		{Group: groupControl, Name: "cleanup", Short: "Remove old finished jobs and their history"},
 
-		{Group: ofQueues, Name: "queue", Short: "Configure, pause and list named queues"},
-		{Group: ofQueues, Name: "schedule", Short: "Manage recurring jobs"},
-		{Group: ofQueues, Name: "gate", Short: "List locks, rate limits and resources; set shared limits", AnyTZ: true},
-		{Group: ofQueues, Name: "hook", Short: "Test hooks and webhooks", AnyTZ: true},
+		{Group: groupQueues, Name: "queue", Short: "Configure, pause and list named queues"},
+		{Group: groupQueues, Name: "schedule", Short: "Manage recurring jobs"},
+		{Group: groupQueues, Name: "gate", Short: "List locks, rate limits and resources; set shared limits", AnyTZ: true},
+		{Group: groupQueues, Name: "hook", Short: "Test hooks and webhooks", AnyTZ: true},
 
-		{Group: ofService, Name: "service", Short: "Install, start, stop and check the service", AnyTZ: true},
-		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
-		{Group: ofService, Name: "node", Short: "List, drain and remove the nodes that share a queue"},
-		{Group: ofService, Name: "config", Short: "Show and change the settings of the service", AnyTZ: true},
-		{Group: ofService, Name: "reload", Short: "Reload the settings file of the service", AnyTZ: true},
-		{Group: ofService, Name: "doctor", Short: "Diagnose problems with the queue, disk, service and runners"},
-		{Group: ofService, Name: "backup", Short: "Back up the whole queue to one file while it is in use"},
-		{Group: ofService, Name: "restore", Short: "Restore the queue from a backup (stop the service first)"},
-		{Group: ofService, Name: "migrate", Short: "Move the queue to another database (stop the service first)"},
-		{Group: ofService, Name: "web", Short: "Start, stop and open the web dashboard"},
-		{Group: ofService, Name: "metrics", Short: "Print metrics in the Prometheus format", AnyTZ: true},
-		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)", AnyTZ: true},
+		{Group: groupService, Name: "service", Short: "Install, start, stop and check the service", AnyTZ: true},
+		{Group: groupService, Name: "serve", Short: "Run the service in the foreground"},
+		{Group: groupService, Name: "node", Short: "List, drain and remove the nodes that share a queue"},
+		{Group: groupService, Name: "config", Short: "Show and change the settings of the service", AnyTZ: true},
+		{Group: groupService, Name: "reload", Short: "Reload the settings file of the service", AnyTZ: true},
+		{Group: groupService, Name: "doctor", Short: "Diagnose problems with the queue, disk, service and runners"},
+		{Group: groupService, Name: "backup", Short: "Back up the whole queue to one file while it is in use"},
+		{Group: groupService, Name: "restore", Short: "Restore the queue from a backup (stop the service first)"},
+		{Group: groupService, Name: "migrate", Short: "Move the queue to another database (stop the service first)"},
+		{Group: groupService, Name: "web", Short: "Start, stop and open the web dashboard"},
+		{Group: groupService, Name: "metrics", Short: "Print metrics in the Prometheus format", AnyTZ: true},
+		{Group: groupService, Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)", AnyTZ: true},
 
-		{Group: ofInside, Name: "completion", Short: "Print a shell completion script", AnyTZ: true},
-		{Group: ofInside, Name: "man", Short: "Write the manual pages to a directory", AnyTZ: true},
-		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol methods", AnyTZ: true},
-		{Group: ofInside, Name: "init", Build: initVerb, AnyTZ: true},
-		{Group: ofInside, Name: "version", Build: versionVerb, AnyTZ: true},
+		{Group: groupOther, Name: "completion", Short: "Print a shell completion script", AnyTZ: true},
+		{Group: groupOther, Name: "man", Short: "Write the manual pages to a directory", AnyTZ: true},
+		{Group: groupOther, Name: "schema", Short: "Print the JSON Schemas of the protocol methods", AnyTZ: true},
+		{Group: groupOther, Name: "init", Build: initVerb, AnyTZ: true},
+		{Group: groupOther, Name: "version", Build: versionVerb, AnyTZ: true},
 	}
 }
 
 // App holds the options that all commands share, the output files and the functions of the Program.
 type App struct {
-	Socket, Dir   string
-	JSON, JSONL   bool
-	Quiet         bool
-	requireLimits bool // require_limits of the request; set by a flag of enqueue and run
-	next          bool // enqueue puts the job first in its queue; set by a flag of enqueue
-	raw           bool
-	full          bool        // print jobs with their environment
-	progresses    atomic.Bool // a progress line is on the screen
-	lists         bool        // the command only lists things; a missing queue is an empty list, not an error
-	chosen        bool        // the user chose the table's columns
-	in            *os.File
-	Out, Err      *os.File
+	Socket, Dir    string
+	JSON, JSONL    bool
+	Quiet          bool
+	requireLimits  bool // require_limits of the request; set by a flag of enqueue and run
+	next           bool // enqueue puts the job first in its queue; set by a flag of enqueue
+	raw            bool
+	full           bool        // print jobs with their environment
+	barShown       atomic.Bool // a progress line is on the screen
+	missingIsEmpty bool        // the command only lists things; a missing queue is an empty list, not an error
+	ownColumns     bool        // the user chose the table's columns
+	in             *os.File
+	Out, Err       *os.File
 	// frame collects a full screen, which is then written in one piece. nil means that output goes
 	// directly to Out.
 	frame *bytes.Buffer
 	// Exit code for every failure of queuectl itself; 0: the code depends on the error.
-	ownFailure int
-	Exit       int             // exit code if no error occurred
-	lastClient *control.Client // the client of the most recent request; nil before the first
-	client     string          // version of the queuectl that executed this process; "" if none did
-	verbs      []Verb          // commands of this program
-	private    func(ctx context.Context, a *App, ready func()) error
-	look       func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	looked     *control.Client // client that reads the files of a stopped queue; nil if not used
-	args       []string        // arguments of the process, without the program name
-	cmd        *cobra.Command  // the command that is running; nil before it starts
-	settings   func(path string, required bool) (config.Layer, error)
-	tables     func(name string, text []byte) (map[string]any, error)
-	eachTable  func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
-	hash       func() hash.Hash
-	help       func(args []string) func(*cobra.Command, []string)
-	helpFailed error // why queuectld, which contains the help, could not be executed
-	zone       func(value string) (*time.Location, error)
-	join       func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
-	privateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	ownFailure  int
+	Exit        int             // exit code if no error occurred
+	lastClient  *control.Client // the client of the most recent request; nil before the first
+	client      string          // version of the queuectl that executed this process; "" if none did
+	verbs       []Verb          // commands of this program
+	private     func(ctx context.Context, a *App, ready func()) error
+	openOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	offline     *control.Client // client that reads the files of a stopped queue; nil if not used
+	args        []string        // arguments of the process, without the program name
+	cmd         *cobra.Command  // the command that is running; nil before it starts
+	settings    func(path string, required bool) (config.Layer, error)
+	tables      func(name string, text []byte) (map[string]any, error)
+	eachTable   func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
+	hash        func() hash.Hash
+	help        func(args []string) func(*cobra.Command, []string)
+	helpFailed  error // why queuectld, which contains the help, could not be executed
+	zone        func(value string) (*time.Location, error)
+	join        func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
+	privateRun  func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
 
 // Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
 	// Explorer may start this program, for example at logon. Cobra would print a message and exit.
 	cobra.MousetrapHelpText = ""
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, eachTable: p.EachTable, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: withVerbs(p.Verbs), private: p.Private, openOffline: p.Look, settings: p.Settings, tables: p.Tables, eachTable: p.EachTable, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
 	// A context without a cancel function saves each command a goroutine, and so a thread.
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }
 
-// with returns the table of commands with the program's own rows: they replace rows of the same
-// name or are appended.
-func with(own []Verb) []Verb {
+// withVerbs returns the table of commands with the program's own rows: they replace rows of the
+// same name or are appended.
+func withVerbs(own []Verb) []Verb {
 	list := table()
 	for _, v := range own {
 		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
@@ -220,7 +220,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 	switch {
 	case err != nil:
 	case leave || v != nil && v.Build == nil:
-		err = a.become()
+		err = a.execDaemon()
 	default:
 		root := a.Root(args)
 		root.SetArgs(apart(withoutAll(args)))
@@ -230,10 +230,10 @@ func (a *App) main(ctx context.Context, args []string) int {
 		}
 		err = nameFlags(cmd, err)
 	}
-	if err == nil || closedPipe(err) || errors.Is(err, errOther) {
+	if err == nil || isClosedPipe(err) || errors.Is(err, errOther) {
 		return a.Exit
 	}
-	if own, ok := errors.AsType[*queue.Error](err); ok && own == errNoQueue && a.lists {
+	if own, ok := errors.AsType[*queue.Error](err); ok && own == errNoQueue && a.missingIsEmpty {
 		fmt.Fprintf(a.Err, "queuectl: %v\n", errNoQueue)
 		if a.JSON && !a.JSONL {
 			a.Println("[]")
@@ -296,7 +296,7 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	case !unread || v != nil && v.AnyTZ || asksHelp(args):
 		return false, nil
 	case a.zone == nil:
-		if _, err := a.other(); err != nil {
+		if _, err := a.daemonPath(); err != nil {
 			return false, Usage("TZ=%s: this machine has no data for this time zone; install tzdata or set another TZ (queuectld has its own data, but cannot be started: %v)", value, err)
 		}
 		return true, nil
@@ -339,7 +339,7 @@ func (a *App) Root(args []string) *cobra.Command {
 			if asksVersion {
 				return versionVerb(a).RunE(cmd, nil)
 			}
-			a.lists = true
+			a.missingIsEmpty = true
 			return a.status(cmd.Context(), statusOptions{})
 		},
 	}
@@ -358,7 +358,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	f.BoolVar(&a.raw, "raw", false, "print control characters unchanged")
 	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
 		if a.help == nil {
-			a.helpFailed = a.become()
+			a.helpFailed = a.execDaemon()
 			return
 		}
 		a.help(args)(cmd, words)

@@ -93,15 +93,15 @@ func (n namedFiles) print(a *App, field, path string, faultOf func(path string) 
 	}
 }
 
-// missing is the warning for a file that does not exist.
-const missing = "does not exist; the job fails unless you create it before the job starts"
+// missingFile is the warning for a file that does not exist.
+const missingFile = "does not exist; the job fails unless you create it before the job starts"
 
 // faultOfDir returns why jobs could not run in path: it does not exist, or is not a directory. It
 // returns "" if neither is known.
 func faultOfDir(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return missing
+		return missingFile
 	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
 		return "is not a directory; the job fails unless you replace it with a directory before the job starts"
 	}
@@ -113,7 +113,7 @@ func faultOfDir(path string) string {
 func faultOfInput(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return missing
+		return missingFile
 	case err == nil && !info.Mode().IsRegular():
 		return "is not a regular file; the job fails unless you replace it with one before the job starts"
 	}
@@ -127,7 +127,7 @@ func faultOfProgram(program string) string {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):
 		return "is not in PATH; the job fails unless you install it before the job starts"
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return missing
+		return missingFile
 	}
 	return ""
 }

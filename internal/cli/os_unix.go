@@ -58,9 +58,10 @@ func trusted(self, path string) error {
 	return nil
 }
 
-// become replaces this process with queuectld, with the same arguments. It returns only on failure.
-func (a *App) become() error {
-	path, err := a.other()
+// execDaemon replaces this process with queuectld, with the same arguments. It returns only on
+// failure.
+func (a *App) execDaemon() error {
+	path, err := a.daemonPath()
 	if err != nil {
 		return err
 	}
@@ -129,8 +130,8 @@ func alias(f *os.File) *os.File {
 // aliases is the lowest descriptor for alias. Parents pass only lower ones to this process.
 const aliases = 10
 
-// closedPipe reports whether a write failed because the pipe has no reader.
-func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+// isClosedPipe reports whether a write failed because the pipe has no reader.
+func isClosedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
 // syncFolder makes the names in a directory durable.
 func syncFolder(dir string) error {

@@ -39,10 +39,10 @@ const exe = ".exe"
 // installed programs.
 func trusted(string, string) error { return nil }
 
-// become executes queuectld with the same arguments and takes its exit code. A job object ends
+// execDaemon executes queuectld with the same arguments and takes its exit code. A job object ends
 // queuectld when this process ends, but not the processes that queuectld starts.
-func (a *App) become() error {
-	path, err := a.other()
+func (a *App) execDaemon() error {
+	path, err := a.daemonPath()
 	if err != nil {
 		return err
 	}
@@ -95,15 +95,15 @@ var (
 	ReloadSignals = []os.Signal{}
 )
 
-// readerLook is how often a pipe is polled for a reader, since Windows has no notification for
+// readerPollEvery is how often a pipe is polled for a reader, since Windows has no notification for
 // that.
-const readerLook = time.Second
+const readerPollEvery = time.Second
 
 // readerGone waits until a pipe has no reader, and returns the error that a write would return. It
 // returns nil if f is not a pipe.
 func readerGone(f *os.File) error {
 	for pipeState(f) == pipeOpen {
-		time.Sleep(readerLook)
+		time.Sleep(readerPollEvery)
 	}
 	if pipeState(f) == pipeClosing {
 		return windows.ERROR_NO_DATA
@@ -155,8 +155,8 @@ func alias(f *os.File) *os.File {
 	return f
 }
 
-// closedPipe reports whether a write failed because the pipe has no reader.
-func closedPipe(err error) bool {
+// isClosedPipe reports whether a write failed because the pipe has no reader.
+func isClosedPipe(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
 }
 

@@ -24,10 +24,10 @@ func TestOutputs(t *testing.T) {
 	gone := make(chan error, 1)
 	go func() { gone <- readerGone(w) }()
 	r.Close()
-	if err := <-gone; !closedPipe(err) {
+	if err := <-gone; !isClosedPipe(err) {
 		t.Errorf("its reader has gone: %v", err)
 	}
-	if _, err := w.WriteString("x"); !closedPipe(err) {
+	if _, err := w.WriteString("x"); !isClosedPipe(err) {
 		t.Errorf("a write: %v", err)
 	}
 	file, err := os.Create(t.TempDir() + "/f")

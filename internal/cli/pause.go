@@ -19,17 +19,17 @@ func resumeVerb(a *App) *cobra.Command {
 }
 
 // pauseCommand builds a command for running jobs or, with --all, for the whole queue. The argument
-// become is the outcome for a job, like "is paused"; all is the message for --all.
-func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all string) *cobra.Command {
+// outcome is what messages say of a job, like "is paused"; all is the message for --all.
+func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
 	var s selection
 	s.states = []string{"processing"}
 	cmd := &cobra.Command{
 		Use: name + " ID… | --label NAME=VALUE … | --all", Short: short,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if s.All {
-				return a.onEverything(cmd, &s, ids, become, do, all)
+				return a.onEverything(cmd, &s, ids, outcome, do, all)
 			}
-			return a.onSelection(cmd, &s, ids, become, do)
+			return a.onSelection(cmd, &s, ids, outcome, do)
 		},
 	}
 	s.add(cmd, "s")
@@ -40,7 +40,7 @@ func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all st
 }
 
 // onEverything pauses or resumes the whole queue, and prints which running jobs that affects.
-func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, become string, do bulk, say string) error {
+func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, outcome string, do bulkFunc, say string) error {
 	p, err := s.of(cmd, ids)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, becom
 		return err
 	}
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
-	if err := a.tellVerdict(&v, &all, become); err != nil {
+	if err := a.printResult(&v, &all, outcome); err != nil {
 		return err
 	}
 	switch {
@@ -83,10 +83,10 @@ func pausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
 	}
-	return "since " + local(j.PausedAt) + " by " + or(j.PausedBy, "?")
+	return "since " + local(j.PausedAt) + " by " + orDefault(j.PausedBy, "?")
 }
 
 // pausedText returns for how long and by which user a running job has been paused.
 func pausedText(j *control.Job, now time.Time) string {
-	return ageOf(j.PausedAt, now) + " by " + or(j.PausedBy, "?")
+	return ageOf(j.PausedAt, now) + " by " + orDefault(j.PausedBy, "?")
 }

@@ -58,12 +58,12 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 // escape. These are DEL, the C1 control characters and the bidirectional controls. The JSON value
 // is unchanged.
 func harmless(raw []byte) []byte {
-	if !bytes.ContainsFunc(raw, steers) {
+	if !bytes.ContainsFunc(raw, isControl) {
 		return raw
 	}
 	var b bytes.Buffer
 	for _, r := range string(raw) {
-		if steers(r) {
+		if isControl(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 			continue
 		}
@@ -72,9 +72,9 @@ func harmless(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// steers reports whether a character may change how a terminal shows other characters. It need not
-// cover characters below U+0020, which JSON always escapes.
-func steers(r rune) bool {
+// isControl reports whether a character may change how a terminal shows other characters. It need
+// not cover characters below U+0020, which JSON always escapes.
+func isControl(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
@@ -154,7 +154,7 @@ func (a *App) Tell(value any, format string, args ...any) error {
 // beginning, and the next call clears everything after the cursor. Wrapping is off while the text
 // is printed, because the window may already be narrower than its last reported width.
 func (a *App) Progress(format string, args ...any) {
-	if IsTerminal(a.Err) && !a.Quiet && (a.progresses.Swap(format != "") || format != "") {
+	if IsTerminal(a.Err) && !a.Quiet && (a.barShown.Swap(format != "") || format != "") {
 		text := cut(fmt.Sprintf(format, args...), a.width(a.Err)-1)
 		if text != "" {
 			text = noWrap + text + "\r" + wrap
@@ -254,16 +254,16 @@ func uncoloured(s string) string {
 	return b.String()
 }
 
-// said prepares a job's text for printing within queuectl's own text on standard output. It escapes
-// the text as Clean does. On a terminal it also removes the job's colours, because queuectl's
-// colours show states there.
-func (a *App) said(s string) string { return a.Clean(a.Out, a.plain(s)) }
+// cleanText prepares a job's text for printing within queuectl's own text on standard output. It
+// escapes the text as Clean does. On a terminal it also removes the job's colours, because
+// queuectl's colours show states there.
+func (a *App) cleanText(s string) string { return a.Clean(a.Out, a.plain(s)) }
 
 // rows prints one "name: value" line for each pair whose value is not empty.
 func (a *App) rows(width int, rows [][2]string) error {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			if err := a.Println(fmt.Sprintf("%-*s %s", width, name+":", below(a.Clean(a.Out, value), width+1))); err != nil {
+			if err := a.Println(fmt.Sprintf("%-*s %s", width, name+":", indented(a.Clean(a.Out, value), width+1))); err != nil {
 				return err
 			}
 		}
@@ -271,13 +271,13 @@ func (a *App) rows(width int, rows [][2]string) error {
 	return nil
 }
 
-// breaks replaces every sequence that may begin a new line with "\n".
-var breaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+// lineBreaks replaces every sequence that may begin a new line with "\n".
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
 
-// below indents all lines of a text except the first, so that none looks like a line of queuectl's
-// own.
-func below(text string, indent int) string {
-	text = strings.TrimRight(breaks.Replace(text), "\n")
+// indented indents all lines of a text except the first, so that none looks like a line of
+// queuectl's own.
+func indented(text string, indent int) string {
+	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }
 
@@ -446,5 +446,5 @@ func (a *App) PrintFinding(f *control.Finding) error {
 	if f.Next != "" {
 		text += "\n" + f.Next
 	}
-	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, below(a.Clean(a.Out, text), 22)))
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, indented(a.Clean(a.Out, text), 22)))
 }

@@ -42,8 +42,8 @@ import (
 // privateFlags are the flags of run that belong to --private.
 // See docs/decisions/0067.
 type privateFlags struct {
-	many
-	private   bool
+	source
+	enabled   bool
 	workers   string
 	retryDead bool
 	addNew    bool
@@ -51,9 +51,9 @@ type privateFlags struct {
 }
 
 func (p *privateFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&p.private, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (default: .queuectl)")
+	f.BoolVar(&p.enabled, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (default: .queuectl)")
 	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time")
-	p.many.add(f)
+	p.source.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
 	f.BoolVar(&p.addNew, "add-new", false, "with --private: also run jobs that were added to the end of the list since the first run")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
@@ -81,31 +81,31 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 	return count, nil
 }
 
-// private is one execution of run --private: it stores a list of jobs in a separate queue, runs
+// privateJobs is one execution of run --private: it stores a list of jobs in a separate queue, runs
 // them and follows them.
-type private struct {
+type privateJobs struct {
 	privateFlags
-	a      *App
-	c      *control.Client
-	common queue.Spec // job settings from the flags, for every job
-	recipe *recipe    // everything except the line that determines a job
-	salt   []byte     // prefix of each line's hash: the recipe as JSON
-	known  map[int]string
-	ids    map[string]string // the queue's job id for each id that a line above declares
-	resume bool              // an earlier run has stored the list
-	last   int               // number of the last line
-	up     upload
-	list   io.Reader // source of the lines; nil if the command line holds the words
-	wrong  []string  // descriptions of lines that changed since the earlier run
-	added  int       // number of new lines; an error without --add-new
-	from   int       // the first new line
+	a            *App
+	c            *control.Client
+	common       queue.Spec   // job settings from the flags, for every job
+	manifest     *runManifest // everything except the line that determines a job
+	salt         []byte       // prefix of each line's hash: the manifest as JSON
+	storedLines  map[int]string
+	ids          map[string]string // the queue's job id for each id that a line above declares
+	resume       bool              // an earlier run has stored the list
+	lastLine     int               // number of the last line
+	upload       upload
+	list         io.Reader // source of the lines; nil if the command line holds the words
+	changedLines []string  // descriptions of lines that changed since the earlier run
+	added        int       // number of new lines; an error without --add-new
+	firstNew     int       // the first new line
 
-	leaving atomic.Bool // start no more jobs
-	// presses counts the signals since leaving was set: the first stops running jobs, the second exits
-	// without waiting.
-	presses int
-	follows chan struct{} // closed once all jobs are stored; from then on they run and are followed
-	quiet   chan struct{} // closed once no job runs any more
+	stopping atomic.Bool // start no more jobs
+	// signalCount counts the signals since stopping was set: the first stops running jobs, the
+	// second exits without waiting.
+	signalCount int
+	allStored   chan struct{} // closed once all jobs are stored; from then on they run and are followed
+	noneRunning chan struct{} // closed once no job runs any more
 }
 
 // RunPrivate runs a list of jobs to their end. It continues an earlier run of the same list.
@@ -116,32 +116,32 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	f.warnOfCode(a)
 	PrivateFiles()
 	a.Dir = a.privateDir()
-	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
+	p := &privateJobs{privateFlags: f, a: a, common: *common, storedLines: map[int]string{}, allStored: make(chan struct{}), noneRunning: make(chan struct{})}
 	var err error
-	if p.recipe, err = p.recipeOf(); err != nil {
+	if p.manifest, err = p.newManifest(); err != nil {
 		return err
 	}
-	if p.salt, err = json.Marshal(p.recipe); err != nil {
+	if p.salt, err = json.Marshal(p.manifest); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	storing, leave := context.WithCancel(ctx)
 	defer leave()
-	told := make(chan os.Signal, 2)
-	signal.Notify(told, append(StopSignals, syscall.SIGHUP)...)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, append(StopSignals, syscall.SIGHUP)...)
 	a.warnExpired(common, true)
-	p.up = upload{a: a, ctx: storing, noCwd: noCwd, expired: expiries{said: or(common.ExpiresAt, 0)}}
-	if begins, err := p.openList(told); !begins || err != nil {
+	p.upload = upload{a: a, ctx: storing, noCwd: noCwd, expired: expiries{expiry: orDefault(common.ExpiresAt, 0)}}
+	if begins, err := p.openList(signals); !begins || err != nil {
 		return err
 	}
-	stop, ended, err := a.servePrivate(ctx, told)
+	stop, ended, err := a.servePrivate(ctx, signals)
 	if stop == nil || err != nil {
 		return err
 	}
 	p.c = control.NewClient(a.privateSocket())
 	defer p.c.Close()
-	p.up.c = p.c
+	p.upload.c = p.c
 	done := make(chan error, 1)
 	// This goroutine ends with the jobs, ctx or the service or, if it waits for input, with the process.
 	go func() { done <- p.run(ctx, storing, count) }()
@@ -149,16 +149,16 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	case err = <-done:
 	case err = <-ended:
 		return fmt.Errorf("the service that this command started has ended: %w", err)
-	case sig := <-told:
+	case sig := <-signals:
 		a.Exit = exitDetached
 		leave()
-		p.finish(sig, told)
-		if err = p.toldAll(done, told); errors.Is(err, context.Canceled) {
+		p.finish(sig, signals)
+		if err = p.awaitResults(done, signals); errors.Is(err, context.Canceled) {
 			err = nil
 		}
 	}
 	stop()
-	return errors.Join(err, p.end(ended, told))
+	return errors.Join(err, p.end(ended, signals))
 }
 
 // privateDir returns the directory of a private run.
@@ -169,7 +169,7 @@ func (a *App) privateDir() string { return cmp.Or(a.Dir, ".queuectl") }
 // begins is false if the list is known to be empty. An empty list is a success, like a loop without
 // iterations, and needs no directory. It is also false if a signal arrives first, because a list
 // from a pipe may take any time.
-func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
+func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
 	dir, err := p.a.OwnDir()
 	if err != nil {
 		return false, err
@@ -178,34 +178,34 @@ func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case p.noWords() && !exists(dir):
+	case p.hasNoWords() && !exists(dir):
 		p.sayNoJobs(p.a)
 		return false, nil
 	case f == nil:
 		return true, nil
 	}
-	in := bufio.NewReaderSize(p.up.from(f), 64<<10)
+	in := bufio.NewReaderSize(p.upload.reader(f), 64<<10)
 	p.list = in
 	if exists(dir) {
 		return true, nil
 	}
 	empty := make(chan bool, 1)
-	go func() { empty <- p.noneIn(in) }() // ends with the first byte that is not blank, or with the process
+	go func() { empty <- p.isEmptyList(in) }() // ends with the first byte that is not blank, or with the process
 	select {
 	case none := <-empty:
 		if none {
 			p.sayNoJobs(p.a)
 		}
 		return !none, nil
-	case <-told:
+	case <-signals:
 		p.a.Exit = exitDetached
 		return false, nil
 	}
 }
 
-// noneIn reports whether a list contains no jobs. It reads only the beginning that fits the buffer,
-// and only peeks, so the caller can still read the list.
-func (p *private) noneIn(in *bufio.Reader) bool {
+// isEmptyList reports whether a list contains no jobs. It reads only the beginning that fits the
+// buffer, and only peeks, so the caller can still read the list.
+func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
 	blanks := " \t\r\n"
 	switch {
@@ -231,15 +231,15 @@ func (p *private) noneIn(in *bufio.Reader) bool {
 
 // end waits for the service to stop. The first signal stops the running jobs. After the second, end
 // returns without waiting; the runner keeps the results of jobs that have ended.
-func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
-	for p.presses < 2 {
+func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
+	for p.signalCount < 2 {
 		select {
 		case err := <-ended:
 			return err
-		case <-told:
+		case <-signals:
 		}
 		p.a.Exit = exitDetached
-		if p.presses++; p.presses < 2 {
+		if p.signalCount++; p.signalCount < 2 {
 			go p.endJobs() // ends with the jobs, or with the process
 		}
 	}
@@ -258,7 +258,7 @@ func (a *App) privateSocket() string {
 // servePrivate starts the service in this process, without workers. The caller stops the service
 // with stop and gets its error from ended. If a signal arrives before the service is ready, stop is
 // nil.
-func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop func(), ended <-chan error, err error) {
+func (a *App) servePrivate(ctx context.Context, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
@@ -269,7 +269,7 @@ func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop fun
 	case err := <-done:
 		cancel()
 		return nil, nil, err
-	case <-told:
+	case <-signals:
 		cancel()
 		a.Exit = exitDetached
 		return nil, nil, <-done
@@ -279,17 +279,17 @@ func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop fun
 // finish starts no more jobs and waits until the running ones end. After Ctrl-C it waits without a
 // limit; after another signal, such as that of a system shutdown, it uses the service's timeout. A
 // second signal puts the running jobs back in the queue instead.
-func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
-	p.leaving.Store(true)
+func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
+	p.stopping.Store(true)
 	p.a.Progress("")
 	var how control.WorkerStop
 	if sig == os.Interrupt {
-		how.Timeout = new(control.Span(anyTime))
+		how.Timeout = new(control.Span(forever))
 	}
 	// The other connection may be busy with a request, so this one is separate.
 	c := control.NewClient(p.a.privateSocket())
 	defer c.Close()
-	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	// This makes the next message true. An error is harmless, since WorkerStop below does the same.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
@@ -301,8 +301,8 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	}()
 	select {
 	case <-stopped:
-	case <-told:
-		p.presses++
+	case <-signals:
+		p.signalCount++
 		fmt.Fprintln(p.a.Err, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
 		ended := make(chan struct{})
 		go func() { // ends with the jobs, or with the process
@@ -311,51 +311,51 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 		}()
 		select {
 		case <-ended:
-		case <-told:
-			p.presses++
+		case <-signals:
+			p.signalCount++
 		}
 	}
-	close(p.quiet)
+	close(p.noneRunning)
 }
 
-// anyTime is a timeout that is longer than any user waits.
-const anyTime = 10_000 * time.Hour
+// forever is a timeout that is longer than any user waits.
+const forever = 10_000 * time.Hour
 
 // endJobs stops the running jobs and puts them back in the queue. If the request fails, stopping
 // the service does so.
-func (p *private) endJobs() {
+func (p *privateJobs) endJobs() {
 	c := control.NewClient(p.a.privateSocket())
 	defer c.Close()
 	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
 }
 
-// leaveWithin bounds the wait for the goroutine that stores the jobs when the user leaves. That
+// leaveTimeout bounds the wait for the goroutine that stores the jobs when the user leaves. That
 // goroutine may be reading a pipe that never ends.
-const leaveWithin = 500 * time.Millisecond
+const leaveTimeout = 500 * time.Millisecond
 
-// toldAll waits until the results of all ended jobs are printed. It returns earlier if a signal
-// arrives, or after leaveWithin if the jobs are not stored yet.
-func (p *private) toldAll(done <-chan error, told <-chan os.Signal) error {
-	var late <-chan time.Time
+// awaitResults waits until the results of all ended jobs are printed. It returns earlier if a
+// signal arrives, or after leaveTimeout if the jobs are not stored yet.
+func (p *privateJobs) awaitResults(done <-chan error, signals <-chan os.Signal) error {
+	var timeout <-chan time.Time
 	select {
-	case <-p.follows:
+	case <-p.allStored:
 	default:
-		late = time.After(leaveWithin)
+		timeout = time.After(leaveTimeout)
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-told:
-		p.presses++
-	case <-late:
+	case <-signals:
+		p.signalCount++
+	case <-timeout:
 	}
 	return nil
 }
 
 // run stores the jobs that are not in the queue yet, starts all jobs and follows them. Cancelling
 // storing ends only the first step.
-func (p *private) run(ctx, storing context.Context, count int) error {
-	if err := p.recall(storing); err != nil {
+func (p *privateJobs) run(ctx, storing context.Context, count int) error {
+	if err := p.loadStored(storing); err != nil {
 		return err
 	}
 	if err := p.sameFlags(); err != nil {
@@ -381,14 +381,14 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 	}
-	f := &following{log: log, a: p.a, c: p.c, began: time.Now(), quiet: p.quiet, leaving: &p.leaving}
+	f := &runFollower{log: log, a: p.a, c: p.c, began: time.Now(), quiet: p.noneRunning, stopping: &p.stopping}
 	if err := f.start(storing); err != nil {
 		return err
 	}
 	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.follows) // the jobs run from the next request on, even if its answer does not arrive
+	close(p.allStored) // the jobs run from the next request on, even if its answer does not arrive
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}
@@ -396,7 +396,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 }
 
 // reviveDead retries all dead jobs.
-func (p *private) reviveDead(ctx context.Context) error {
+func (p *privateJobs) reviveDead(ctx context.Context) error {
 	for cursor := ""; ; {
 		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
 		if err != nil || v.Next == nil {
@@ -406,8 +406,8 @@ func (p *private) reviveDead(ctx context.Context) error {
 	}
 }
 
-// recall reads which lines earlier runs have stored.
-func (p *private) recall(ctx context.Context) error {
+// loadStored reads which lines earlier runs have stored.
+func (p *privateJobs) loadStored(ctx context.Context) error {
 	for cursor := ""; ; {
 		page, err := p.c.List(ctx, control.List{Cursor: cursor})
 		if err != nil {
@@ -419,27 +419,27 @@ func (p *private) recall(ctx context.Context) error {
 			if err != nil || !ours {
 				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains jobs that were not added by run --private, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
 			}
-			p.known[n] = j.ID
+			p.storedLines[n] = j.ID
 		}
 		if page.Next == nil {
-			p.resume = len(p.known) > 0
+			p.resume = len(p.storedLines) > 0
 			return nil
 		}
 		cursor = *page.Next
 	}
 }
 
-// sameFlags stores the recipe for later runs. If an earlier run stored one, sameFlags returns an
+// sameFlags stores the manifest for later runs. If an earlier run stored one, sameFlags returns an
 // error if the flags differ.
-func (p *private) sameFlags() error {
+func (p *privateJobs) sameFlags() error {
 	if !p.resume {
-		return p.recipe.keep(p.a.Dir)
+		return p.manifest.save(p.a.Dir)
 	}
-	was, err := readRecipe(p.a.Dir)
+	was, err := readManifest(p.a.Dir)
 	if err != nil || was == nil {
 		return err
 	}
-	list := was.changes(p.recipe)
+	list := was.changes(p.manifest)
 	if len(list) == 0 {
 		return nil
 	}
@@ -450,25 +450,25 @@ func (p *private) sameFlags() error {
 }
 
 // store stores the jobs of all new lines. It returns an error if a line has changed.
-func (p *private) store() error {
+func (p *privateJobs) store() error {
 	err := p.each(p.list, p.line)
-	if err == nil && p.up.jobs == 0 && !p.resume {
+	if err == nil && p.upload.jobsRead == 0 && !p.resume {
 		p.sayNoJobs(p.a)
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.known)) { // the lines that are missing now
-		if n > p.last && len(p.wrong) < maxNamed {
-			p.wrong = append(p.wrong, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
+	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) { // the lines that are missing now
+		if n > p.lastLine && len(p.changedLines) < maxNamed {
+			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.storedCommand(p.storedLines[n]), p.storedLines[n]))
 		}
 	}
 	switch {
 	case err != nil:
-	case len(p.wrong) > 0:
-		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	case len(p.changedLines) > 0:
+		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
 	case p.added > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with --add-new, or remove them from the list", Jobs(p.added), p.from)
+		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with --add-new, or remove them from the list", Jobs(p.added), p.firstNew)
 	}
-	if err != nil || p.up.jobs > 0 {
-		return p.up.finish(err)
+	if err != nil || p.upload.jobsRead > 0 {
+		return p.upload.finish(err)
 	}
 	return nil
 }
@@ -476,9 +476,9 @@ func (p *private) store() error {
 // maxNamed is the highest number of differences that an error lists.
 const maxNamed = 5
 
-// was returns the quoted command of a stored job, for an error.
-func (p *private) was(id string) string {
-	j, err := p.c.Show(p.up.ctx, control.Show{ID: control.Name(id)})
+// storedCommand returns the quoted command of a stored job, for an error.
+func (p *privateJobs) storedCommand(id string) string {
+	j, err := p.c.Show(p.upload.ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
 		return "a different one"
 	}
@@ -486,18 +486,18 @@ func (p *private) was(id string) string {
 }
 
 // changed describes how a line differs from the stored job.
-func (p *private) changed(line int, was string, now *queue.Spec) string {
-	before := p.was(was)
-	is := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(or(now.Command, ""), now.Argv)), 60))
-	if is == before {
-		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, before)
+func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
+	stored := p.storedCommand(was)
+	current := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(orDefault(now.Command, ""), now.Argv)), 60))
+	if current == stored {
+		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, stored)
 	}
-	return fmt.Sprintf("line %d has changed: its command was %s, now it is %s", line, before, is)
+	return fmt.Sprintf("line %d has changed: its command was %s, now it is %s", line, stored, current)
 }
 
 // nameParents replaces the job ids in depends_on, as written in the list, with the ids in the
 // queue.
-func (p *private) nameParents(spec *queue.Spec) error {
+func (p *privateJobs) nameParents(spec *queue.Spec) error {
 	spec.DependsOn = slices.Clone(spec.DependsOn) // the slice from the flags is shared by all lines
 	for i, text := range spec.DependsOn {
 		name, _, err := queue.ParseDependency(text)
@@ -514,16 +514,16 @@ func (p *private) nameParents(spec *queue.Spec) error {
 }
 
 // line stores the job of one line, unless the queue has it.
-func (p *private) line(raw []byte, line int) error {
-	p.last = max(line, p.last+1) // several array elements may be on one line of the file
+func (p *privateJobs) line(raw []byte, line int) error {
+	p.lastLine = max(line, p.lastLine+1) // several array elements may be on one line of the file
 	spec, err := p.spec(&p.common, raw)
 	if err != nil {
-		return atLine(err, line)
+		return withLine(err, line)
 	}
 	sum := p.a.hash()
 	sum.Write(p.salt) // Write of a hash never fails
 	sum.Write(raw)
-	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
+	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {
 		id += "-" + *spec.ID
 		if p.ids == nil {
@@ -532,26 +532,26 @@ func (p *private) line(raw []byte, line int) error {
 		p.ids[*spec.ID] = id
 	}
 	if err := p.nameParents(spec); err != nil {
-		return atLine(err, line)
+		return withLine(err, line)
 	}
-	was, stored := p.known[p.last]
-	delete(p.known, p.last)
+	was, stored := p.storedLines[p.lastLine]
+	delete(p.storedLines, p.lastLine)
 	switch {
-	case stored && was != id && len(p.wrong) < maxNamed:
-		p.wrong = append(p.wrong, p.changed(line, was, spec))
+	case stored && was != id && len(p.changedLines) < maxNamed:
+		p.changedLines = append(p.changedLines, p.changed(line, was, spec))
 		return nil
-	case stored || len(p.wrong) > 0:
+	case stored || len(p.changedLines) > 0:
 		return nil
 	case p.resume && !p.addNew:
 		if p.added++; p.added == 1 {
-			p.from = line
+			p.firstNew = line
 		}
 		return nil
 	}
 	spec.ID = &id
 	encoded, err := json.Marshal(spec)
 	if err != nil {
-		return atLine(err, line)
+		return withLine(err, line)
 	}
-	return p.up.add(encoded, line)
+	return p.upload.add(encoded, line)
 }

@@ -27,7 +27,7 @@ func queueListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List queues that have settings or jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			c, err := a.reader(cmd.Context())
 			if err != nil {
 				return err
@@ -386,7 +386,7 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 			}
 			return nil
 		})
-		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
+		f.Lookup(name).Annotations = map[string][]string{themeOf: {themeOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
 	list("after", "", "start when all these jobs have succeeded: one ID, or several as `ID,ID`")
@@ -479,7 +479,7 @@ func reasonLine(r *control.Reason, now time.Time) string {
 // before describes how many jobs start before this one, and of which users. It returns "" if none
 // do.
 func before(w *control.Why) string {
-	n := or(w.Ahead, w.AheadAtLeast)
+	n := orDefault(w.Ahead, w.AheadAtLeast)
 	if n == 0 {
 		return ""
 	}
@@ -510,7 +510,7 @@ func SimulateVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("next") && p.Next < 1 {
 				return Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
 			}
-			a.lists = true
+			a.missingIsEmpty = true
 			empty := "no job can start now; see why a job waits with: queuectl why ID"
 			simulated := func(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
 				next, err := c.Simulate(ctx, p)

@@ -15,7 +15,7 @@ import (
 // For every flag of every command, a value that the flag cannot parse gives an error that names the
 // flag and says what to write. The error contains no text of Go's libraries. Commands of queuectld
 // that other packages build are tested in those packages.
-func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
+func TestFlagErrorsNameTheValue(t *testing.T) {
 	own := []Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},
 		{Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb}, {Name: "node", Build: NodeVerb},
@@ -29,7 +29,7 @@ func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
 	check = func(at []string, cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			for _, value := range values {
-				a := &App{verbs: with(own)}
+				a := &App{verbs: withVerbs(own)}
 				one, _, err := a.Root(at).Find(at)
 				if err != nil {
 					t.Fatal(err)
@@ -51,7 +51,7 @@ func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
 			check(append(at[:len(at):len(at)], below.Name()), below)
 		}
 	}
-	for _, cmd := range (&App{verbs: with(own)}).Root(nil).Commands() {
+	for _, cmd := range (&App{verbs: withVerbs(own)}).Root(nil).Commands() {
 		check([]string{cmd.Name()}, cmd)
 	}
 	if refused < 500 {

@@ -20,7 +20,7 @@ import (
 // These are the exit codes of run and wait for outcomes that have no exit code of the job.
 const (
 	exitTimeout  = 124
-	exitOwn      = 125 // a failure of queuectl itself
+	exitFailure  = 125 // a failure of queuectl itself
 	exitDetached = 130
 )
 
@@ -35,10 +35,10 @@ func runVerb(a *App) *cobra.Command {
 		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a job to the queue, follow it, exit with its exit code",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.ownFailure = exitOwn
-			if private.private {
+			a.ownFailure = exitFailure
+			if private.enabled {
 				if a.private == nil {
-					return a.become()
+					return a.execDaemon()
 				}
 				count, err := private.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
 				if err != nil {
@@ -52,7 +52,7 @@ func runVerb(a *App) *cobra.Command {
 				}
 			}
 			if i := slices.Index(args, ":::"); i >= 0 {
-				return oneAlone(args[:i])
+				return manyJobsError(args[:i])
 			}
 			batch, err := a.readWords("run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
@@ -73,8 +73,8 @@ func runVerb(a *App) *cobra.Command {
 	specFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		a.ownFailure = exitOwn
-		if private.private && exists(filepath.Join(a.privateDir(), recipeName)) {
+		a.ownFailure = exitFailure
+		if private.enabled && exists(filepath.Join(a.privateDir(), manifestName)) {
 			return nil // an earlier run is resumed, and its time may have passed since
 		}
 		return refusePast(cmd, args)
@@ -84,13 +84,13 @@ func runVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
-	a.exitAsOwn(cmd)
+	a.ownExit(cmd)
 	return cmd
 }
 
-// oneAlone returns the error for a run with many jobs (":::"). It names the commands that can run
-// them.
-func oneAlone(program []string) error {
+// manyJobsError returns the error for a run with many jobs (":::"). It names the commands that
+// can run them.
+func manyJobsError(program []string) error {
 	line := programText(program)
 	return Usage("run takes one job; run several in the foreground, in a separate queue, with: queuectl run --private -- %s ::: …, or add them to this queue with: queuectl enqueue -- %s ::: …", line, line)
 }
@@ -107,10 +107,10 @@ func programText(program []string) string {
 	return strings.Join(words, " ")
 }
 
-// exitAsOwn gives usage errors of a command the exit code of queuectl's own failures.
-func (a *App) exitAsOwn(cmd *cobra.Command) {
+// ownExit gives usage errors of a command the exit code of queuectl's own failures.
+func (a *App) ownExit(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		a.ownFailure = exitOwn
+		a.ownFailure = exitFailure
 		return a.flagError(cmd, err)
 	})
 }
@@ -118,8 +118,8 @@ func (a *App) exitAsOwn(cmd *cobra.Command) {
 // run enqueues a job and follows it.
 func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
 	tty := s.TTY != nil && *s.TTY
-	if a.joins(tty) && a.join == nil {
-		return a.become()
+	if a.joinsTTY(tty) && a.join == nil {
+		return a.execDaemon()
 	}
 	if err := Prepare(s, noCwd); err != nil {
 		return err
@@ -140,10 +140,10 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	a.warnUnenforced(got.Unenforced)
 	a.printNewQueues(got.NewQueues)
 	a.warnExpired(s, true)
-	a.tellUnique(s, got.ID, got.Duplicate)
+	a.printUnique(s, got.ID, got.Duplicate)
 	a.printCancelled(&got)
 	a.printNotes(got.Notes)
-	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
+	return a.attached(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 
 // followedOutput is how many bytes of each output stream the service keeps for a job that run
@@ -152,14 +152,15 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 // See docs/decisions/0070.
 const followedOutput int64 = 64 << 20
 
-// joins reports whether run connects the user's terminal to the job's terminal.
-func (a *App) joins(tty bool) bool {
+// joinsTTY reports whether run connects the user's terminal to the job's terminal.
+func (a *App) joinsTTY(tty bool) bool {
 	return tty && !a.Structured() && IsTerminal(os.Stdin) && IsTerminal(a.Out)
 }
 
-// looksOn reports whether the caller may not type into a job's terminal, and prints a message if
-// so. The job's output is then shown with control characters escaped, like that of any job.
-func (a *App) looksOn(ctx context.Context, c *control.Client, id string) bool {
+// viewOnly reports whether the caller may not type into a job's terminal, and prints a
+// message if so. The job's output is then shown with control characters escaped, like that of any
+// job.
+func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // following the job reports other errors
@@ -168,8 +169,8 @@ func (a *App) looksOn(ctx context.Context, c *control.Client, id string) bool {
 	return true
 }
 
-// followed is a job that this process follows to its end.
-type followed struct {
+// followedJob is a job that this process follows to its end.
+type followedJob struct {
 	id           string
 	tty          bool // the job has a terminal
 	later        bool // the job may already have started, because attach follows it
@@ -185,10 +186,10 @@ func watchInterrupts() <-chan os.Signal {
 
 // attached follows a job until it ends or the user detaches, with Ctrl-C or with the keys of the
 // joined terminal.
-func (a *App) attached(ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error {
-	if a.joins(f.tty) && !(f.later && a.looksOn(ctx, c, f.id)) {
+func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
+	if a.joinsTTY(f.tty) && !(f.later && a.viewOnly(ctx, c, f.id)) {
 		if a.join == nil {
-			return a.become()
+			return a.execDaemon()
 		}
 		return a.join(a, ctx, c, f, interrupts)
 	}
@@ -212,7 +213,7 @@ func attachVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
 		Args: func(cmd *cobra.Command, args []string) error {
-			a.ownFailure = exitOwn
+			a.ownFailure = exitFailure
 			return Exactly(1, "the id of a job")(cmd, args)
 		},
 		ValidArgsFunction: a.completeIDs("processing", "waiting"),
@@ -227,10 +228,10 @@ func attachVerb(a *App) *cobra.Command {
 				return err
 			}
 			tty, _ := job.Spec["tty"].(bool)
-			return a.attached(cmd.Context(), c, &followed{id: job.ID, tty: tty, later: true}, watchInterrupts())
+			return a.attached(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, later: true}, watchInterrupts())
 		},
 	}
-	a.exitAsOwn(cmd)
+	a.ownExit(cmd)
 	return cmd
 }
 
@@ -284,7 +285,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 // standard error where JSON is printed. It calls ended for each attempt that another attempt
 // follows, if p asks for that.
 func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
-	out, errs := &screen{a: a, to: a.Out, live: true}, &screen{a: a, to: a.Err, live: true}
+	out, errs := &safeWriter{a: a, to: a.Out, live: true}, &safeWriter{a: a, to: a.Err, live: true}
 	if a.Structured() {
 		out.to = a.Err
 	}
@@ -304,7 +305,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		_, err := to.to.WriteString(to.safe(p.String()))
 		return err
 	})
-	for _, s := range []*screen{out, errs} {
+	for _, s := range []*safeWriter{out, errs} {
 		if rest := s.rest(); rest != "" && err == nil {
 			_, err = s.to.WriteString(rest)
 		}
@@ -320,7 +321,7 @@ type printer func(ctx context.Context, c *control.Client, p control.Logs, ended 
 
 // follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
 // just enqueued, follow misses no attempt, however short.
-func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print printer) error {
+func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print printer) error {
 	id := f.id
 	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
@@ -329,14 +330,14 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 		return a.printAttempt(ctx, c, id, attempt)
 	})
 	if err != nil {
-		return a.lost(ctx, c, id, err)
+		return a.lostError(ctx, c, id, err)
 	}
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
-		return a.lost(ctx, c, id, err)
+		return a.lostError(ctx, c, id, err)
 	}
 	a.Exit = jobExit(&job.Job)
-	a.tellEnd(&job.Job)
+	a.printEnd(&job.Job)
 	if a.Structured() {
 		return a.PrintJSON(&job.Job)
 	}
@@ -388,10 +389,10 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	return nil
 }
 
-// tellEnd prints how a job ended that did not complete. If the job's exit code does not explain it
-// (the job has a reason or is cancelled), tellEnd always prints; otherwise it prints only on a
+// printEnd prints how a job ended that did not complete. If the job's exit code does not explain it
+// (the job has a reason or is cancelled), printEnd always prints; otherwise it prints only on a
 // terminal.
-func (a *App) tellEnd(j *control.Job) {
+func (a *App) printEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
 	switch {
 	case j.Error != nil:
@@ -410,15 +411,15 @@ func (a *App) tellEnd(j *control.Job) {
 }
 
 // expired reports whether a job had not started by its expires_at.
-func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.ReasonExpired) }
+func expired(j *control.Job) bool { return orDefault(j.Reason, "") == string(queue.ReasonExpired) }
 
 // didNotStart explains why a job expired.
 const didNotStart = "it did not start before the time in its field expires_at"
 
-// lost extends an error that occurred while following a job: it adds whether the job is still in
-// the queue, and how to follow it again. If only the output is gone, it returns the error
+// lostError extends an error that occurred while following a job: it adds whether the job is
+// still in the queue, and how to follow it again. If only the output is gone, it returns the error
 // unchanged.
-func (a *App) lost(ctx context.Context, c *control.Client, id string, err error) error {
+func (a *App) lostError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		if _, shown := c.Show(ctx, control.Show{ID: control.Name(id)}); shown == nil {
 			return err
@@ -428,9 +429,9 @@ func (a *App) lost(ctx context.Context, c *control.Client, id string, err error)
 	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again with: queuectl attach %s", id, err, id)
 }
 
-// screen prepares one stream of a job's output for a file. On a terminal it escapes control
+// safeWriter prepares one stream of a job's output for a file. On a terminal it escapes control
 // characters, and keeps an incomplete character or colour sequence until its rest arrives.
-type screen struct {
+type safeWriter struct {
 	a    *App
 	to   *os.File
 	live bool // the output is printed as the job writes it, so carriage returns are kept
@@ -438,24 +439,24 @@ type screen struct {
 }
 
 // safe returns the text that can be printed after the next piece of the stream.
-func (s *screen) safe(text string) string {
+func (s *safeWriter) safe(text string) string {
 	if s.a.raw || !IsTerminal(s.to) {
 		return text
 	}
 	text = s.part + text
 	whole := len(text) - unfinished(text)
 	s.part = text[whole:]
-	return s.shown(text[:whole])
+	return s.escape(text[:whole])
 }
 
 // rest returns the incomplete end of the stream, once no more output follows.
-func (s *screen) rest() string {
+func (s *safeWriter) rest() string {
 	part := s.part
 	s.part = ""
-	return s.shown(part)
+	return s.escape(part)
 }
 
-func (s *screen) shown(text string) string {
+func (s *safeWriter) escape(text string) string {
 	if s.live {
 		return onScreen(text)
 	}
@@ -474,7 +475,7 @@ func jobExit(j *control.Job) int {
 	case reason == string(queue.ReasonTimedOut):
 		return exitTimeout
 	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonDependency), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
-		return exitOwn
+		return exitFailure
 	case j.State == queue.Cancelled.String():
 		return exitDetached
 	case j.Signal != nil:
@@ -482,5 +483,5 @@ func jobExit(j *control.Job) int {
 	case j.ExitCode != nil && *j.ExitCode != 0:
 		return int(*j.ExitCode)
 	}
-	return exitOwn
+	return exitFailure
 }

@@ -155,8 +155,8 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 			head = "Next"
 		}
 		when := queue.Millis(at).Time()
-		text, _ := inFull(when, now)
-		if when.Second() != 0 && when.Sub(now) > time.Hour { // inFull shows seconds only within the next hour
+		text, _ := fullTime(when, now)
+		if when.Second() != 0 && when.Sub(now) > time.Hour { // fullTime shows seconds only within the next hour
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + roughly(when.Sub(now))
 		}
 		rows = append(rows, [2]string{head, text})
@@ -186,7 +186,7 @@ func scheduleListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List schedules", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			list, err := a.schedules(cmd.Context())
 			if err != nil {
 				return err
@@ -290,9 +290,9 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 	return a.table([]string{"OCCURRENCE" + zonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command for schedules that are given by name. The argument become is the
-// outcome for messages, like "is paused".
-func (a *App) scheduleCommand(name, short, become string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
+// scheduleCommand builds a command for schedules that are given by name. The argument outcome is
+// the outcome for messages, like "is paused".
+func (a *App) scheduleCommand(name, short, outcome string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: atLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -302,13 +302,13 @@ func (a *App) scheduleCommand(name, short, become string, do func(*control.Clien
 			}
 			defer c.Close()
 			var list []control.Schedule
-			for _, name := range once(names) {
+			for _, name := range unique(names) {
 				var s control.Schedule
 				if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
 					break
 				}
 				if list = append(list, s); !a.Structured() {
-					err = a.printDone(s.Name, "schedule "+s.Name+" "+become)
+					err = a.printDone(s.Name, "schedule "+s.Name+" "+outcome)
 				}
 			}
 			if a.Structured() && (err == nil || len(list) > 0) {

@@ -151,14 +151,14 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 		jobs = append(jobs, control.Job{ID: id})
 	}
 	if len(ids) == 0 {
-		jobs, err = whole(cmd.Context(), c, list)
+		jobs, err = allPages(cmd.Context(), c, list)
 		slices.Reverse(jobs)
 	}
 	return jobs, err
 }
 
-// whole reads all pages of a list. It omits jobs whose command is hidden from the caller.
-func whole(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
+// allPages reads all pages of a list. It omits jobs whose command is hidden from the caller.
+func allPages(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
 	for more := true; more; {
 		page, err := c.List(ctx, list)
 		if err != nil {
@@ -178,8 +178,8 @@ func whole(ctx context.Context, c *control.Client, list control.List) (jobs []co
 	return jobs, nil
 }
 
-// once returns the ids without duplicates.
-func once(ids []string) (list []string) {
+// unique returns the ids without duplicates.
+func unique(ids []string) (list []string) {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		if !seen[id] {
@@ -202,12 +202,12 @@ func (a *App) sayNone() {
 
 // onSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
 // confirmation before a command that ends or removes jobs, and for --all.
-func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become string, do bulk) error {
+func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, outcome string, do bulkFunc) error {
 	p, err := s.of(cmd, ids)
 	if err != nil {
 		return err
 	}
-	if p.All && !p.DryRun && !s.yes && !a.asks() {
+	if p.All && !p.DryRun && !s.yes && !a.canAsk() {
 		return Usage("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	c, err := a.Client()
@@ -224,23 +224,23 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 			return do(c, cmd.Context(), p)
 		}
 	}
-	if p.Chosen() && !p.DryRun && !s.yes && a.asks() && (p.All || slices.Contains(endsMany, cmd.Name())) {
+	if p.Chosen() && !p.DryRun && !s.yes && a.canAsk() && (p.All || slices.Contains(endsMany, cmd.Name())) {
 		counted := p
 		counted.DryRun = true
-		n, err := a.matched(cmd.Context(), step(counted))
+		n, err := a.count(cmd.Context(), step(counted))
 		if err != nil {
 			return err
 		}
-		if n > 0 && !a.sure("%s %s?", cmd.Name(), Jobs(n)) {
+		if n > 0 && !a.confirm("%s %s?", cmd.Name(), Jobs(n)) {
 			return nil
 		}
 	}
-	return a.onJobs(become, ids, step(p))
+	return a.runBulk(outcome, ids, step(p))
 }
 
 // onNone prints the result of a command for an empty selection.
 func (a *App) onNone(dryRun bool) error {
-	return a.onJobs("", nil, func([]string, string) (v control.BulkResult, _ error) {
+	return a.runBulk("", nil, func([]string, string) (v control.BulkResult, _ error) {
 		if dryRun {
 			v.Matched = new(int)
 		}
@@ -248,8 +248,8 @@ func (a *App) onNone(dryRun bool) error {
 	})
 }
 
-// matched counts the jobs that a dry run matches.
-func (a *App) matched(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int, err error) {
+// count counts the jobs that a dry run matches.
+func (a *App) count(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int, err error) {
 	for cursor := ""; ; {
 		v, err := dry(nil, cursor)
 		if err != nil {
@@ -265,12 +265,12 @@ func (a *App) matched(ctx context.Context, dry func(ids []string, cursor string)
 	}
 }
 
-// asks reports whether the user can be asked for confirmation.
-func (a *App) asks() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.Structured() }
+// canAsk reports whether the user can be asked for confirmation.
+func (a *App) canAsk() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.Structured() }
 
-// sure asks the user for confirmation. If the user declines, the exit code is 1.
-func (a *App) sure(format string, args ...any) bool {
-	if a.agreed(format, args...) {
+// confirm asks the user for confirmation. If the user declines, the exit code is 1.
+func (a *App) confirm(format string, args ...any) bool {
+	if a.askYesNo(format, args...) {
 		return true
 	}
 	fmt.Fprintln(a.Err, "nothing was changed")
@@ -278,8 +278,8 @@ func (a *App) sure(format string, args ...any) bool {
 	return false
 }
 
-// agreed asks the user a question. Every answer except yes means no.
-func (a *App) agreed(format string, args ...any) bool {
+// askYesNo asks the user a question. Every answer except yes means no.
+func (a *App) askYesNo(format string, args ...any) bool {
 	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
 	line, _ := bufio.NewReader(a.in).ReadString('\n') // an unreadable answer means no
 	word := strings.ToLower(strings.TrimSpace(line))

@@ -32,8 +32,8 @@ var interpreters = []struct {
 }
 
 // warnOfCode prints a warning if an interpreter would read an argument as code.
-func (m *many) warnOfCode(a *App) {
-	shell, place, form := codePlace(m.program)
+func (m *source) warnOfCode(a *App) {
+	shell, place, form := codePlace(m.command)
 	if place == "" {
 		return
 	}
@@ -50,15 +50,15 @@ func (m *many) warnOfCode(a *App) {
 // there the whole argument is meant to be code.
 func codePlace(program []string) (shell, place, form string) {
 	for i, word := range program {
-		name := strings.TrimSuffix(strings.ToLower(baseOf(word)), ".exe")
+		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 		for _, in := range interpreters {
 			if !slices.Contains(in.names, name) {
 				continue
 			}
 			for _, code := range codeAfter(program[i+1:], in.option, in.rest) {
 				list := pieces(code)
-				if at := slices.IndexFunc(list, func(p piece) bool { return p.of != nil }); at >= 0 && len(list) > 1 {
-					return word, list[at].whole, in.form
+				if at := slices.IndexFunc(list, func(p piece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
+					return word, list[at].placeholder, in.form
 				}
 			}
 		}

@@ -4,7 +4,7 @@ import "testing"
 
 // codePlace finds an argument inside code for a shell or another interpreter. It ignores an
 // argument that is a separate word, and one that is meant to be code as a whole.
-func TestCodePlace(t *testing.T) {
+func TestPlaceholderInShellCode(t *testing.T) {
 	for _, c := range []struct {
 		program []string
 		place   string

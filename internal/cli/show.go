@@ -22,13 +22,13 @@ func showVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			c, err := a.reader(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			ids = once(ids)
+			ids = unique(ids)
 			named, err := s.resolved(cmd, c, ids)
 			if err != nil {
 				return err
@@ -130,7 +130,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		if out.text == "" {
 			continue
 		}
-		if err := a.Println("\n" + out.name + ":\n  " + below(lastLines(a.Clean(a.Out, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
+		if err := a.Println("\n" + out.name + ":\n  " + indented(lastLines(a.Clean(a.Out, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
 			return err
 		}
 	}
@@ -385,7 +385,7 @@ func labels(m map[string]string) string {
 }
 
 func lastLines(s string, n int) string {
-	lines := strings.Split(breaks.Replace(s), "\n")
+	lines := strings.Split(lineBreaks.Replace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 

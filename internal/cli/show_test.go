@@ -31,7 +31,7 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 }
 
 // show prints the input file, and an output limit that differs from the default.
-func TestShowTellsWhatWasSet(t *testing.T) {
+func TestShowListsSettings(t *testing.T) {
 	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0}, "on_lost": "retry", "kill_after": "10s",
 	}})
@@ -46,7 +46,7 @@ func TestShowTellsWhatWasSet(t *testing.T) {
 
 // Each limit is shown next to what the last attempt used, or with a note that the usage is not
 // known.
-func TestShowHasLimitsBesideWhatWasUsed(t *testing.T) {
+func TestShowComparesUsageWithLimits(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
 		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}

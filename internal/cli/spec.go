@@ -16,10 +16,10 @@ import (
 
 // specFlags adds a flag for every field of a spec except those in but. A flag has the name of its
 // field with "-" for "_"; flags of lists and maps have the singular.
-func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
+func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
-		if slices.Contains(but, field.Name) {
+		if slices.Contains(except, field.Name) {
 			continue
 		}
 		if field.Name == "argv" {
@@ -53,7 +53,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 		}
 	}
 	afterFlags(f, s)
-	if !slices.Contains(but, "run_at") {
+	if !slices.Contains(except, "run_at") {
 		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
 		f.Lookup("allow-past").Annotations = map[string][]string{themeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
 		cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -79,7 +79,7 @@ func refusePast(s *queue.Spec, now time.Time) error {
 	if !passed(at, now) {
 		return nil
 	}
-	text, _ := inFull(at.Time(), now)
+	text, _ := fullTime(at.Time(), now)
 	return Usage("%s: the time is %s; give a later time, or add --allow-past", flag, text)
 }
 
@@ -184,11 +184,11 @@ func Prepare(s *queue.Spec, noCwd bool) error {
 	if err := complete(s, noCwd); err != nil {
 		return err
 	}
-	return wouldDo(s)
+	return checkSpec(s)
 }
 
-// wouldDo validates a spec as the service does.
-func wouldDo(s *queue.Spec) error {
+// checkSpec validates a spec as the service does.
+func checkSpec(s *queue.Spec) error {
 	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
 	return err
 }

@@ -26,7 +26,7 @@ func statusVerb(a *App) *cobra.Command {
 			if check && watch {
 				return Usage("--check: cannot be combined with --watch; use one of them")
 			}
-			a.lists = !check
+			a.missingIsEmpty = !check
 			if watch {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error {
 					return a.watch(ctx, func() error { return a.status(ctx, statusOptions{verbose: verbose, watched: true}) })
@@ -211,12 +211,13 @@ type screenPrinter struct {
 	service string // line that names the service; "" to omit it
 }
 
-// part is one section of the screen: its rows, and the line that says where to find the rest.
-type part struct {
-	head []string
-	rows [][]string
-	more int64 // number of jobs that are not in rows
-	say  string
+// section is a part of the screen: its rows, and the line that says where to find the
+// rest.
+type section struct {
+	header    []string
+	rows      [][]string
+	more      int64 // number of jobs that are not in rows
+	emptyText string
 
 	notes []string // lines below the rows
 }
@@ -256,7 +257,7 @@ func (p *screenPrinter) print(rows int) error {
 			gap = ""
 		}
 		narrow(parts, width)
-		above, counts = folded(width, above...), folded(width, counts...)
+		above, counts = foldLines(width, above...), foldLines(width, counts...)
 		height -= len(above) + len(counts) + 2*len(gap) + 1 // the shell prompt
 		if p.watched {
 			height-- // the line with the time
@@ -271,7 +272,7 @@ func (p *screenPrinter) print(rows int) error {
 		if len(shown.rows) == 0 {
 			continue
 		}
-		if i == 0 || !slices.ContainsFunc(parts[:i], func(q part) bool { return len(q.rows) > 0 }) {
+		if i == 0 || !slices.ContainsFunc(parts[:i], func(q section) bool { return len(q.rows) > 0 }) {
 			if _, err := io.WriteString(p.a.out(), gap); err != nil {
 				return err
 			}
@@ -294,26 +295,26 @@ const lowWindow = 12
 
 // narrow shortens the text about a part's remaining jobs to fit the width: of two suggestions it
 // keeps the first.
-func narrow(parts []part, width int) {
+func narrow(parts []section, width int) {
 	for i := range parts {
-		if first, _, two := strings.Cut(parts[i].say, Sign(" · ")); two && len("  100000 more")+room(parts[i].say) > width {
-			parts[i].say = first
+		if first, _, two := strings.Cut(parts[i].emptyText, Sign(" · ")); two && len("  100000 more")+widthOf(parts[i].emptyText) > width {
+			parts[i].emptyText = first
 		}
 	}
 }
 
-func (p *screenPrinter) printPart(part *part) error {
+func (p *screenPrinter) printPart(part *section) error {
 	paint := func(column int, cell string) string {
 		if column == 0 {
 			cell = p.a.signed(cell, false)
 		}
 		return cell
 	}
-	if err := p.a.paintedTable(part.head, part.rows, paint); err != nil {
+	if err := p.a.paintedTable(part.header, part.rows, paint); err != nil {
 		return err
 	}
-	if part.more > 0 && part.say != "" {
-		if err := p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.say)); err != nil {
+	if part.more > 0 && part.emptyText != "" {
+		if err := p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.emptyText)); err != nil {
 			return err
 		}
 	}
@@ -390,7 +391,7 @@ func countsOf(st *control.Status) string {
 }
 
 // parts returns the sections of the screen.
-func (p *screenPrinter) parts() []part {
+func (p *screenPrinter) parts() []section {
 	s := p.s
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
@@ -398,7 +399,7 @@ func (p *screenPrinter) parts() []part {
 		}
 		return n
 	}
-	running, told := part{head: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}, false
+	running, explained := section{header: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}, false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := j.LastLine
@@ -406,18 +407,18 @@ func (p *screenPrinter) parts() []part {
 			last = j.Progress.Text
 		}
 		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), typicalRun(&j.Job), title(&j.Job), last})
-		told = told || j.Progress != nil
+		explained = explained || j.Progress != nil
 	}
 	for i := range running.rows { // the percentage has no heading, so a narrow window keeps it
-		if told {
+		if explained {
 			running.rows[i] = append(running.rows[i], percent(&s.Running[i].Job))
 		}
 	}
-	if told {
-		running.head = append(running.head, "")
+	if explained {
+		running.header = append(running.header, "")
 	}
-	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
-	next := part{head: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
+	running.more, running.emptyText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
+	next := section{header: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
 		for i := range list {
 			j := &list[i]
@@ -428,26 +429,26 @@ func (p *screenPrinter) parts() []part {
 		q := &s.Paused[i]
 		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s: %s", q.Queue, pauseText(q), waitText(q.Waiting)))
 	}
-	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), ": queuectl list -s waiting"
-	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
+	next.more, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), ": queuectl list -s waiting"
+	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
 		failed.rows = append(failed.rows, []string{marked(&j.Job), AttemptsText(&j.Job), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
 	}
-	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run again: queuectl retry --failed")
-	done := part{head: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
+	failed.more, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run again: queuectl retry --failed")
+	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
 		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
 	}
-	running.head, running.rows = withoutPlain(running.head, running.rows)
-	next.head, next.rows = withoutPlain(next.head, next.rows)
-	return []part{running, next, failed, done}
+	running.header, running.rows = withoutPlain(running.header, running.rows)
+	next.header, next.rows = withoutPlain(next.header, next.rows)
+	return []section{running, next, failed, done}
 }
 
 // why returns why a job failed, with its last line of output.
 func (p *screenPrinter) why(j *control.ScreenJob) string {
-	text := or(j.Error, standing(&j.Job))
+	text := orDefault(j.Error, standing(&j.Job))
 	if last := j.LastLine; last != "" {
 		text += ": " + last
 	}
@@ -504,12 +505,12 @@ func (p *screenPrinter) starts(j *control.Job) string {
 
 // fitParts removes rows until the parts fit into most lines. The longest part loses a row first. If
 // one row of each does not fit, the last parts are removed.
-func fitParts(parts []part, most int) {
+func fitParts(parts []section, most int) {
 	lines := func() (n int) {
 		for i := range parts {
 			if len(parts[i].rows) > 0 {
 				n += 1 + len(parts[i].rows) + len(parts[i].notes)
-				if parts[i].more > 0 && parts[i].say != "" {
+				if parts[i].more > 0 && parts[i].emptyText != "" {
 					n++
 				}
 			}
@@ -532,7 +533,7 @@ func fitParts(parts []part, most int) {
 			if last == 0 {
 				return
 			}
-			parts[last] = part{}
+			parts[last] = section{}
 			continue
 		}
 		one.rows = one.rows[:len(one.rows)-1]

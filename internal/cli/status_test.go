@@ -110,7 +110,7 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines += 1 + len(part.rows)
 					shown++
 				}
-				if len(part.rows) > 0 && part.more > 0 && part.say != "" {
+				if len(part.rows) > 0 && part.more > 0 && part.emptyText != "" {
 					lines++
 				}
 			}

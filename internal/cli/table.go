@@ -54,18 +54,18 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 	rows = append([][]string{NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(a.said(row[i]))
+			row[i] = oneLine(a.cleanText(row[i]))
 			if i < len(row)-1 { // two spaces separate columns
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
 			if limit > 0 && !a.raw {
 				row[i] = termtext.Unjoined(row[i])
 			}
-			widths[i] = max(widths[i], room(row[i]))
+			widths[i] = max(widths[i], widthOf(row[i]))
 		}
 	}
 	if limit > 0 {
-		widths = fit(widths, limit, a.chosen)
+		widths = fit(widths, limit, a.ownColumns)
 	}
 	for _, line := range tableLines(rows, widths, paint) {
 		if err := a.Println(line); err != nil {
@@ -86,7 +86,7 @@ func tableLines(rows [][]string, widths []int, paint func(column int, cell strin
 			}
 			cell = cut(cell, widths[i])
 			b.WriteString(paint(i, cell))
-			b.WriteString(strings.Repeat(" ", widths[i]-room(cell)+columnGap))
+			b.WriteString(strings.Repeat(" ", widths[i]-widthOf(cell)+columnGap))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
@@ -143,8 +143,8 @@ func fit(widths []int, limit int, chosen bool) []int {
 	return got
 }
 
-// room returns how many columns a text takes on a terminal. Colour sequences take none.
-func room(s string) (n int) {
+// widthOf returns how many columns a text takes on a terminal. Colour sequences take none.
+func widthOf(s string) (n int) {
 	for len(s) > 0 {
 		_, k, columns := next(s)
 		s = s[k:]
@@ -156,14 +156,14 @@ func room(s string) (n int) {
 // cut shortens a text to n columns. It never splits a colour sequence, leaves a colour active, or
 // separates a combining mark from its letter.
 func cut(s string, n int) string {
-	if room(s) <= n {
+	if widthOf(s) <= n {
 		return s
 	}
 	mark := Sign("…")
-	if room(mark) > n { // only if mark is ASCII
+	if widthOf(mark) > n { // only if mark is ASCII
 		mark = mark[:max(0, n)]
 	}
-	kept := n - room(mark)
+	kept := n - widthOf(mark)
 	var b strings.Builder
 	last := ""
 	for seen := 0; seen < kept; {
@@ -180,10 +180,10 @@ func cut(s string, n int) string {
 	return b.String() + mark + last
 }
 
-// folded breaks texts into lines of at most width columns, between words if possible.
-func folded(width int, texts ...string) (lines []string) {
+// foldLines breaks texts into lines of at most width columns, between words if possible.
+func foldLines(width int, texts ...string) (lines []string) {
 	for _, text := range texts {
-		for room(text) > width && width > 0 {
+		for widthOf(text) > width && width > 0 {
 			end, space, seen := 0, 0, 0
 			for end < len(text) {
 				_, k, columns := next(text[end:])

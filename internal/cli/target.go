@@ -39,13 +39,13 @@ func (a *App) Choose() (Target, error) {
 	}
 	if a.Dir != "" {
 		dir, err := a.OwnDir()
-		return inFolder(dir, a.Dir), err
+		return targetInDir(dir, a.Dir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
 		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.User()
-	own := Target{Socket: user.Socket, Start: startOwn, Own: true}
+	own := Target{Socket: user.Socket, Start: startHint, Own: true}
 	if err == nil && exists(user.State) {
 		return own, nil
 	}
@@ -74,14 +74,14 @@ func (a *App) chosenBySocket() (Target, error) {
 	return t, err
 }
 
-// startOwn is the command that starts the user's own service.
-const startOwn = "queuectl service start"
+// startHint is the command that starts the user's own service.
+const startHint = "queuectl service start"
 
-// inFolder returns the service whose files are all in dir. named is the directory as the user wrote
-// it.
-func inFolder(dir, named string) Target {
+// targetInDir returns the service whose files are all in dir. named is the directory as the user
+// wrote it.
+func targetInDir(dir, named string) Target {
 	if user, err := config.User(); err == nil && dir == user.State {
-		return Target{Socket: user.Socket, Start: startOwn}
+		return Target{Socket: user.Socket, Start: startHint}
 	}
 	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start", Serve: []string{"--dir", dir}}
 }
@@ -95,9 +95,9 @@ func targetAt(socket string) Target {
 	case socket == config.System().Socket:
 		return Target{Socket: socket, Start: StartSystem}
 	case err == nil && socket == user.Socket:
-		return Target{Socket: socket, Start: startOwn}
+		return Target{Socket: socket, Start: startHint}
 	case known && failed == nil:
-		t := inFolder(whole, around.State)
+		t := targetInDir(whole, around.State)
 		t.Socket = socket
 		return t
 	}
@@ -180,8 +180,8 @@ var errOther = errors.New("queuectld has executed the command")
 // reader returns a client for a command that only reads. If the service does not run and --dir
 // names the directory of a private run, the client reads the queue's files.
 func (a *App) reader(ctx context.Context) (*control.Client, error) {
-	if a.looked != nil {
-		return a.looked, nil
+	if a.offline != nil {
+		return a.offline, nil
 	}
 	c, t, err := a.connect(ctx)
 	if c == nil {
@@ -191,10 +191,10 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
 		return c, a.Reached(err, t)
 	}
-	if a.look == nil {
-		return nil, cmp.Or(a.become(), errOther)
+	if a.openOffline == nil {
+		return nil, cmp.Or(a.execDaemon(), errOther)
 	}
-	looked, failed := a.look(ctx, a, dir)
+	opened, failed := a.openOffline(ctx, a, dir)
 	if errors.Is(failed, os.ErrNotExist) {
 		return c, a.Reached(err, t)
 	}
@@ -202,12 +202,12 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 		return nil, failed
 	}
 	fmt.Fprintf(a.Err, "queuectl: no service is running in %s; reading the files there\n", dir)
-	a.lastClient, a.looked = nil, looked
-	return looked, nil
+	a.lastClient, a.offline = nil, opened
+	return opened, nil
 }
 
-// readerUnless returns a client as reader does. If the command waits for future events, it requires
-// a running service.
+// readerUnless returns a client as reader does. If the command waits for future events, it
+// requires a running service.
 func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, error) {
 	if waits {
 		return a.Client()
@@ -222,7 +222,7 @@ func (a *App) privateFolder() (dir string, private bool) {
 		return "", false
 	}
 	dir, err := a.OwnDir()
-	return dir, err == nil && exists(filepath.Join(dir, recipeName))
+	return dir, err == nil && exists(filepath.Join(dir, manifestName))
 }
 
 // answer calls a method of the chosen service and prints the reply, as JSON or with print.
@@ -238,7 +238,7 @@ func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, 
 // ReadingClient returns a client for a command that only lists things. A missing queue is then
 // reported, but is not a failure.
 func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
-	a.lists = true
+	a.missingIsEmpty = true
 	return a.reader(ctx)
 }
 

@@ -21,30 +21,30 @@ import (
 )
 
 // This file connects the user's terminal to the terminal of a job. Two goroutines work on one
-// joint. The first follows the job and prints its output unchanged (print). The second connects the
-// input to one attempt after another (join): it attaches to the attempt, puts the user's terminal
-// into raw mode (enter), and passes keys and size changes on (serve). When the attempt ends, leave
-// restores the terminal.
+// terminalSession. The first follows the job and prints its output unchanged (print). The second
+// connects the input to one attempt after another (join): it attaches to the attempt, puts the
+// user's terminal into raw mode (enter), and passes keys and size changes on (serve). When the
+// attempt ends, leave restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor.
 // termtext.Modes tracks that, so that leave can revert it.
 
-// joint connects the user's terminal to a job's terminal.
-type joint struct {
-	a     *App
-	c     *control.Client
-	f     *followed
-	typed chan []byte // input for the job
-	left  chan struct{}
-	ended chan int // the last attempt that has ended, until join has received its number
+// terminalSession connects the user's terminal to a job's terminal.
+type terminalSession struct {
+	a        *App
+	c        *control.Client
+	f        *followedJob
+	typed    chan []byte // input for the job
+	userLeft chan struct{}
+	ended    chan int // the last attempt that has ended, until join has received its number
 
 	mu sync.Mutex
 	// saved is the terminal's original state while an attempt uses the terminal, and nil otherwise. mu
 	// guards it and all fields below.
-	saved *term.State
-	over  int  // number of the newest attempt that has ended
-	gone  bool // the user has left the job; show prints nothing more
-	modes termtext.Modes
+	saved     *term.State
+	lastEnded int  // number of the newest attempt that has ended
+	hasLeft   bool // the user has left the job; show prints nothing more
+	modes     termtext.Modes
 }
 
 // everyAttempt is an attempt number above all others, for a job that has ended.
@@ -52,8 +52,8 @@ const everyAttempt = 1 << 30
 
 // JoinTerminal connects the user's terminal to the job's while an attempt runs. Like attached, it
 // follows the job to its end. It restores the user's terminal.
-func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error {
-	j := &joint{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), left: make(chan struct{}), ended: make(chan int, 1)}
+func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
+	j := &terminalSession{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), userLeft: make(chan struct{}), ended: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -74,7 +74,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 	select {
 	case err := <-done:
 		return err
-	case <-j.left:
+	case <-j.userLeft:
 		j.leaveJob()
 		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
 	case s := <-ends:
@@ -96,10 +96,10 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 }
 
 // enter puts the user's terminal into raw mode for an attempt, unless the attempt has ended.
-func (j *joint) enter(attempt int) error {
+func (j *terminalSession) enter(attempt int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if attempt <= j.over || j.saved != nil {
+	if attempt <= j.lastEnded || j.saved != nil {
 		return nil
 	}
 	saved, err := term.MakeRaw(int(os.Stdin.Fd()))
@@ -111,10 +111,10 @@ func (j *joint) enter(attempt int) error {
 }
 
 // leave disconnects the terminal from this attempt and all earlier ones, and restores the terminal.
-func (j *joint) leave(attempt int) {
+func (j *terminalSession) leave(attempt int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.over = max(j.over, attempt)
+	j.lastEnded = max(j.lastEnded, attempt)
 	_, columns := j.size()
 	// The output may set modes even if the terminal is not connected.
 	j.a.Out.WriteString(j.modes.Undo(columns))
@@ -127,18 +127,18 @@ func (j *joint) leave(attempt int) {
 }
 
 // leaveJob disconnects the terminal from all attempts. Later output of the job is not shown.
-func (j *joint) leaveJob() {
+func (j *terminalSession) leaveJob() {
 	j.mu.Lock()
-	j.gone = true
+	j.hasLeft = true
 	j.mu.Unlock()
 	j.leave(everyAttempt)
 }
 
 // show writes the job's output unchanged, since it is meant for a terminal.
-func (j *joint) show(data []byte) error {
+func (j *terminalSession) show(data []byte) error {
 	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
 	defer j.mu.Unlock()
-	if j.gone {
+	if j.hasLeft {
 		return nil
 	}
 	j.modes.Write(data)
@@ -148,9 +148,9 @@ func (j *joint) show(data []byte) error {
 
 // print implements printer for a connected terminal. If the running attempt is in full-screen mode,
 // print skips the previous output, because the program redraws its screen.
-func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
+func (j *terminalSession) print(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	if j.f.later {
-		lines, err := j.comeLater(ctx)
+		lines, err := j.restoreModes(ctx)
 		if err != nil {
 			return err
 		}
@@ -176,9 +176,9 @@ func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, en
 	return err
 }
 
-// comeLater sets the terminal modes that the running attempt has already set. It returns how many
-// of the last lines to show.
-func (j *joint) comeLater(ctx context.Context) (lines int, err error) {
+// restoreModes sets the terminal modes that the running attempt has already set. It returns how
+// many of the last lines to show.
+func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
 	joined, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
@@ -193,7 +193,7 @@ func (j *joint) comeLater(ctx context.Context) (lines int, err error) {
 }
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.
-func (j *joint) size() (rows, cols int) {
+func (j *terminalSession) size() (rows, cols int) {
 	cols, rows, err := term.GetSize(int(j.a.Out.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
 		return 24, 80
@@ -202,7 +202,7 @@ func (j *joint) size() (rows, cols int) {
 }
 
 // join connects the terminal to one attempt after another, until ctx ends or the user leaves.
-func (j *joint) join(ctx context.Context) {
+func (j *terminalSession) join(ctx context.Context) {
 	redraw := j.f.later
 	for next := 0; ctx.Err() == nil; {
 		joined, err := j.attach(ctx, next, true)
@@ -236,7 +236,7 @@ func (j *joint) join(ctx context.Context) {
 
 // attach connects to the terminal of an attempt and sets its size to the size of the user's
 // terminal.
-func (j *joint) attach(ctx context.Context, attempt int, wait bool) (control.Attached, error) {
+func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.Attached, error) {
 	rows, cols := j.size()
 	return j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
@@ -246,7 +246,7 @@ func (j *joint) attach(ctx context.Context, attempt int, wait bool) (control.Att
 const redrawAfter = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
-func (j *joint) redraw(ctx context.Context, attempt int) {
+func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 	rows, cols := j.size()
 	other := rows - 1
 	if other == 0 {
@@ -264,7 +264,7 @@ func (j *joint) redraw(ctx context.Context, attempt int) {
 
 // serve sends input and size changes to an attempt. It returns the number of the attempt that has
 // ended, or 0 if ctx ends first.
-func (j *joint) serve(ctx context.Context, attempt int) (ended int) {
+func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
 	defer signal.Stop(sizes)
@@ -277,22 +277,22 @@ func (j *joint) serve(ctx context.Context, attempt int) (ended int) {
 		j.read(ctx)
 	})
 	var data []byte // input that the job has not accepted yet
-	pause := typeAgain
+	pause := resendAfter
 	for {
-		typed, again := j.typed, (<-chan time.Time)(nil)
+		typed, resend := j.typed, (<-chan time.Time)(nil)
 		if len(data) > 0 { // send the remaining input before reading more
-			typed, again = nil, time.After(pause)
+			typed, resend = nil, time.After(pause)
 		}
 		var err error
 		select {
 		case data = <-typed:
 			data, err = j.send(ctx, attempt, data)
-			pause = typeAgain
-		case <-again:
+			pause = resendAfter
+		case <-resend:
 			had := len(data)
 			data, err = j.send(ctx, attempt, data)
-			if pause = min(2*pause, typeAgainLast); len(data) < had {
-				pause = typeAgain
+			if pause = min(2*pause, maxResendAfter); len(data) < had {
+				pause = resendAfter
 			}
 		case <-sizes:
 			_, err = j.attach(ctx, attempt, false)
@@ -310,13 +310,13 @@ func (j *joint) serve(ctx context.Context, attempt int) (ended int) {
 // These constants are the first and the longest pause before input is sent again to a job that does
 // not read.
 const (
-	typeAgain     = 5 * time.Millisecond
-	typeAgainLast = 200 * time.Millisecond
+	resendAfter    = 5 * time.Millisecond
+	maxResendAfter = 200 * time.Millisecond
 )
 
 // send sends input to the job's terminal. It returns the rest that the terminal's buffer could not
 // take.
-func (j *joint) send(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
+func (j *terminalSession) send(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
 	got, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Base64: data})
 	if err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ const (
 )
 
 // read reads the user's input until ctx ends.
-func (j *joint) read(ctx context.Context) {
+func (j *terminalSession) read(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
 		fmt.Fprintf(j.a.Err, "queuectl: cannot read your terminal: %v\r\n", err)
@@ -347,7 +347,7 @@ func (j *joint) read(ctx context.Context) {
 		}
 	}()
 	buffer := make([]byte, 4<<10)
-	var k keys
+	var k keyParser
 	for {
 		fds := []unix.PollFd{{Fd: int32(os.Stdin.Fd()), Events: unix.POLLIN}, {Fd: int32(wake.Fd()), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) || fds[1].Revents != 0 {
@@ -362,13 +362,13 @@ func (j *joint) read(ctx context.Context) {
 		}
 		for typed := buffer[:n]; len(typed) > 0; {
 			var data []byte
-			var w wish
+			var w keyAction
 			data, w, typed = k.take(typed)
 			switch w {
-			case wishLeave:
-				close(j.left)
+			case actLeave:
+				close(j.userLeft)
 				return
-			case wishHelp:
+			case actHelp:
 				fmt.Fprint(j.a.Err, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, ~? for this help\r\n")
 			}
 			if len(data) == 0 {

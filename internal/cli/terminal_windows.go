@@ -9,6 +9,6 @@ import (
 )
 
 // JoinTerminal returns an error, because jobs have no terminal on Windows.
-func (a *App) JoinTerminal(context.Context, *control.Client, *followed, <-chan os.Signal) error {
+func (a *App) JoinTerminal(context.Context, *control.Client, *followedJob, <-chan os.Signal) error {
 	return errors.New("jobs have no terminal on Windows")
 }

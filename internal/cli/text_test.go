@@ -66,7 +66,7 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 // parseWhen accepts the forms of at(1): those of its man page, of the examples in POSIX, and
 // similar ones. It rejects a bare hour and a date of digits only, which other programs interpret
 // differently.
-func TestTimesAreReadAsAtReadsThem(t *testing.T) {
+func TestTimesParseLikeAt(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
 		// The examples of at in POSIX.1-2024, and variants that its grammar allows.
@@ -136,7 +136,7 @@ func TestTimesInClockChanges(t *testing.T) {
 }
 
 // In a flag for past times, an incomplete time means the previous occurrence, not the next.
-func TestTimesThatHavePassed(t *testing.T) {
+func TestPastTimesAreRejected(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
 		"10:00": "2026-03-10T10:00", "12:00": "2026-03-09T12:00", "3pm": "2026-03-09T15:00", "friday": "2026-03-06T00:00", "tuesday": "2026-03-10T00:00",
@@ -150,7 +150,7 @@ func TestTimesThatHavePassed(t *testing.T) {
 }
 
 // Durations can be written in words, and the error for an invalid one contains examples.
-func TestDurationsAreReadInWords(t *testing.T) {
+func TestDurationsInWords(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
 		"2 hours": 2 * time.Hour, "10 minutes": 10 * time.Minute, "1 day": 24 * time.Hour, "5min": 5 * time.Minute, "3 Days": 3 * 24 * time.Hour, "an hour": time.Hour, "2 h": 2 * time.Hour,
@@ -174,7 +174,7 @@ func TestDurationsAreReadInWords(t *testing.T) {
 }
 
 // The text of a due time contains the day, the zone and the time left.
-func TestDueTimesAreToldInFull(t *testing.T) {
+func TestDueTimesNameDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	for after, want := range map[time.Duration]string{
 		10*time.Hour + 47*time.Minute + 30*time.Second: "due Mon 23 Nov 03:00 CET, in 10h",
@@ -192,7 +192,7 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 
 // The error for a duration instead of a time, or a time instead of a duration, says how to write
 // it.
-func TestTimesAndDurationsAreToldApart(t *testing.T) {
+func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`, "enqueue|--expires-at|5min": `write "in 5min" or +5m`,
 		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; use --at for a time`, "enqueue|--delay|3am": "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
@@ -250,7 +250,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 
 // The text of an expiry time has the same form as that of a due time, and says so if the time has
 // passed.
-func TestExpiryIsToldInFull(t *testing.T) {
+func TestExpiryNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
 	for want, s := range map[string]queue.Spec{
@@ -267,7 +267,7 @@ func TestExpiryIsToldInFull(t *testing.T) {
 
 // A job's output cannot control a terminal: control characters, sequences other than colours, and
 // bidirectional controls are escaped.
-func TestTerminalsAreNotSteered(t *testing.T) {
+func TestControlCharactersAreEscaped(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain äß 漢 🙂\n\tx":                     "plain äß 漢 🙂\n\tx",
 		"\x1b[31mred\x1b[0m":                    "\x1b[31mred\x1b[0m",
@@ -309,7 +309,7 @@ func FuzzSanitize(f *testing.F) {
 }
 
 // run exits with the documented code for each outcome of a job.
-func TestJobExitIsTheContracts(t *testing.T) {
+func TestJobExitFollowsContract(t *testing.T) {
 	for _, c := range []struct {
 		state, reason string
 		code          int64
@@ -391,7 +391,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 		"doctor": func(a *App) error {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Next: evil})
 		},
-		"end": func(a *App) error { a.Exit, a.Err = 1, a.Out; a.tellEnd(&j); return nil },
+		"end": func(a *App) error { a.Exit, a.Err = 1, a.Out; a.printEnd(&j); return nil },
 	} {
 		got := printed(t, print)
 		for _, b := range breaks {
@@ -443,7 +443,7 @@ func TestColumnsOfCharacters(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
 	} {
-		if got := room(text); got != want {
+		if got := widthOf(text); got != want {
 			t.Errorf("%q (%U): got %d, want %d", text, []rune(text), got, want)
 		}
 	}
@@ -494,7 +494,7 @@ func TestTablesFit(t *testing.T) {
 }
 
 // Colour recognises only sequences that set colours.
-func TestOnlyColoursAreColours(t *testing.T) {
+func TestOnlyColourSequencesAreKept(t *testing.T) {
 	for s, want := range map[string]int{
 		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,
 		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
@@ -508,7 +508,7 @@ func TestOnlyColoursAreColours(t *testing.T) {
 
 // Characters and colour sequences are shown whole, even if they arrive in pieces. An incomplete one
 // at the end is escaped.
-func TestPiecesAreShownWhole(t *testing.T) {
+func TestSplitCharactersAreShownWhole(t *testing.T) {
 	const text = "a漢字\x1b[1;31mröd\x1b[0m\xe6\xbc"
 	for size := 1; size < len(text); size++ {
 		shown, kept := "", ""
@@ -554,14 +554,14 @@ func TestTextIsFoldedBetweenWords(t *testing.T) {
 		"\x1b[32mok\x1b[39m: 1 of 2 w": {"\x1b[32mok\x1b[39m: 1 of 2", "w"},
 		"界界界界界界":                       {"界界界界界", "界"},
 	} {
-		if got := folded(10, text); !slices.Equal(got, want) {
+		if got := foldLines(10, text); !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }
 
 // JSON output represents the value exactly and cannot control a terminal.
-func TestJSONSteersNoTerminal(t *testing.T) {
+func TestJSONEscapesControlCharacters(t *testing.T) {
 	value := map[string]string{"a\u009bk": "\x1b[31m\u0085\u009b31m\x7f\u061c\u200f\u202e\u2066\u2028", "plain": "ü <&> \u00a0 €"}
 	var b strings.Builder
 	if err := writeJSON(&b, value); err != nil {
@@ -607,8 +607,10 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			p := screenPrinter{a: a, s: &control.Screen{Dead: []control.ScreenJob{{Job: j, LastLine: "last"}}}}
 			return p.printPart(&p.parts()[2])
 		}},
-		"events":   {1, func(a *App) error { return a.Println(a.said(eventLine(&control.Event{Event: "audit", Verb: evil}))) }},
-		"messages": {1, func(a *App) error { a.Exit, a.Err = 1, a.Out; a.tellEnd(&ended); return nil }},
+		"events": {1, func(a *App) error {
+			return a.Println(a.cleanText(eventLine(&control.Event{Event: "audit", Verb: evil})))
+		}},
+		"messages": {1, func(a *App) error { a.Exit, a.Err = 1, a.Out; a.printEnd(&ended); return nil }},
 		"doctor": {1, func(a *App) error {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
 		}},
@@ -624,15 +626,15 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 }
 
 // Every character of a cell is visible and takes the columns that room counts.
-func TestCellsHideNothing(t *testing.T) {
+func TestCellsShowEveryCharacter(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,
 		"a\u3164b": `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": `x\U000e0100`, "a\ufe0f": `a\ufe0f`, "a\u200db": `a\u200db`,
 		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
 	} {
 		got := cell(text)
-		if got != want || room(got) != runewidth.StringWidth(got) {
-			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, room(got), want, runewidth.StringWidth(want))
+		if got != want || widthOf(got) != runewidth.StringWidth(got) {
+			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, widthOf(got), want, runewidth.StringWidth(want))
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 // ttyOutput converts a job's terminal output to text: each line in its final state.
 type ttyOutput struct {
-	r     termtext.Renderer
-	live  bool   // show the unfinished line, and redraw it when it changes
-	shown string // the unfinished line as displayed
+	r        termtext.Renderer
+	live     bool   // show the unfinished line, and redraw it when it changes
+	lastText string // the unfinished line as displayed
 }
 
 // next returns what to print for the next piece. safe escapes text for its destination.
@@ -22,8 +22,8 @@ func (t *ttyOutput) next(text string, safe func(string) string) string {
 		return safe(lines)
 	}
 	part := t.r.Line()
-	before := t.shown
-	t.shown = part
+	before := t.lastText
+	t.lastText = part
 	if added, ok := strings.CutPrefix(lines+part, before); ok {
 		return safe(added)
 	}
@@ -34,9 +34,9 @@ func (t *ttyOutput) next(text string, safe func(string) string) string {
 func (t *ttyOutput) end(safe func(string) string) string {
 	rest := t.r.End()
 	if t.live {
-		rest = strings.TrimPrefix(rest, t.shown)
+		rest = strings.TrimPrefix(rest, t.lastText)
 	}
-	t.shown = ""
+	t.lastText = ""
 	return safe(rest)
 }
 

@@ -11,7 +11,7 @@ import (
 // requireFlag adds the flag --require-limits, which rejects jobs whose limits cannot be enforced.
 func (a *App) requireFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.requireLimits, "require-limits", false, "reject jobs with limits that this machine cannot enforce, instead of warning")
-	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
+	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {themeLimits}}
 }
 
 // printNotes prints the notes of the service about new jobs.

@@ -82,7 +82,7 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		for more := true; more; {
 			part, err := in.ReadSlice(end)
 			if raw = append(raw, part...); len(raw) > control.MaxLine {
-				return atLine(queue.Errorf(queue.CodeTooLarge, "this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
+				return withLine(queue.Errorf(queue.CodeTooLarge, "this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
 			}
 			more = err == bufio.ErrBufferFull
 			if err != nil && !more {
@@ -132,7 +132,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
-			return atLine(err, lines.of(d.InputOffset()-1))
+			return withLine(err, lines.of(d.InputOffset()-1))
 		}
 		return err
 	}
@@ -142,7 +142,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 			return wrong(err)
 		}
 		if len(v) > control.MaxLine {
-			return atLine(queue.Errorf(queue.CodeTooLarge, "the definition of this job is larger than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+			return withLine(queue.Errorf(queue.CodeTooLarge, "the definition of this job is larger than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
 		}
 		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err
@@ -200,22 +200,22 @@ type upload struct {
 	noCwd bool
 	due   string // "; due …" if a flag sets the start time of all jobs
 
-	began time.Time
-	of    int64        // size of the file in bytes; 0 if unknown
-	read  atomic.Int64 // bytes read until now
+	began     time.Time
+	fileSize  int64        // size of the file in bytes; 0 if unknown
+	bytesRead atomic.Int64 // bytes read until now
 
-	c       *control.Client
-	batch   string
-	jobs    int      // jobs read in total
-	part    []toSend // jobs of the next request
-	bytes   int
-	entries int // number of arguments and environment variables in part
-	ahead   ahead
-	usual   *queue.Spec // fields that complete adds to a job that sets none of them; nil until needed
-	head    []byte      // usual as JSON, up to the point where the job's own fields follow
-	sent    chan error  // result of the request in flight; nil without one
-	ids     []string
-	places  []int // for each of ids, the job's index in the file
+	c        *control.Client
+	batch    string
+	jobsRead int          // jobsRead read in total
+	part     []pendingJob // jobs of the next request
+	bytes    int
+	entries  int // number of arguments and environment variables in part
+	sorter   depSorter
+	defaults *queue.Spec // fields that complete adds to a job that sets none of them; nil until needed
+	defJSON  []byte      // usual as JSON, up to the point where the job's own fields follow
+	sent     chan error  // result of the request in flight; nil without one
+	ids      []string
+	indexes  []int // for each of ids, the job's index in the file
 
 	unenforced []string // names of the jobs' limits that the service does not enforce
 	newQueues  []control.NewQueue
@@ -226,28 +226,28 @@ type upload struct {
 	found       []int // lines of jobs that the service found already enqueued (unique jobs)
 	expired     expiries
 
-	asking  sync.Mutex // held while a request is started
-	commits bool       // the request in flight commits the batch; guarded by asking
-	flight  sync.WaitGroup
+	starting sync.Mutex // held while a request is started
+	commits  bool       // the request in flight commits the batch; guarded by asking
+	inFlight sync.WaitGroup
 }
 
-// from returns a reader of f that counts the bytes read, for the progress bar.
-func (u *upload) from(f *os.File) io.Reader {
+// reader returns a reader of f that counts the bytes read, for the progress bar.
+func (u *upload) reader(f *os.File) io.Reader {
 	u.began = time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		u.of = info.Size()
+		u.fileSize = info.Size()
 	}
-	return &counted{f, &u.read}
+	return &byteCounter{f, &u.bytesRead}
 }
 
-// counted is a reader that counts the bytes read.
-type counted struct {
+// byteCounter is a reader that counts the bytes read.
+type byteCounter struct {
 	r io.Reader
 	n *atomic.Int64
 }
 
 // Read implements io.Reader.
-func (c *counted) Read(p []byte) (int, error) {
+func (c *byteCounter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n.Add(int64(n))
 	return n, err
@@ -257,29 +257,29 @@ func (c *counted) Read(p []byte) (int, error) {
 func (u *upload) add(raw []byte, line int) error {
 	j, err := u.encode(raw)
 	if err != nil {
-		return atLine(err, line)
+		return withLine(err, line)
 	}
 	u.expired.add("line", line, j.expires)
-	j.line, j.at = line, u.jobs
-	if u.ahead.sent == nil {
-		u.ahead.seed, u.ahead.sent = maphash.MakeSeed(), map[uint64]bool{}
+	j.line, j.index = line, u.jobsRead
+	if u.sorter.sent == nil {
+		u.sorter.seed, u.sorter.sent = maphash.MakeSeed(), map[uint64]bool{}
 	}
-	err = u.put(j, u.ahead.now)
-	if u.jobs++; err != nil || len(u.ahead.held) < maxHeld {
+	err = u.put(j, u.sorter.ready)
+	if u.jobsRead++; err != nil || len(u.sorter.held) < maxHeld {
 		return err
 	}
-	return u.putRest()
+	return u.putHeld()
 }
 
-// putRest adds the jobs that were held back to the next requests, and sends the full ones.
-func (u *upload) putRest() error {
-	rest, err := u.ahead.last(u.part)
+// putHeld adds the jobs that were held back to the next requests, and sends the full ones.
+func (u *upload) putHeld() error {
+	rest, err := u.sorter.flush(u.part)
 	if err != nil {
 		return err
 	}
 	u.part, u.bytes, u.entries = nil, 0, 0
 	for _, j := range rest {
-		if err := u.put(j, u.ahead.note); err != nil {
+		if err := u.put(j, u.sorter.note); err != nil {
 			return err
 		}
 	}
@@ -288,16 +288,16 @@ func (u *upload) putRest() error {
 
 // put adds a job to the next request. If the request is full, put first sends it, with the jobs
 // that may returns.
-func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
-	most, room := partJobs, partBytes
+func (u *upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error {
+	maxJobs, maxBytes := partJobs, partBytes
 	if u.key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
-		most, room = queue.MaxBatch, control.MaxLine-64<<10
+		maxJobs, maxBytes = queue.MaxBatch, control.MaxLine-64<<10
 	}
-	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(j.raw) > room || u.entries+j.entries > control.MaxEntries) {
+	if len(u.part) > 0 && (len(u.part) == maxJobs || u.bytes+len(j.raw) > maxBytes || u.entries+j.entries > control.MaxEntries) {
 		if u.key != "" {
-			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", most, room, control.MaxEntries)
+			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
 		}
-		if u.part = may(u.part); len(u.part) > 0 {
+		if u.part = ready(u.part); len(u.part) > 0 {
 			if err := u.send(false); err != nil {
 				return err
 			}
@@ -309,7 +309,7 @@ func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
 }
 
 // encode validates a job and adds the caller's working directory, umask and environment.
-func (u *upload) encode(raw []byte) (j toSend, err error) {
+func (u *upload) encode(raw []byte) (j pendingJob, err error) {
 	if err := queue.CheckJSON(raw); err != nil {
 		return j, err
 	}
@@ -320,15 +320,15 @@ func (u *upload) encode(raw []byte) (j toSend, err error) {
 	if s.ID != nil {
 		j.id = *s.ID
 	}
-	j.after, j.expires = namesOf(&s), s.ExpiresAt
-	j.raw, err = u.encoded(raw, &s)
+	j.parents, j.expires = namesOf(&s), s.ExpiresAt
+	j.raw, err = u.complete(raw, &s)
 	j.entries = control.Entries(&s)
 	return j, err
 }
 
-// encoded returns the JSON of a job, completed with the caller's working directory, umask and
+// complete returns the JSON of a job, completed with the caller's working directory, umask and
 // environment. s is the decoded raw.
-func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
+func (u *upload) complete(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	if u.files == nil {
 		u.files = namedFiles{}
 	}
@@ -344,13 +344,13 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 		u.files.warn(u.a, s)
 		return json.Marshal(s)
 	}
-	if u.usual == nil {
-		if err := u.findUsual(); err != nil {
+	if u.defaults == nil {
+		if err := u.findDefaults(); err != nil {
 			return nil, err
 		}
 	}
-	s.Cwd, s.Umask, s.Env = u.usual.Cwd, u.usual.Umask, u.usual.Env
-	if err := wouldDo(s); err != nil {
+	s.Cwd, s.Umask, s.Env = u.defaults.Cwd, u.defaults.Umask, u.defaults.Env
+	if err := checkSpec(s); err != nil {
 		return nil, err
 	}
 	u.files.warn(u.a, s)
@@ -363,33 +363,33 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 			return c
 		}, raw)
 	}
-	return append(u.head[:len(u.head):len(u.head)], raw...), nil
+	return append(u.defJSON[:len(u.defJSON):len(u.defJSON)], raw...), nil
 }
 
-// findUsual determines the caller's working directory, umask and environment once for all jobs.
-func (u *upload) findUsual() error {
-	u.usual = &queue.Spec{}
-	if err := complete(u.usual, u.noCwd); err != nil {
+// findDefaults determines the caller's working directory, umask and environment once for all jobs.
+func (u *upload) findDefaults() error {
+	u.defaults = &queue.Spec{}
+	if err := complete(u.defaults, u.noCwd); err != nil {
 		return err
 	}
-	head, err := json.Marshal(u.usual)
+	head, err := json.Marshal(u.defaults)
 	if err != nil {
 		return err
 	}
-	u.head = append(head[:len(head)-1], ',')
+	u.defJSON = append(head[:len(head)-1], ',')
 	if len(head) == 2 { // complete has set no field
-		u.head = []byte{'{'}
+		u.defJSON = []byte{'{'}
 	}
 	return nil
 }
 
 // send sends the collected jobs, after the previous request has been answered.
 func (u *upload) send(commit bool) error {
-	if err := u.answered(); err != nil {
+	if err := u.await(); err != nil {
 		return err
 	}
-	u.asking.Lock() // interrupted locks it and never unlocks it
-	defer u.asking.Unlock()
+	u.starting.Lock() // interrupted locks it and never unlocks it
+	defer u.starting.Unlock()
 	if u.c == nil {
 		c, err := u.a.clientStarting(u.ctx)
 		if err != nil {
@@ -414,11 +414,11 @@ func (u *upload) send(commit bool) error {
 	lines := make([]int, len(u.part))
 	for i := range u.part {
 		p.Encoded[i], lines[i] = u.part[i].raw, u.part[i].line
-		u.places = append(u.places, u.part[i].at)
+		u.indexes = append(u.indexes, u.part[i].index)
 	}
 	u.sent = make(chan error, 1)
 	sent := u.sent
-	u.flight.Go(func() {
+	u.inFlight.Go(func() {
 		got, err := u.c.EnqueueBatch(u.ctx, p)
 		for _, at := range got.Found {
 			if at < len(lines) {
@@ -443,41 +443,41 @@ func (u *upload) send(commit bool) error {
 		switch e, ok := errors.AsType[*queue.Error](err); {
 		case !ok:
 		case e.Index > 0 && e.Index <= len(lines):
-			err = atLine(err, lines[e.Index-1])
+			err = withLine(err, lines[e.Index-1])
 		case e.Field != "" && len(lines) == 1:
-			err = atLine(err, lines[0])
+			err = withLine(err, lines[0])
 		}
 		sent <- err
 	})
 	u.part, u.bytes, u.entries = nil, 0, 0
 	switch {
 	case commit:
-	case u.of > 0:
-		u.a.Draw(Bar{Done: u.read.Load(), Of: u.of, Since: u.began, Note: Jobs(u.jobs) + " sent", Bytes: true})
+	case u.fileSize > 0:
+		u.a.Draw(Bar{Done: u.bytesRead.Load(), Of: u.fileSize, Since: u.began, Note: Jobs(u.jobsRead) + " sent", Bytes: true})
 	default:
-		u.a.Progress("%s sent", Jobs(u.jobs))
+		u.a.Progress("%s sent", Jobs(u.jobsRead))
 	}
 	return nil
 }
 
 // sendLast sends the remaining jobs and commits the batch.
 func (u *upload) sendLast() error {
-	if err := u.putRest(); err != nil {
+	if err := u.putHeld(); err != nil {
 		return err
 	}
 	if err := u.send(true); err != nil {
 		return err
 	}
-	return u.answered()
+	return u.await()
 }
 
 // inOrder sorts the ids by the jobs' order in the file.
 func (u *upload) inOrder() {
-	if !u.ahead.moved || len(u.ids) != len(u.places) {
+	if !u.sorter.reordered || len(u.ids) != len(u.indexes) {
 		return
 	}
 	ids := make([]string, len(u.ids))
-	for i, at := range u.places {
+	for i, at := range u.indexes {
 		ids[at] = u.ids[i]
 	}
 	u.ids = ids
@@ -485,22 +485,22 @@ func (u *upload) inOrder() {
 
 // interrupted aborts the batch and exits. It keeps the lock asking, so no request can follow.
 func (u *upload) interrupted() {
-	u.asking.Lock()
+	u.starting.Lock()
 	u.a.Progress("")
 	if u.commits {
 		fmt.Fprintln(u.a.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
 		os.Exit(exitDetached)
 	}
 	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
-	u.flight.Wait()
+	u.inFlight.Wait()
 	// If the abort fails, the service drops the batch after ten minutes.
 	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	fmt.Fprintln(u.a.Err, "queuectl: interrupted; nothing was stored")
 	os.Exit(exitDetached)
 }
 
-// answered waits for the request in flight and returns its error.
-func (u *upload) answered() error {
+// await waits for the request in flight and returns its error.
+func (u *upload) await() error {
 	if u.sent == nil {
 		return nil
 	}
@@ -522,7 +522,7 @@ func (u *upload) end(err error) error {
 	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
 		return err
 	}
-	if u.expired.never == u.jobs {
+	if u.expired.never == u.jobsRead {
 		u.maxAttempts = 0
 	}
 	u.a.Say("%s enqueued%s%s", Jobs(len(u.ids)-len(u.found)), u.due, attempts(u.maxAttempts))
@@ -545,10 +545,10 @@ func (u *upload) finish(err error) error {
 	if err == nil || u.batch == "" {
 		return err
 	}
-	u.answered() // any error here is a consequence of err
+	u.await() // any error here is a consequence of err
 	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	switch {
-	case forgotten(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
+	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was stored; run the same command again")
 	case u.commits:
 	case failed != nil:
@@ -557,9 +557,9 @@ func (u *upload) finish(err error) error {
 	return err
 }
 
-// forgotten reports whether err means that the service no longer has the batch, for example after
+// batchLost reports whether err means that the service no longer has the batch, for example after
 // its restart.
-func forgotten(err error) bool {
+func batchLost(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
 	return ok && e.Code == queue.CodeWrongState && e.Field == ""
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// bulk is a client method that acts on several jobs.
-type bulk func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
+// bulkFunc is a client method that acts on several jobs.
+type bulkFunc func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
 
 func retryVerb(a *App) *cobra.Command {
 	var only bool
@@ -46,15 +46,15 @@ func requeueVerb(a *App) *cobra.Command {
 // confirmation on a terminal.
 var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that are named by id or selected. The argument become is
-// the outcome for messages, like "is held". The arguments states are the job states that the
+// jobsCommand builds a command for jobs that are named by id or selected. The argument outcome is
+// what messages say of a job, like "is held". The arguments states are the job states that the
 // command accepts; nil means all.
-func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
+func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
 	var s selection
 	s.states = states
 	cmd := &cobra.Command{
 		Use: name + " ID… | --state STATE …", Short: short,
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.onSelection(cmd, &s, ids, become, do) },
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.onSelection(cmd, &s, ids, outcome, do) },
 	}
 	stateShort := "s"
 	if name == "kill" {
@@ -101,7 +101,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asks := !p.Yes && !p.DryRun
-			if asks && !a.asks() {
+			if asks && !a.canAsk() {
 				return Usage("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
 			}
 			c, err := a.Client()
@@ -114,7 +114,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 				if err != nil {
 					return err
 				}
-				if !a.sure("permanently remove %s and their history?", Jobs(*got.Matched)) {
+				if !a.confirm("permanently remove %s and their history?", Jobs(*got.Matched)) {
 					return nil
 				}
 				p.Yes = true
@@ -140,14 +140,14 @@ func CleanupVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !p.DryRun && !yes && a.asks() {
+			if !p.DryRun && !yes && a.canAsk() {
 				dry := p
 				dry.DryRun = true
 				got, err := a.wouldClean(cmd.Context(), dry)
 				if err != nil {
 					return err
 				}
-				if n := *got.Matched; n > 0 && !a.sure("remove %s and their history?", Jobs(n)) {
+				if n := *got.Matched; n > 0 && !a.confirm("remove %s and their history?", Jobs(n)) {
 					return nil
 				}
 			}
@@ -193,10 +193,10 @@ func Jobs(n int) string {
 	return plural(n, "job")
 }
 
-// onJobs executes a bulk command in requests of bounded size, and prints which jobs were changed
+// runBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
 // and which were refused.
-func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
-	ids = once(ids)
+func (a *App) runBulk(outcome string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
+	ids = unique(ids)
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
@@ -211,7 +211,7 @@ func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor s
 		}
 		more = v.Next != nil || len(ids) > 0
 		seen += len(v.Done) + len(v.Refused)
-		if err := a.tellVerdict(&v, &all, become); err != nil {
+		if err := a.printResult(&v, &all, outcome); err != nil {
 			return err
 		}
 	}
@@ -238,9 +238,9 @@ func (a *App) counted(n int) error {
 	return err
 }
 
-// tellVerdict prints the result of one request: one line of JSON with --jsonl, or the ids and the
+// printResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
 // refusals. With --json it adds the result to all.
-func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
+func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 	if v.Matched != nil {
 		if all.Matched == nil {
 			all.Matched = new(int)
@@ -272,7 +272,7 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, line))
 	}
 	for _, id := range v.Done {
-		if err := a.printDone(id, "job "+id+" "+become); err != nil {
+		if err := a.printDone(id, "job "+id+" "+outcome); err != nil {
 			return err
 		}
 	}
@@ -301,17 +301,17 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
 		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message does not name the job
-			line += "; refused for " + someOf(ids[reason])
+			line += "; refused for " + firstIDs(ids[reason])
 		case n > 0:
-			line += fmt.Sprintf("; the same for %d more: %s", n, someOf(others))
+			line += fmt.Sprintf("; the same for %d more: %s", n, firstIDs(others))
 		}
 		lines = append(lines, line)
 	}
 	return lines
 }
 
-// someOf lists the ids, at most maxRefusedNamed of them.
-func someOf(ids []string) string {
+// firstIDs lists the ids, at most maxRefusedNamed of them.
+func firstIDs(ids []string) string {
 	text := strings.Join(ids[:min(len(ids), maxRefusedNamed)], ", ")
 	if len(ids) > maxRefusedNamed {
 		text += Sign(" …")

@@ -20,7 +20,7 @@ func waitVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.ownFailure = exitOwn
+			a.ownFailure = exitFailure
 			if len(ids) == 0 && !s.Chosen() {
 				return atLeastOne("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
@@ -36,7 +36,7 @@ func waitVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
 	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
 	durationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
-	a.exitAsOwn(cmd)
+	a.ownExit(cmd)
 	return cmd
 }
 
@@ -46,7 +46,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	if _, err := s.of(cmd, ids); err != nil {
 		return err
 	}
-	a.lists = len(ids) == 0 // without a queue, the selection is empty
+	a.missingIsEmpty = len(ids) == 0 // without a queue, the selection is empty
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -90,13 +90,13 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
 
-// whyLooks bounds how many of the named jobs are queried to find out whether one runs.
-const whyLooks = 20
+// maxWhyJobs bounds how many of the named jobs are queried to find out whether one runs.
+const maxWhyJobs = 20
 
 // sayWhyNoneRuns prints why the first of these jobs waits, if none of them runs.
 func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []string) {
 	waiting := ""
-	for _, id := range ids[:min(len(ids), whyLooks)] {
+	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 		if err != nil || runs(&job.Job) {
 			return // a job runs, or wait reports the error
@@ -113,8 +113,8 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 // runs reports whether a job is processing and not paused.
 func runs(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// waitSpare is how much later than the timeout the service may report it.
-const waitSpare = time.Second
+// waitMargin is how much later than the timeout the service may report it.
+const waitMargin = time.Second
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {
 	c, err := a.Client()
@@ -126,7 +126,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	defer stop()
 	asked := ctx
 	if p.Timeout > 0 { // a service that hangs must not delay the command
-		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitSpare)
+		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitMargin)
 		defer end()
 		asked = over
 	}

@@ -14,7 +14,7 @@ func WhoamiVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			return answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.printWhoami(&w) })
 		},
 	}

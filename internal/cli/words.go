@@ -16,7 +16,7 @@ import (
 
 // near returns a hint that names the similar known word, or the hint otherwise.
 func near(word string, known []string, otherwise string) string {
-	return cmp.Or(slipIn(word, known), "; "+otherwise)
+	return cmp.Or(typoOf(word, known), "; "+otherwise)
 }
 
 // flagError returns the error for a wrong flag, in queuectl's wording instead of the flag
@@ -88,15 +88,15 @@ func flagsOf(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// filled is a flag value that must not be empty. An empty one usually comes from an unset variable
-// of a script, and would have no effect.
-type filled struct{ text *string }
+// nonEmpty is a flag value that must not be empty. An empty one usually comes from an unset
+// variable of a script, and would have no effect.
+type nonEmpty struct{ text *string }
 
 // NonEmpty returns the value of a flag whose text must not be empty.
-func NonEmpty(text *string) pflag.Value { return filled{text} }
+func NonEmpty(text *string) pflag.Value { return nonEmpty{text} }
 
 // String returns the text.
-func (f filled) String() string {
+func (f nonEmpty) String() string {
 	if f.text == nil {
 		return ""
 	}
@@ -104,10 +104,10 @@ func (f filled) String() string {
 }
 
 // Type returns the metavar of the value, unless the description of the flag contains another one.
-func (f filled) Type() string { return "NAME" }
+func (f nonEmpty) Type() string { return "NAME" }
 
 // Set stores the text.
-func (f filled) Set(text string) error {
+func (f nonEmpty) Set(text string) error {
 	if text == "" {
 		return errEmpty
 	}
@@ -115,18 +115,19 @@ func (f filled) Set(text string) error {
 	return nil
 }
 
-// single is a filled that can be given only once. With two values, the first would have no effect.
-type single struct{ filled }
+// onlyOnce is a nonEmpty that can be given only once. With two values, the first would have
+// no effect.
+type onlyOnce struct{ nonEmpty }
 
 // givenOnce returns the value of a flag whose text must not be empty and can be given only once.
-func givenOnce(text *string) pflag.Value { return single{filled{text}} }
+func givenOnce(text *string) pflag.Value { return onlyOnce{nonEmpty{text}} }
 
 // Set stores the text. It rejects a second, different text.
-func (s single) Set(text string) error {
+func (s onlyOnce) Set(text string) error {
 	if was := *s.text; was != "" && was != text {
 		return fmt.Errorf("is given twice, as %q and %q; give it once", was, text)
 	}
-	return s.filled.Set(text)
+	return s.nonEmpty.Set(text)
 }
 
 var errEmpty = errors.New("is empty; give a value, or leave the flag out")

@@ -60,7 +60,7 @@ func workerStopVerb(a *App) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			if atOnce := p.Force || p.Timeout != nil && *p.Timeout == 0; atOnce && !yes && a.asks() {
+			if atOnce := p.Force || p.Timeout != nil && *p.Timeout == 0; atOnce && !yes && a.canAsk() {
 				st, err := c.Status(cmd.Context(), control.Nothing{})
 				if err != nil {
 					return err
@@ -69,7 +69,7 @@ func workerStopVerb(a *App) *cobra.Command {
 				if p.Count != nil {
 					n = min(n, count)
 				}
-				if n > 0 && !a.sure("stop and requeue %s?", plural(n, "running job")) {
+				if n > 0 && !a.confirm("stop and requeue %s?", plural(n, "running job")) {
 					return nil
 				}
 			}
@@ -111,7 +111,7 @@ func workerListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List workers", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.lists = true
+			a.missingIsEmpty = true
 			c, err := a.Client()
 			if err != nil {
 				return err

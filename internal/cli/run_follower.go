@@ -14,38 +14,38 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// following follows all jobs of a private run until no job is left to run.
-type following struct {
-	a       *App
-	c       *control.Client
-	began   time.Time
-	leaving *atomic.Bool    // the user stopped the run, so bad health is expected
-	quiet   <-chan struct{} // closed once the remaining jobs are not to run now
-	log     *jobLog
+// runFollower follows all jobs of a private run until no job is left to run.
+type runFollower struct {
+	a        *App
+	c        *control.Client
+	began    time.Time
+	stopping *atomic.Bool    // the user stopped the run, so bad health is expected
+	quiet    <-chan struct{} // closed once the remaining jobs are not to run now
+	log      *jobLog
 
-	state  control.Status
-	before int64 // number of jobs that had ended at the start
-	open   int64 // number of jobs that must end before the next status request
-	seen   int64 // number of the last event that was handled
-	over   bool  // quiet is closed
-	ill    bool  // the service's bad health was printed
+	state        control.Status
+	endedBefore  int64 // number of jobs that had ended at the start
+	untilStatus  int64 // number of jobs that must end before the next status request
+	lastEvent    int64 // number of the last event that was handled
+	quietClosed  bool  // quiet is closed
+	warnedHealth bool  // the service's bad health was printed
 
 	retries retries
-	still   standstill
+	stall   stallNotice
 }
 
 // start records the state from which it follows.
-func (f *following) start(ctx context.Context) (err error) {
+func (f *runFollower) start(ctx context.Context) (err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return err
 	}
-	f.seen = f.state.LastEvent
-	_, f.before = f.left()
+	f.lastEvent = f.state.LastEvent
+	_, f.endedBefore = f.counts()
 	return nil
 }
 
-// left returns how many jobs are still to run, and how many have ended.
-func (f *following) left() (open, ended int64) {
+// counts returns how many jobs are still to run, and how many have ended.
+func (f *runFollower) counts() (open, ended int64) {
 	for _, s := range queue.States() {
 		switch n := f.state.Jobs[s.String()]; {
 		case s == queue.Held: // runs only after a user releases it
@@ -63,29 +63,29 @@ const showEvery = 100 * time.Millisecond
 
 // run follows the jobs. Events trigger status requests and name the jobs whose output to print. The
 // status shows when all jobs have ended.
-func (f *following) run(ctx context.Context) error {
+func (f *runFollower) run(ctx context.Context) error {
 	err := f.events(ctx)
-	if !closedPipe(err) {
+	if !isClosedPipe(err) {
 		return err
 	}
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return err
 	}
-	if open, _ := f.left(); open > 0 {
+	if open, _ := f.counts(); open > 0 {
 		f.a.Exit = exitDetached
 		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output pipe is closed; to continue, repeat the command\n", Jobs(int(open)))
 	}
 	return nil
 }
 
-func (f *following) events(ctx context.Context) error {
+func (f *runFollower) events(ctx context.Context) error {
 	// Ending the stream closes its connection, so the stream gets a separate one.
 	c := control.NewClient(f.c.Path())
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := make(chan control.Event)
-	since := f.seen
+	since := f.lastEvent
 	ended := stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
 		select {
 		case events <- e:
@@ -99,7 +99,7 @@ func (f *following) events(ctx context.Context) error {
 	defer tick.Stop()
 	for changed := true; ; {
 		if changed {
-			if done, err := f.look(ctx); done || err != nil {
+			if done, err := f.checkStatus(ctx); done || err != nil {
 				return err
 			}
 			changed = false
@@ -107,19 +107,19 @@ func (f *following) events(ctx context.Context) error {
 		for waiting := true; waiting; {
 			select {
 			case e := <-events:
-				f.still.moved()
-				f.seen, changed = e.Seq, true
+				f.stall.reset()
+				f.lastEvent, changed = e.Seq, true
 				if err := f.event(ctx, &e); err != nil {
 					return err
 				}
-				waiting = f.open > 0
+				waiting = f.untilStatus > 0
 			case <-tick.C:
 				if waiting = !changed; waiting {
-					f.still.tell(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
+					f.stall.print(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
 					f.draw(ctx) // remaining times change, and the window may have been resized
 				}
 			case <-quiet:
-				quiet, f.over, changed = nil, true, true
+				quiet, f.quietClosed, changed = nil, true, true
 				waiting = false
 			case err := <-ended:
 				return err
@@ -128,21 +128,21 @@ func (f *following) events(ctx context.Context) error {
 	}
 }
 
-// look requests the status and draws the progress. done reports that no job is left to run.
-func (f *following) look(ctx context.Context) (done bool, err error) {
+// checkStatus requests the status and draws the progress. done reports that no job is left to run.
+func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return false, err
 	}
-	if ill := f.state.Health != "ok"; ill != f.ill {
-		if f.ill = ill; ill && !f.leaving.Load() {
+	if unhealthy := f.state.Health != "ok"; unhealthy != f.warnedHealth {
+		if f.warnedHealth = unhealthy; unhealthy && !f.stopping.Load() {
 			f.a.Progress("")
 			fmt.Fprintf(f.a.Err, "queuectl: %s\n", f.state.Health)
 		}
 	}
-	open, ended := f.left()
-	f.open = open
+	open, ended := f.counts()
+	f.untilStatus = open
 	switch {
-	case f.seen < f.state.LastEvent || open > 0 && !f.over:
+	case f.lastEvent < f.state.LastEvent || open > 0 && !f.quietClosed:
 		f.draw(ctx)
 		return false, nil
 	case open > 0:
@@ -157,21 +157,21 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 }
 
 // draw draws the progress from the last status.
-func (f *following) draw(ctx context.Context) {
-	if !IsTerminal(f.a.Err) || f.over {
+func (f *runFollower) draw(ctx context.Context) {
+	if !IsTerminal(f.a.Err) || f.quietClosed {
 		return
 	}
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
-	open, ended := f.left()
+	open, ended := f.counts()
 	all := func(int64) bool { return true }
-	f.a.Draw(Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, from: f.before,
-		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.wait()})
+	f.a.Draw(Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, from: f.endedBefore,
+		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.describe(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.wait()})
 }
 
 // waiting returns the job that is next to run for the first time, if no job runs. It returns "" if
 // no such job waits. The bar shows when a failed job is retried.
-func (f *following) waiting(ctx context.Context) string {
-	if f.over || f.leaving.Load() {
+func (f *runFollower) waiting(ctx context.Context) string {
+	if f.quietClosed || f.stopping.Load() {
 		return ""
 	}
 	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
@@ -189,11 +189,11 @@ func (f *following) waiting(ctx context.Context) string {
 }
 
 // event prints the output of a job that has ended for good.
-func (f *following) event(ctx context.Context, e *control.Event) error {
+func (f *runFollower) event(ctx context.Context, e *control.Event) error {
 	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
 		return nil
 	}
-	f.open--
+	f.untilStatus--
 	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) { // not found: a user has removed the job
 		return err
 	}
@@ -201,7 +201,7 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 }
 
 // print prints the job of an event, or its output.
-func (f *following) print(ctx context.Context, e *control.Event) error {
+func (f *runFollower) print(ctx context.Context, e *control.Event) error {
 	if f.log != nil {
 		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
 		if err != nil {
@@ -226,7 +226,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 }
 
 // summary prints how many jobs ended in each state.
-func (f *following) summary(ctx context.Context, ended int64) error {
+func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)
 	if dead > 0 || held > 0 {
@@ -234,14 +234,14 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 	}
 	took := time.Since(f.began)
 	if f.a.JSON {
-		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.before, "elapsed_ms": took.Milliseconds()})
+		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.endedBefore, "elapsed_ms": took.Milliseconds()})
 	}
 	if f.a.Structured() || f.a.Quiet {
 		return nil
 	}
-	text := howMany(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed", "dead", "cancelled", "held")
-	if f.before > 0 {
-		text += fmt.Sprintf(" (%d in earlier runs)", f.before)
+	text := countsText(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed", "dead", "cancelled", "held")
+	if f.endedBefore > 0 {
+		text += fmt.Sprintf(" (%d in earlier runs)", f.endedBefore)
 	}
 	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, span(took.Milliseconds()))
 	if dead == 0 {

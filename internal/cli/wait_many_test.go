@@ -19,7 +19,7 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	}
 	c := control.NewClient(filepath.Join(dir, "none"))
 	defer c.Close()
-	w := &manyWaited{
+	w := &waiter{
 		a: &App{}, c: c, log: log, ended: make([]bool, 2),
 		jobs: []control.Job{{ID: "a", State: "completed", Command: "true"}, {ID: "b", State: "completed", Command: "date"}},
 	}

@@ -29,31 +29,31 @@ type waitFlags struct {
 	batch    string // name of the batch; "" if the jobs were selected otherwise
 }
 
-// manyWaited waits for any number of jobs and follows them through events. Each job counts with its
+// waiter waits for any number of jobs and follows them through events. Each job counts with its
 // first end.
-type manyWaited struct {
+type waiter struct {
 	waitFlags
-	a     *App
-	c     *control.Client
-	began time.Time
-	jobs  []control.Job // the jobs in the user's order, updated by events
-	at    map[int64]int // index in jobs, by sequence number
-	ended []bool
-	bad   int // number of jobs that did not complete
-	done  int
-	first int // value of done when the wait began
-	retry map[int64]bool
-	due   retries
-	still standstill
-	last  int      // index of the job that ended last
-	fresh []string // ids of ended jobs that are not printed yet, for JSON lines
-	log   *jobLog
+	a         *App
+	c         *control.Client
+	began     time.Time
+	jobs      []control.Job // the jobs in the user's order, updated by events
+	index     map[int64]int // index in jobs, by sequence number
+	ended     []bool
+	failed    int // number of jobs that did not complete
+	done      int
+	first     int // value of done when the wait began
+	retry     map[int64]bool
+	due       retries
+	stall     stallNotice
+	last      int      // index of the job that ended last
+	unprinted []string // ids of ended jobs that are not printed yet, for JSON lines
+	log       *jobLog
 }
 
 // waitMany waits until jobs have ended. since is the number of an event older than the state in
 // jobs, so no event is missed. The exit code is that of the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
-	w := &manyWaited{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, at: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
+	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
 		log, err := openJobLog(f.log, a.Out, false)
 		if err != nil {
@@ -63,7 +63,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 		w.log = log
 	}
 	for i := range jobs {
-		w.at[jobs[i].Seq] = i
+		w.index[jobs[i].Seq] = i
 		switch state := stateOf(jobs[i].State); {
 		case state.Ended():
 			w.end(ctx, i)
@@ -84,7 +84,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 }
 
 // follow processes events until the wait is over.
-func (w *manyWaited) follow(ctx context.Context, since int64) error {
+func (w *waiter) follow(ctx context.Context, since int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	interrupts := make(chan os.Signal, 1)
@@ -108,7 +108,7 @@ func (w *manyWaited) follow(ctx context.Context, since int64) error {
 	}
 	tick := time.NewTicker(showEvery)
 	defer tick.Stop()
-	for !w.over() {
+	for !w.allEnded() {
 		select {
 		case e := <-events:
 			w.event(ctx, &e)
@@ -130,7 +130,7 @@ func (w *manyWaited) follow(ctx context.Context, since int64) error {
 	return nil
 }
 
-func (w *manyWaited) over() bool { return w.done == len(w.jobs) || w.any && w.done > 0 }
+func (w *waiter) allEnded() bool { return w.done == len(w.jobs) || w.any && w.done > 0 }
 
 // stateOf returns the state with a name, or 0 if the name is unknown.
 func stateOf(name string) queue.State {
@@ -142,12 +142,12 @@ func stateOf(name string) queue.State {
 }
 
 // event records from an event how a job ended, or that it changed its state.
-func (w *manyWaited) event(ctx context.Context, e *control.Event) {
-	i, ours := w.at[e.JobSeq]
+func (w *waiter) event(ctx context.Context, e *control.Event) {
+	i, ours := w.index[e.JobSeq]
 	if !ours || w.ended[i] {
 		return
 	}
-	w.still.moved()
+	w.stall.reset()
 	j := &w.jobs[i]
 	delete(w.retry, j.Seq)
 	j.PausedAt = 0
@@ -178,36 +178,36 @@ func (w *manyWaited) event(ctx context.Context, e *control.Event) {
 }
 
 // end records that a job has ended, and prints it if it failed.
-func (w *manyWaited) end(ctx context.Context, i int) {
+func (w *waiter) end(ctx context.Context, i int) {
 	j := &w.jobs[i]
 	w.ended[i], w.last = true, i
 	w.done++
 	if w.log != nil {
-		// Show fails if the job has been removed or the service is busy. The log then gets the job's line
-		// with 0 bytes, which is better than no line.
+		// Show fails if the job has been removed or the service is busy. The log then gets the
+		// job's line with 0 bytes, which is better than no line.
 		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
 		w.log.add(i+1, j, detail.StdoutBytes)
 	}
 	if w.a.JSONL && j.State != "removed" {
-		w.fresh = append(w.fresh, j.ID)
+		w.unprinted = append(w.unprinted, j.ID)
 	}
 	if j.State == queue.Completed.String() {
 		return
 	}
-	if w.bad++; w.progress && w.bad <= maxFailures && !w.a.Structured() {
+	if w.failed++; w.progress && w.failed <= maxFailures && !w.a.Structured() {
 		w.a.Progress("")
 		w.a.sayFailure(j)
 	}
 }
 
 // printFresh prints the jobs that have ended since the previous call, with --jsonl.
-func (w *manyWaited) printFresh(ctx context.Context) error {
-	if len(w.fresh) == 0 {
+func (w *waiter) printFresh(ctx context.Context) error {
+	if len(w.unprinted) == 0 {
 		return nil
 	}
-	defer func() { w.fresh = w.fresh[:0] }()
+	defer func() { w.unprinted = w.unprinted[:0] }()
 	w.a.Progress("")
-	return w.a.printJobs(ctx, w.c, w.fresh)
+	return w.a.printJobs(ctx, w.c, w.unprinted)
 }
 
 // failureText describes how a job failed.
@@ -229,7 +229,7 @@ func failureText(j *control.Job) string {
 // waiting returns the id of a waiting job. It prefers a job that is due for its first attempt, then
 // one that waits for something else, then one that is paused or will be retried. It returns "" if a
 // job runs or all have ended.
-func (w *manyWaited) waiting() string {
+func (w *waiter) waiting() string {
 	ready, other, later := "", "", ""
 	now := control.Time(queue.MillisOf(time.Now()))
 	for i := range w.jobs {
@@ -250,23 +250,23 @@ func (w *manyWaited) waiting() string {
 }
 
 // drawsBar reports whether the progress is drawn as a bar.
-func (w *manyWaited) drawsBar() bool { return w.progress && IsTerminal(w.a.Err) }
+func (w *waiter) drawsBar() bool { return w.progress && IsTerminal(w.a.Err) }
 
 // show shows the progress, and why no job runs.
-func (w *manyWaited) show(ctx context.Context) {
+func (w *waiter) show(ctx context.Context) {
 	if w.progress || IsTerminal(w.a.Err) && !w.a.Quiet {
-		w.still.tell(ctx, w.a, w.c, w.waiting)
+		w.stall.print(ctx, w.a, w.c, w.waiting)
 	}
 	if !w.drawsBar() {
 		return
 	}
-	again := w.due.note(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
-	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again), AtLeast: w.due.wait()})
+	again := w.due.describe(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
+	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.failed), "failed"), again), AtLeast: w.due.wait()})
 }
 
 // printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
 // complete.
-func (w *manyWaited) printEnds(ctx context.Context) error {
+func (w *waiter) printEnds(ctx context.Context) error {
 	stopped := w.a.Exit // exitTimeout or exitDetached if the wait ended before the jobs did
 	failed := -1
 	for i := range w.jobs {
@@ -289,7 +289,7 @@ func (w *manyWaited) printEnds(ctx context.Context) error {
 		return w.a.printJobs(ctx, w.c, ids)
 	}
 	if failed >= 0 && !w.progress {
-		w.a.sayEnd(&w.jobs[failed], w.bad-1)
+		w.a.sayEnd(&w.jobs[failed], w.failed-1)
 	}
 	text := w.counts()
 	switch stopped {
@@ -307,17 +307,17 @@ func (w *manyWaited) printEnds(ctx context.Context) error {
 }
 
 // counts describes how many jobs ended in each state.
-func (w *manyWaited) counts() string {
+func (w *waiter) counts() string {
 	by := map[string]int64{"not finished": int64(len(w.jobs) - w.done)}
 	for i := range w.jobs {
 		if w.ended[i] {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not finished")
+	text := countsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not finished")
 	text += ", in " + span(time.Since(w.began).Milliseconds())
 	if w.progress {
-		text += moreFailures(w.bad, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+		text += moreFailures(w.failed, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
 		text += "; retry failed jobs with: queuectl retry --failed " + w.batchFlag()
@@ -326,7 +326,7 @@ func (w *manyWaited) counts() string {
 }
 
 // batchFlag returns the flag that selects the batch, quoted for the shell.
-func (w *manyWaited) batchFlag() string {
+func (w *waiter) batchFlag() string {
 	if w.batch == "" {
 		return ""
 	}
@@ -374,7 +374,7 @@ func (l *jobLog) add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
 		return
 	}
-	code, sig := or(j.ExitCode, 0), or(j.Signal, 0)
+	code, sig := orDefault(j.ExitCode, 0), orDefault(j.Signal, 0)
 	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
 		code = int64(jobExit(j))
 	}

@@ -10,36 +10,36 @@ import (
 // piece is a part of a word of the program: literal text or, if whole is set, a replacement string
 // in the syntax of GNU parallel.
 type piece struct {
-	text  string
-	arg   int                 // number of the argument, from 1; 0 for all arguments
-	of    func(string) string // computes the replacement from an argument; nil for {#}
-	whole string              // the replacement string; "" for literal text
+	text        string
+	arg         int                 // number of the argument, from 1; 0 for all arguments
+	transform   func(string) string // computes the replacement from an argument; nil for {#}
+	placeholder string              // the replacement string; "" for literal text
 }
 
 // replacements maps the text between { and }, after an optional argument number, to the function
 // that computes the replacement.
 var replacements = []struct {
-	name string
-	of   func(string) string
+	name      string
+	transform func(string) string
 }{
 	{"", func(arg string) string { return arg }},
 	{".", withoutExtension},
-	{"/", baseOf},
-	{"//", folderOf},
-	{"/.", func(arg string) string { return withoutExtension(baseOf(arg)) }},
+	{"/", baseName},
+	{"//", dirName},
+	{"/.", func(arg string) string { return withoutExtension(baseName(arg)) }},
 }
 
-// numberOf is the replacement string for the number of the job, from 1.
-const numberOf = "{#}"
+// jobNumber is the replacement string for the number of the job, from 1.
+const jobNumber = "{#}"
 
-// mostPlaces is the highest argument number in a replacement string.
-const mostPlaces = 9
+// maxArgNumber is the highest argument number in a replacement string.
+const maxArgNumber = 9
 
 // pieces splits a word into its pieces.
 func pieces(word string) (list []piece) {
 	begin := 0
 	for i := 0; i < len(word); i++ {
-		p, ok := replacementAt(word[i:])
+		p, ok := placeholderAt(word[i:])
 		if !ok {
 			continue
 		}
@@ -47,7 +47,7 @@ func pieces(word string) (list []piece) {
 			list = append(list, piece{text: word[begin:i]})
 		}
 		list = append(list, p)
-		begin = i + len(p.whole)
+		begin = i + len(p.placeholder)
 		i = begin - 1
 	}
 	if begin < len(word) {
@@ -56,26 +56,26 @@ func pieces(word string) (list []piece) {
 	return list
 }
 
-// replacementAt parses the replacement string at the beginning of a text.
-func replacementAt(text string) (p piece, ok bool) {
+// placeholderAt parses the replacement string at the beginning of a text.
+func placeholderAt(text string) (p piece, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return p, false
 	}
-	if strings.HasPrefix(text, numberOf) {
-		return piece{whole: numberOf}, true
+	if strings.HasPrefix(text, jobNumber) {
+		return piece{placeholder: jobNumber}, true
 	}
 	inside, _, closed := strings.Cut(text[1:], "}")
 	if !closed {
 		return p, false
 	}
-	p.whole = text[:len(inside)+2]
-	if inside != "" && inside[0] >= '1' && inside[0] <= '0'+mostPlaces {
+	p.placeholder = text[:len(inside)+2]
+	if inside != "" && inside[0] >= '1' && inside[0] <= '0'+maxArgNumber {
 		p.arg = int(inside[0] - '0')
 		inside = inside[1:]
 	}
 	for _, r := range replacements {
 		if r.name == inside {
-			p.of = r.of
+			p.transform = r.transform
 			return p, true
 		}
 	}
@@ -120,20 +120,20 @@ func replaced(list []piece, args []string, n int) string {
 	var b strings.Builder
 	for _, p := range list {
 		switch {
-		case p.whole == "":
+		case p.placeholder == "":
 			b.WriteString(p.text)
-		case p.of == nil:
+		case p.transform == nil:
 			b.WriteString(strconv.Itoa(n))
 		case p.arg > len(args):
-			b.WriteString(p.whole)
+			b.WriteString(p.placeholder)
 		case p.arg > 0:
-			b.WriteString(p.of(args[p.arg-1]))
+			b.WriteString(p.transform(args[p.arg-1]))
 		default:
 			for i, arg := range args {
 				if i > 0 {
 					b.WriteByte(' ')
 				}
-				b.WriteString(p.of(arg))
+				b.WriteString(p.transform(arg))
 			}
 		}
 	}
@@ -150,8 +150,8 @@ func withoutExtension(path string) string {
 	return path
 }
 
-// baseOf returns the part of a path after its last separator.
-func baseOf(path string) string {
+// baseName returns the part of a path after its last separator.
+func baseName(path string) string {
 	i := len(path)
 	for i > 0 && !os.IsPathSeparator(path[i-1]) {
 		i--
@@ -159,13 +159,13 @@ func baseOf(path string) string {
 	return path[i:]
 }
 
-// folderOf returns the directory of a path, like dirname(1).
-func folderOf(path string) string {
+// dirName returns the directory of a path, like dirname(1).
+func dirName(path string) string {
 	trimmed := trimSeparators(path)
 	if trimmed == "" && path != "" {
 		return path[:1] // the root directory
 	}
-	folder := trimmed[:len(trimmed)-len(baseOf(trimmed))]
+	folder := trimmed[:len(trimmed)-len(baseName(trimmed))]
 	if folder == "" {
 		return "."
 	}

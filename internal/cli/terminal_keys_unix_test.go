@@ -9,16 +9,16 @@ import (
 )
 
 // A tilde begins an escape sequence only after Enter and at the very beginning of the input.
-func TestTildes(t *testing.T) {
+func TestEscapeKeys(t *testing.T) {
 	for typed, want := range map[string]struct {
 		data string
-		w    wish
+		w    keyAction
 	}{
-		"~.": {"", wishLeave}, "ls\r~.": {"ls\r", wishLeave}, "ls\n~.x": {"ls\n", wishLeave},
-		"a~.": {"a~.", wishNothing}, "~~.": {"~.", wishNothing}, "\r~~\r~.": {"\r~\r", wishLeave},
-		"~/bin\r": {"~/bin\r", wishNothing}, "\r~": {"\r", wishNothing}, "~\r~.": {"~\r", wishLeave}, "x\r~?": {"x\r", wishHelp},
+		"~.": {"", actLeave}, "ls\r~.": {"ls\r", actLeave}, "ls\n~.x": {"ls\n", actLeave},
+		"a~.": {"a~.", actNone}, "~~.": {"~.", actNone}, "\r~~\r~.": {"\r~\r", actLeave},
+		"~/bin\r": {"~/bin\r", actNone}, "\r~": {"\r", actNone}, "~\r~.": {"~\r", actLeave}, "x\r~?": {"x\r", actHelp},
 	} {
-		var k keys
+		var k keyParser
 		if data, w, _ := k.take([]byte(typed)); string(data) != want.data || w != want.w {
 			t.Errorf("%q: got %q, %v, want %q, %v", typed, data, w, want.data, want.w)
 		}
@@ -26,19 +26,19 @@ func TestTildes(t *testing.T) {
 }
 
 // Escape sequences work regardless of how the input is split into reads.
-func TestTildesInPieces(t *testing.T) {
+func TestEscapeKeysInPieces(t *testing.T) {
 	all := func(pieces ...string) (got string) {
-		var k keys
+		var k keyParser
 		for _, p := range pieces {
 			for rest := []byte(p); len(rest) > 0; {
 				var data []byte
-				var w wish
+				var w keyAction
 				data, w, rest = k.take(rest)
 				got += string(data)
 				switch w {
-				case wishLeave:
+				case actLeave:
 					return got + "(left)"
-				case wishHelp:
+				case actHelp:
 					got += "(help)"
 				}
 			}

@@ -12,18 +12,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// many describes the source of several jobs: a file of jobs, of shell commands or of arguments, or
-// the words after :::.
-type many struct {
+// source describes the source of several jobs: a file of jobs, of shell commands or of
+// arguments, or the words after :::.
+type source struct {
 	file, lines, argFile string
 	null                 bool
-	program              []string   // program and its arguments, with replacement strings like {}
+	command              []string   // command and its arguments, with replacement strings like {}
 	parsed               [][]piece  // program split into pieces by argv; nil until needed
 	words                [][]string // the words after each :::
 	number               int        // number of the current job, from 1
 }
 
-func (m *many) add(f *pflag.FlagSet) {
+func (m *source) add(f *pflag.FlagSet) {
 	f.Var(NonEmpty(&m.file), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
 	f.Var(NonEmpty(&m.lines), "lines", "read one shell command per line of `FILE`; - is stdin")
 	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program given after \"--\" for each line of `FILE`, which replaces {} or is added at the end; - is stdin")
@@ -34,11 +34,11 @@ func (m *many) add(f *pflag.FlagSet) {
 var manyFlags = []string{"id", "command"}
 
 // given reports whether the command line names a source of several jobs.
-func (m *many) given() bool { return m.file+m.lines+m.argFile != "" || len(m.words) > 0 }
+func (m *source) given() bool { return m.file+m.lines+m.argFile != "" || len(m.words) > 0 }
 
 // take parses the arguments of the command and validates their combination with the flags. The
 // program follows --, and the arguments for its jobs follow each :::.
-func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) error {
+func (m *source) take(verb string, f *pflag.FlagSet, args []string, dash int) error {
 	if err := elsewhereSources(verb, args, dash); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 			return Usage("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name, sources[0])
 		}
 	}
-	if m.program = args; perArgument {
+	if m.command = args; perArgument {
 		if err := m.checkPlaces(); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func elsewhereSources(verb string, args []string, dash int) error {
 
 // source returns the file that the jobs come from, and the flag that names it. name is "" if there
 // is no file.
-func (m *many) source() (flag, name string) {
+func (m *source) source() (flag, name string) {
 	switch {
 	case m.file != "":
 		return "--file", m.file
@@ -124,7 +124,7 @@ func (m *many) source() (flag, name string) {
 }
 
 // open opens the source file; - is stdin. It returns nil if there is no file.
-func (m *many) open(stdin *os.File) (*os.File, error) {
+func (m *source) open(stdin *os.File) (*os.File, error) {
 	switch flag, name := m.source(); name {
 	case "":
 		return nil, nil
@@ -137,7 +137,7 @@ func (m *many) open(stdin *os.File) (*os.File, error) {
 
 // each calls with for every job, with its text and its line number. The text is JSON, a shell
 // command, or arguments separated by NUL. During the call, m.number is the job's number.
-func (m *many) each(in io.Reader, with func(raw []byte, line int) error) error {
+func (m *source) each(in io.Reader, with func(raw []byte, line int) error) error {
 	m.number = 0
 	do := func(raw []byte, line int) error {
 		m.number++
@@ -171,7 +171,7 @@ func (m *many) each(in io.Reader, with func(raw []byte, line int) error) error {
 }
 
 // spec returns the job for a text from each, with the settings that the flags give to all jobs.
-func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
+func (m *source) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
 	s.Over(common)
 	switch {
@@ -196,16 +196,16 @@ func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 
 // argv returns the program with the replacement strings replaced by the arguments. Without a
 // replacement string, the arguments are appended. n is the number of the job.
-func (m *many) argv(args []string, n int) []string {
+func (m *source) argv(args []string, n int) []string {
 	if m.parsed == nil {
-		for _, word := range m.program {
+		for _, word := range m.command {
 			m.parsed = append(m.parsed, pieces(word))
 		}
 	}
-	argv, found := make([]string, len(m.program), len(m.program)+len(args)), false
+	argv, found := make([]string, len(m.command), len(m.command)+len(args)), false
 	for i, word := range m.parsed {
 		argv[i] = replaced(word, args, n)
-		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.whole != "" && p.arg <= len(args) })
+		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.placeholder != "" && p.arg <= len(args) })
 	}
 	if !found {
 		argv = append(argv, args...)
@@ -217,13 +217,13 @@ func (m *many) argv(args []string, n int) []string {
 // are fewer arguments, and those of GNU parallel that queuectl does not support, like {%} and {0}.
 // A number after ] or ), as in [0-9]{4}, is the repetition of a regular expression if there is no
 // such argument.
-func (m *many) checkPlaces() error {
+func (m *source) checkPlaces() error {
 	given := max(1, len(m.words))
-	for _, word := range m.program {
+	for _, word := range m.command {
 		before := ""
 		for _, p := range pieces(word) {
-			if p.arg > given && !(repeats(before) && len(p.whole) == len("{1}")) {
-				return Usage("%s: no argument has this number; each job has %s", p.whole, plural(given, "argument"))
+			if p.arg > given && !(repeats(before) && len(p.placeholder) == len("{1}")) {
+				return Usage("%s: no argument has this number; each job has %s", p.placeholder, plural(given, "argument"))
 			}
 			before = p.text
 			if text, found := foreignPlace(p.text); found {
@@ -234,13 +234,13 @@ func (m *many) checkPlaces() error {
 	return nil
 }
 
-// noWords reports whether a ::: has no words after it, so that there are no jobs.
-func (m *many) noWords() bool {
+// hasNoWords reports whether a ::: has no words after it, so that there are no jobs.
+func (m *source) hasNoWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }
 
 // sayNoJobs prints that the source of the jobs is empty.
-func (m *many) sayNoJobs(a *App) {
+func (m *source) sayNoJobs(a *App) {
 	flag, name := m.source()
 	fmt.Fprintf(a.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+a.Clean(a.Err, name)))
 }

@@ -28,7 +28,7 @@ func refusal(t *testing.T, words ...string) string {
 
 // The hint for a flag or command of another program names the one of queuectl, or says that it has
 // none. It never suggests a similarly spelled one with another meaning.
-func TestWordsOfOtherPrograms(t *testing.T) {
+func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
 		"enqueue --hold": "cannot be enqueued as held yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND", "run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
@@ -49,7 +49,7 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 
 // Errors about unexpected arguments, words of other programs used as flags, and a schedule without
 // a name contain a hint at the intended command.
-func TestArgumentsOfOtherPrograms(t *testing.T) {
+func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"}, {"list running", "; use queuectl list --state processing"},
 		{"list 5", "; use queuectl show 5"}, {"list all", "all jobs are listed by default"},
@@ -117,7 +117,7 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 
 // The error for another program's subcommand names queuectl's subcommand with the same meaning, if
 // there is one.
-func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
+func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 	a := &App{}
 	groups := map[string]*cobra.Command{}
 	for _, group := range []*cobra.Command{QueueVerb(a), ScheduleVerb(a), NodeVerb(a), dlqVerb(a), ConfigVerb(a)} {
@@ -147,7 +147,7 @@ func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
 }
 
 // A similar word is suggested only if the typed word is likely a typing error.
-func TestSlipsOfTyping(t *testing.T) {
+func TestHintsForTypingErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command", "enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json", "list --colums": "--columns", "enqueue --max_retries": "--max-retries",
 		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "dlq lst": "list",
@@ -166,7 +166,7 @@ func TestSlipsOfTyping(t *testing.T) {
 // No command of queuectl is treated as one of another program, no word has two hints, and hints
 // name only existing flags and commands.
 func TestHintsAreRight(t *testing.T) {
-	root := (&App{verbs: with([]Verb{{Name: "drain", Build: DrainVerb}})}).Root(nil)
+	root := (&App{verbs: withVerbs([]Verb{{Name: "drain", Build: DrainVerb}})}).Root(nil)
 	flags := map[string]bool{}
 	tables := map[string]string{"": verbsElsewhere}
 	for _, cmd := range root.Commands() {

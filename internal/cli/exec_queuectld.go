@@ -20,17 +20,17 @@ const clientVariable = "QUEUECTL_CLIENT_VERSION"
 // takeClientVersion returns the value of clientVariable and unsets it, so that jobs do not inherit
 // it.
 func takeClientVersion() string {
-	said := os.Getenv(clientVariable)
+	version := os.Getenv(clientVariable)
 	os.Unsetenv(clientVariable)
-	return said
+	return version
 }
 
 // ClientVersion returns the version of the queuectl that executed this program, or else its own.
 func (a *App) ClientVersion() string { return cmp.Or(a.client, Version) }
 
-// other returns the path of queuectld. It returns an error if this process was already executed by
-// queuectl, because the program under that name is then queuectl.
-func (a *App) other() (string, error) {
+// daemonPath returns the path of queuectld. It returns an error if this process was already
+// executed by queuectl, because the program under that name is then queuectl.
+func (a *App) daemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && a.client != "" {
 		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, bothPrograms)

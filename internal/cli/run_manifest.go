@@ -14,25 +14,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// recipe holds everything except a line that determines a private run's job. The run's directory
-// keeps it, so that the next run can name the differences.
+// runManifest holds everything except a line that determines a private run's job. The run's
+// directory keeps it, so that the next run can name the differences.
 // See docs/decisions/0067.
-type recipe struct {
+type runManifest struct {
 	From    string                     `json:"from"`              // source of the list, such as --file
 	Program []string                   `json:"program,omitempty"` // program to run for each argument
 	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
 
-// recipeName is the name of the recipe's file.
-const recipeName = "private.json"
+// manifestName is the name of the manifest's file.
+const manifestName = "private.json"
 
-// recipeOf returns the recipe for the flags and arguments of this run.
-func (p *private) recipeOf() (*recipe, error) {
+// newManifest returns the manifest for the flags and arguments of this run.
+func (p *privateJobs) newManifest() (*runManifest, error) {
 	raw, err := json.Marshal(&p.common)
 	if err != nil {
 		return nil, err
 	}
-	a := &recipe{From: "a program for each argument", Program: p.program}
+	a := &runManifest{From: "a program for each argument", Program: p.command}
 	switch {
 	case p.file != "":
 		a.From = "--file"
@@ -42,13 +42,13 @@ func (p *private) recipeOf() (*recipe, error) {
 	return a, json.Unmarshal(raw, &a.Fields)
 }
 
-// keep writes the recipe into a directory, and returns when it is durable.
-func (a *recipe) keep(dir string) error {
+// save writes the manifest into a directory, and returns when it is durable.
+func (a *runManifest) save(dir string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, recipeName+"-*") // with mode 0600
+	tmp, err := os.CreateTemp(dir, manifestName+"-*") // with mode 0600
 	if err != nil {
 		return err
 	}
@@ -57,16 +57,16 @@ func (a *recipe) keep(dir string) error {
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), filepath.Join(dir, recipeName)); err != nil {
+	if err := os.Rename(tmp.Name(), filepath.Join(dir, manifestName)); err != nil {
 		return err
 	}
 	return syncFolder(dir)
 }
 
-// readRecipe returns the recipe that a directory keeps. It returns nil if the recipe is missing or
-// damaged. The lines' hashes then still show that something has changed, but not what.
-func readRecipe(dir string) (*recipe, error) {
-	name := filepath.Join(dir, recipeName)
+// readManifest returns the manifest that a directory keeps. It returns nil if the recipe is missing
+// or damaged. The lines' hashes then still show that something has changed, but not what.
+func readManifest(dir string) (*runManifest, error) {
+	name := filepath.Join(dir, manifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func readRecipe(dir string) (*recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := new(recipe)
+	a := new(runManifest)
 	if json.Unmarshal(raw, a) != nil || a.From == "" || a.Fields == nil {
 		return nil, nil
 	}
@@ -82,7 +82,7 @@ func readRecipe(dir string) (*recipe, error) {
 }
 
 // source returns the flags that name the source of the list.
-func (a *recipe) source() string {
+func (a *runManifest) source() string {
 	if strings.HasPrefix(a.From, "--") {
 		return a.From
 	}
@@ -90,7 +90,7 @@ func (a *recipe) source() string {
 }
 
 // changes describes the differences between two recipes, each by its flag.
-func (a *recipe) changes(now *recipe) (list []string) {
+func (a *runManifest) changes(now *runManifest) (list []string) {
 	if a.From != now.From {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(), now.source()))
 	}

@@ -29,7 +29,7 @@ func TestReplacementStrings(t *testing.T) {
 // The number of a job is its position among the jobs. Without a replacement string, the arguments
 // are appended.
 func TestJobsOfArguments(t *testing.T) {
-	of := func(m many) (list [][]string) {
+	of := func(m source) (list [][]string) {
 		err := m.each(nil, func(raw []byte, _ int) error {
 			s, err := m.spec(&queue.Spec{}, raw)
 			if err == nil {
@@ -46,7 +46,7 @@ func TestJobsOfArguments(t *testing.T) {
 	for _, c := range []struct{ program, want []string }{
 		{[]string{"echo"}, []string{"echo", "b", "1"}}, {[]string{"echo", "{#}"}, []string{"echo", "2"}}, {[]string{"{1}", "x{2}"}, []string{"b", "x1"}},
 	} {
-		got := of(many{program: c.program, words: words})
+		got := of(source{command: c.program, words: words})
 		if len(got) != 2 || !slices.Equal(got[1], c.want) {
 			t.Errorf("%q: got %q, want %q last", c.program, got, c.want)
 		}
@@ -55,7 +55,7 @@ func TestJobsOfArguments(t *testing.T) {
 
 // Replacement strings from GNU parallel's man page that queuectl does not support are rejected. The
 // braces of awk, JSON, sh and regular expressions are accepted.
-func TestForeignPlace(t *testing.T) {
+func TestForeignPlaceholder(t *testing.T) {
 	for text, want := range map[string]string{
 		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
 		"{0#}": "{0#}", "{-2}": "{-2}", "{2..}": "{2..}", "{-1/.}": "{-1/.}", "{0%}": "{0%}", "{01}": "{01}", "{10}": "{10}", "a{12.}": "{12.}",
@@ -75,8 +75,8 @@ func TestForeignPlace(t *testing.T) {
 }
 
 // A repetition of a regular expression is unchanged, and the argument is still appended.
-func TestRepetitionIsKept(t *testing.T) {
-	m := many{program: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
+func TestRepeatedTextIsKept(t *testing.T) {
+	m := source{command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
 	if err := m.checkPlaces(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestRepetitionIsKept(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", s.Argv, err, want)
 	}
 	for _, word := range []string{"{3}", "a{3}", "[0-9]{3/}"} {
-		if err := (&many{program: []string{word}, words: m.words}).checkPlaces(); err == nil {
+		if err := (&source{command: []string{word}, words: m.words}).checkPlaces(); err == nil {
 			t.Errorf("%s: accepted, want refused", word)
 		}
 	}
@@ -95,7 +95,7 @@ func TestRepetitionIsKept(t *testing.T) {
 // escaped, and blanks at the beginning, as GNU parallel's job log does.
 func TestLinesKeepTheirBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
-		s, err := (&many{lines: "list"}).spec(&queue.Spec{}, []byte(line))
+		s, err := (&source{lines: "list"}).spec(&queue.Spec{}, []byte(line))
 		if err != nil || s.Command == nil || *s.Command != line {
 			t.Errorf("%q: got %+v, %v", line, s, err)
 		}

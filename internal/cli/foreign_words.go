@@ -84,12 +84,12 @@ trigger now: run
 // subcommand matches.
 func groupHint(group, word string, verbs []*cobra.Command) string {
 	for line := range strings.Lines(groupVerbsElsewhere) {
-		words, ours, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		words, inGroup, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		if !slices.Contains(strings.Fields(words), word) {
 			continue
 		}
 		for _, v := range verbs {
-			if v.Name() == ours {
+			if v.Name() == inGroup {
 				usage, _, _ := strings.Cut(v.Use, " [")
 				usage, _, _ = strings.Cut(usage, " |")
 				return "; use queuectl " + group + " " + usage
@@ -102,25 +102,25 @@ func groupHint(group, word string, verbs []*cobra.Command) string {
 // argumentHint returns a hint about arguments that a command does not take, or "" if their meaning
 // is unclear.
 func argumentHint(verb string, args []string) string {
-	word, ours := args[0], ""
+	word, known := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
 	switch state := queue.StateMeant(word); verb {
 	case "list", "ps", "status":
 		switch {
 		case word == "all" && verb == "status":
-			ours = "list"
+			known = "list"
 		case word == "all":
 			return `; leave out "all", because all jobs are listed by default`
 		case state != "" && verb == "status":
-			ours = "list --state " + state
+			known = "list --state " + state
 		case state != "":
-			ours = verb + " --state " + state
+			known = verb + " --state " + state
 		default:
-			ours = "show " + queue.Word(queue.Clip(word))
+			known = "show " + queue.Word(queue.Clip(word))
 		}
 	case "worker":
 		if notNumber == nil {
-			ours = "worker scale " + word
+			known = "worker scale " + word
 		}
 	case "gate":
 		return hintAt(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list")
@@ -133,15 +133,15 @@ func argumentHint(verb string, args []string) string {
 		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(plainSettings), key):
 			return ""
 		case given:
-			ours = "config set " + queue.Word(queue.Clip(key)) + " " + queue.Word(queue.Clip(value))
+			known = "config set " + queue.Word(queue.Clip(key)) + " " + queue.Word(queue.Clip(value))
 		default:
-			ours = "config get " + queue.Word(queue.Clip(key))
+			known = "config get " + queue.Word(queue.Clip(key))
 		}
 	}
-	if ours == "" {
+	if known == "" {
 		return ""
 	}
-	return "; use queuectl " + ours
+	return "; use queuectl " + known
 }
 
 // plainSettings lists the settings whose names contain neither _ nor a dot. Linking the table of
@@ -231,11 +231,11 @@ const (
 `
 )
 
-// slipIn returns a hint about the known word that was mistyped. It accepts one slip: a letter that
-// is wrong, missing or added, or two swapped letters. In a word of six letters or more it accepts
-// two. The first letter must be right, because other similar words mean something else. It returns
-// "" if there is no such word.
-func slipIn(word string, known []string) string {
+// typoOf returns a hint about the known word that was mistyped. It accepts one slip: a letter
+// that is wrong, missing or added, or two swapped letters. In a word of six letters or more it
+// accepts two. The first letter must be right, because other similar words mean something else. It
+// returns "" if there is no such word.
+func typoOf(word string, known []string) string {
 	const longest, long = 64, 6 // letters
 	typed := strings.TrimLeft(word, "-")
 	most := 1
@@ -254,7 +254,7 @@ func slipIn(word string, known []string) string {
 		if meant == "" || meant[0] != typed[0] {
 			continue
 		}
-		if n := slips(typed, meant); n <= most {
+		if n := typos(typed, meant); n <= most {
 			best, most = k, n-1 // from now on, accept only fewer mistakes
 		}
 	}
@@ -281,8 +281,8 @@ func abbreviated(word string, known []string) (full string) {
 	return full
 }
 
-// slips returns the Damerau-Levenshtein distance of two words.
-func slips(a, b string) int {
+// typos returns the Damerau-Levenshtein distance of two words.
+func typos(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
