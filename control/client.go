@@ -53,13 +53,13 @@ type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
 
-	reading     sync.Mutex    // held by the goroutine that reads
-	in          *bufio.Reader // guarded by reading
-	readerStart sync.Once     // starts the goroutine that reads until the connection ends
+	reading  sync.Mutex    // held by the goroutine that reads
+	in       *bufio.Reader // guarded by reading
+	readOnce sync.Once     // starts the goroutine that reads until the connection ends
 
-	lastID        atomic.Int64
-	linesReceived atomic.Int64 // number of lines received
-	unresponsive  atomic.Bool  // checkAlive has given the service up
+	lastID   atomic.Int64
+	received atomic.Int64 // number of lines received
+	gaveUp   atomic.Bool  // checkAlive has given the service up
 
 	mu      sync.Mutex
 	pending map[int64]*call // guarded by mu
@@ -124,7 +124,7 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.conn.failure() == nil && (c.dialInProcess != nil || !c.conn.closedByService()) {
+	if c.conn != nil && c.conn.failure() == nil && (c.dialInProcess != nil || !c.conn.closed()) {
 		return c.conn, nil
 	}
 	if c.conn != nil {
@@ -149,7 +149,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	nc, err := Dial(ctx, c.path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, accessError(c.path)
+		return nil, noAccess(c.path)
 	case err == errOverloaded, errors.Is(err, context.Canceled): // neither shows that no service is running
 		return nil, err
 	case err != nil:
@@ -180,14 +180,14 @@ const readBufferSize = 16 << 10
 func newClientConn(nc net.Conn) *clientConn {
 	c := &clientConn{net: nc, in: bufio.NewReaderSize(nc, readBufferSize), pending: map[int64]*call{}}
 	if !callerMayRead {
-		c.startReader()
+		c.readAll()
 	}
 	return c
 }
 
-// closedByService reports whether the service has closed a connection while no goroutine was
+// closed reports whether the service has closed a connection while no goroutine was
 // reading it.
-func (c *clientConn) closedByService() bool {
+func (c *clientConn) closed() bool {
 	if !callerMayRead || !c.reading.TryLock() {
 		return false
 	}
@@ -195,10 +195,10 @@ func (c *clientConn) closedByService() bool {
 	return hungUp(c.net)
 }
 
-// startReader starts a goroutine that reads until the connection ends. Closing the connection ends
+// readAll starts a goroutine that reads until the connection ends. Closing the connection ends
 // it.
-func (c *clientConn) startReader() {
-	c.readerStart.Do(func() {
+func (c *clientConn) readAll() {
+	c.readOnce.Do(func() {
 		go func() {
 			c.reading.Lock()
 			defer c.reading.Unlock()
@@ -211,11 +211,11 @@ func (c *clientConn) startReader() {
 	})
 }
 
-// readUntilDone reads until a call is answered or the connection has ended. A caller that can only
+// readUntil reads until a call is answered or the connection has ended. A caller that can only
 // wait for its answer reads the connection itself, which saves a goroutine and therefore a thread.
-// readUntilDone returns false without reading if another goroutine reads the connection.
+// readUntil returns false without reading if another goroutine reads the connection.
 // See docs/decisions/0096.
-func (c *clientConn) readUntilDone(o *call) bool {
+func (c *clientConn) readUntil(o *call) bool {
 	if !callerMayRead || !c.reading.TryLock() {
 		return false
 	}
@@ -239,7 +239,7 @@ func (c *clientConn) read() error {
 	if err != nil {
 		return err
 	}
-	c.linesReceived.Add(1)
+	c.received.Add(1)
 	return c.deliver(line)
 }
 
@@ -248,7 +248,7 @@ func (c *clientConn) fail(cause error) {
 	c.net.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err = errors.Join(errBroken, cause); c.unresponsive.Load() {
+	if c.err = errors.Join(errBroken, cause); c.gaveUp.Load() {
 		c.err = errUnresponsive
 	}
 	for id, o := range c.pending {
@@ -345,7 +345,7 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 		}
 		broken := errors.Is(err, errBroken) || tries > 0 && errors.Is(err, queue.ErrUnavailable)
 		if !broken || !repeatable || tries > 1 || time.Now().After(deadline) {
-			return toQueueError(err, tries)
+			return withCode(err, tries)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -364,8 +364,8 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 // whyItEndedHint tells the user where to find out why the service has ended.
 const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + serviceLogHint + ") and queuectl doctor"
 
-// toQueueError converts an error of the connection to an error with a code.
-func toQueueError(err error, tries int) error {
+// withCode converts an error of the connection to an error with a code.
+func withCode(err error, tries int) error {
 	if _, unreachableNow := errors.AsType[*unreachable](err); unreachableNow && tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEndedHint}
 	}
@@ -387,7 +387,7 @@ func toQueueError(err error, tries int) error {
 // checkAlive gives the service up if no line has arrived since the given line count and the service
 // does not answer a hello either.
 func (c *clientConn) checkAlive(since int64) {
-	if c.linesReceived.Load() != since {
+	if c.received.Load() != since {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -397,8 +397,8 @@ func (c *clientConn) checkAlive(since int64) {
 	select {
 	case <-o.done:
 	case <-time.After(probeTimeout):
-		if c.linesReceived.Load() == since {
-			c.unresponsive.Store(true)
+		if c.received.Load() == since {
+			c.gaveUp.Store(true)
 			c.net.Close()
 		}
 	}
@@ -407,17 +407,17 @@ func (c *clientConn) checkAlive(since int64) {
 // roundTrip sends one request and waits for the answer. sent reports whether the service may have
 // received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
-	linesReceived := c.linesReceived.Load()
+	linesReceived := c.received.Load()
 	probe := time.AfterFunc(probeAfter, func() { c.checkAlive(linesReceived) })
 	defer probe.Stop()
 	o, id, err := c.send(method, params, each != nil)
 	if err != nil {
 		return false, err
 	}
-	if each == nil && ctx.Done() == nil && c.readUntilDone(o) {
-		return true, o.decodeResult(method, result)
+	if each == nil && ctx.Done() == nil && c.readUntil(o) {
+		return true, o.decode(method, result)
 	}
-	c.startReader()
+	c.readAll()
 	give := func(err error) (bool, error) {
 		c.mu.Lock()
 		delete(c.pending, id)
@@ -445,11 +445,11 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 	case <-ctx.Done():
 		return give(ctx.Err())
 	}
-	return true, o.decodeResult(method, result)
+	return true, o.decode(method, result)
 }
 
-// decodeResult decodes the answer of a call that has ended.
-func (o *call) decodeResult(method string, into any) error {
+// decode decodes the answer of a call that has ended.
+func (o *call) decode(method string, into any) error {
 	if o.err != nil {
 		return o.err
 	}

@@ -16,9 +16,9 @@ func invoke[R any](ctx context.Context, c *Client, method string, params any, re
 	return r, err
 }
 
-// invokeStream sends the request of a stream and calls each for every piece. It returns the answer
+// subscribe sends the request of a stream and calls each for every piece. It returns the answer
 // at the end of the stream.
-func invokeStream[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
+func subscribe[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
 		if err := decodeAnswer(raw, &n); err != nil {
@@ -71,11 +71,11 @@ func (c *Client) Status(ctx context.Context, p Nothing) (Status, error) {
 }
 
 func (c *Client) Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error) {
-	return invokeStream[Ended, Waited](ctx, c, "wait", p, each)
+	return subscribe[Ended, Waited](ctx, c, "wait", p, each)
 }
 
 func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error) {
-	return invokeStream[Piece, LogsEnd](ctx, c, "logs", p, each)
+	return subscribe[Piece, LogsEnd](ctx, c, "logs", p, each)
 }
 
 // Attach is not repeated, because the text would be typed twice.
@@ -279,19 +279,19 @@ func (c *Client) ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, err
 }
 
 func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
-	return invokeStream[Event, EventsEnd](ctx, c, "events", p, each)
+	return subscribe[Event, EventsEnd](ctx, c, "events", p, each)
 }
 
 func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error) {
-	return invokeStream[Removed, Removed](ctx, c, "cleanup", p, each)
+	return subscribe[Removed, Removed](ctx, c, "cleanup", p, each)
 }
 
 func (c *Client) Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error) {
-	return invokeStream[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
+	return subscribe[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
 }
 
 func (c *Client) Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error) {
-	return invokeStream[Progress, Diagnosis](ctx, c, "doctor", p, each)
+	return subscribe[Progress, Diagnosis](ctx, c, "doctor", p, each)
 }
 
 func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {

@@ -114,7 +114,7 @@ func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	if err := accessError(pipes + "x"); !errors.Is(err, queue.ErrDenied) {
+	if err := noAccess(pipes + "x"); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v", err)
 	}
 }

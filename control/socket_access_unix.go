@@ -19,9 +19,9 @@ import (
 // serviceLogHint tells the user where to find the log of the system service.
 const serviceLogHint = "journalctl -u queuectl"
 
-// accessError returns the error for a user who may not connect to a socket. It explains why, and
+// noAccess returns the error for a user who may not connect to a socket. It explains why, and
 // how to get access.
-func accessError(path string) error {
+func noAccess(path string) error {
 	// closed is the path without access, and who is the permission that its group would need.
 	closed, who := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)

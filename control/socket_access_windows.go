@@ -11,9 +11,9 @@ import (
 // serviceLogHint tells the user where to find the log of the system service.
 const serviceLogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
-// accessError returns the error for a user who may not connect to a pipe. It explains how to get
+// noAccess returns the error for a user who may not connect to a pipe. It explains how to get
 // access. A user without access cannot read from the pipe who has access.
-func accessError(path string) error {
+func noAccess(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.Self())
 	_, group := known.GroupID(ServiceAccount)

@@ -85,7 +85,7 @@ func TestCutOffAnswerIsAnError(t *testing.T) {
 			theirs.Close()
 		}()
 		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if err = toQueueError(err, 1); !errors.Is(err, queue.ErrUnavailable) {
+		if err = withCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%q: %v, want that the service is not there", said, err)
 		}
 	}
@@ -109,7 +109,7 @@ func readLineOf(c net.Conn) (string, error) {
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	dead := &clientConn{err: errBroken, pending: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-	if err = toQueueError(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
+	if err = withCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, sent %t; want that the service is not there", err, sent)
 	}
 }
@@ -119,14 +119,14 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 // unchanged.
 func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}
-	if err := toQueueError(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||
+	if err := withCode(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||
 		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
 		t.Errorf("one that was asked: %v", err)
 	}
-	if err := toQueueError(away, 0); err != error(away) {
+	if err := withCode(away, 0); err != error(away) {
 		t.Errorf("one that was not: %v", err)
 	}
-	if err := toQueueError(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
+	if err := withCode(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
 		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}
 }
