@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// untilTold returns a context that ends when the runner receives SIGTERM. It ignores the signals of
+// stopCtx returns a context that ends when the runner receives SIGTERM. It ignores the signals of
 // a terminal.
-func untilTold(ctx context.Context, _ *slog.Logger) (context.Context, context.CancelFunc) {
+func stopCtx(ctx context.Context, _ *slog.Logger) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }

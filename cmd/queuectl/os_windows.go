@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// untilTold returns a context that ends when the user logs off or the machine shuts down.
-func untilTold(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
+// stopCtx returns a context that ends when the user logs off or the machine shuts down.
+func stopCtx(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, end, err := session.Notify(ctx, session.Runner)
 	if err != nil {
 		log.Warn("cannot detect when the user logs off; jobs that run at that time may be recorded as lost", "error", err)

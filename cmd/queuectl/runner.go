@@ -45,7 +45,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			}
 			signal.Notify(make(chan os.Signal, 1), os.Interrupt) // ignore Ctrl-C in a terminal
 			go reopenLog(a.Err, logFile)                         // ends with this process
-			ctx, end := untilTold(cmd.Context(), log)
+			ctx, end := stopCtx(cmd.Context(), log)
 			defer end()
 			o := runner.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
 			refuse := func(error) {}

@@ -13,7 +13,7 @@ import (
 // leaveConsole does nothing, since this system creates no console for a process.
 func leaveConsole() {}
 
-// untilTold returns a context that ends when the service receives a stop signal.
-func untilTold(ctx context.Context, _ io.Writer) (context.Context, context.CancelFunc) {
+// stopContext returns a context that ends when the service receives a stop signal.
+func stopContext(ctx context.Context, _ io.Writer) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, cli.StopSignals...)
 }

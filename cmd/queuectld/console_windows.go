@@ -22,8 +22,8 @@ func leaveConsole() {
 	}
 }
 
-// untilTold returns a context that ends on Ctrl-C or when the user's session ends.
-func untilTold(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
+// stopContext returns a context that ends on Ctrl-C or when the user's session ends.
+func stopContext(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
 	ctx, end, err := session.Notify(ctx, session.Service)
 	if err != nil {
 		fmt.Fprintf(log, "queuectl: cannot detect when you log off (%v); jobs that run at that time may end as lost\n", err)

@@ -17,36 +17,37 @@ import (
 	"github.com/queuectl/queuectl/internal/register"
 )
 
-// These constants bound the event log to maxEvents events within eventSpan, of at most maxEvent
+// These constants bound the event log to maxEvents events within eventWindow, of at most maxEvent
 // bytes each. All programs share the event log, so a flood of warnings must not fill it.
 const (
-	maxEvents = 100
-	eventSpan = time.Minute
-	maxEvent  = 8 << 10
+	maxEvents   = 100
+	eventWindow = time.Minute
+	maxEvent    = 8 << 10
 )
 
-// events is a slog.Handler for the event log of Windows. It reports the start and the end of the
-// service, and its warnings and errors. The methods may be called concurrently.
-type events struct {
+// eventHandler is a slog.Handler for the event log of Windows. It reports the start and the end of
+// the service, and its warnings and errors. The methods may be called concurrently.
+type eventHandler struct {
 	text slog.Handler // writes to the book's line
-	book *eventBook
+	log  *eventLog
 }
 
-// eventBook is the state that the handlers of one event log share.
-type eventBook struct {
-	mu     sync.Mutex
-	report func(kind uint16, text string) error // called under mu
-	line   bytes.Buffer                         // scratch space for an event; guarded by mu
-	told   int                                  // events reported in this span; guarded by mu
-	left   int                                  // events omitted in this span; guarded by mu
-	over   time.Time                            // end of this span; guarded by mu
+// eventLog is the state that the handlers of one event log share.
+type eventLog struct {
+	mu        sync.Mutex
+	report    func(kind uint16, text string) error // called under mu
+	line      bytes.Buffer                         // scratch space for an event; guarded by mu
+	reported  int                                  // events reported in this span; guarded by mu
+	omitted   int                                  // events omitted in this span; guarded by mu
+	windowEnd time.Time                            // end of this span; guarded by mu
 }
 
-// openEvents returns the event log, under the source that was added when the service was installed.
-// It opens the log at the first event, because at boot the service may start before the event log.
-func openEvents() *events {
+// openEventLog returns the event log, under the source that was added when the service was
+// installed. It opens the log at the first event, because at boot the service may start before the
+// event log.
+func openEventLog() *eventHandler {
 	var log *eventlog.Log
-	return newEvents(func(kind uint16, text string) (err error) {
+	return newEventHandler(func(kind uint16, text string) (err error) {
 		if log == nil {
 			if log, err = eventlog.Open(register.Name); err != nil {
 				return fmt.Errorf("cannot open the event log: %w", err)
@@ -62,8 +63,8 @@ func openEvents() *events {
 	})
 }
 
-func newEvents(report func(kind uint16, text string) error) *events {
-	book := &eventBook{report: report}
+func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
+	book := &eventLog{report: report}
 	plain := slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		// An event has its own time and level.
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
@@ -71,17 +72,17 @@ func newEvents(report func(kind uint16, text string) error) *events {
 		}
 		return a
 	}}
-	return &events{text: slog.NewTextHandler(&book.line, &plain), book: book}
+	return &eventHandler{text: slog.NewTextHandler(&book.line, &plain), log: book}
 }
 
 // Enabled reports whether records of the level are reported.
-func (e *events) Enabled(ctx context.Context, l slog.Level) bool { return e.text.Enabled(ctx, l) }
+func (e *eventHandler) Enabled(ctx context.Context, l slog.Level) bool { return e.text.Enabled(ctx, l) }
 
 // Handle reports a record.
-func (e *events) Handle(ctx context.Context, r slog.Record) error {
-	e.book.mu.Lock()
-	defer e.book.mu.Unlock()
-	e.book.line.Reset()
+func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
+	e.log.mu.Lock()
+	defer e.log.mu.Unlock()
+	e.log.line.Reset()
 	if err := e.text.Handle(ctx, r); err != nil {
 		return err
 	}
@@ -89,68 +90,70 @@ func (e *events) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		kind = windows.EVENTLOG_ERROR_TYPE
 	}
-	return e.book.tell(kind, strings.TrimSuffix(e.book.line.String(), "\n"))
+	return e.log.reportLimited(kind, strings.TrimSuffix(e.log.line.String(), "\n"))
 }
 
 // WithAttrs returns a handler that adds these attributes to each record.
-func (e *events) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &events{e.text.WithAttrs(attrs), e.book}
+func (e *eventHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &eventHandler{e.text.WithAttrs(attrs), e.log}
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
-func (e *events) WithGroup(name string) slog.Handler { return &events{e.text.WithGroup(name), e.book} }
+func (e *eventHandler) WithGroup(name string) slog.Handler {
+	return &eventHandler{e.text.WithGroup(name), e.log}
+}
 
 // started reports that the service has started.
-func (e *events) started() {
-	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
+func (e *eventHandler) started() {
+	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
 // ended reports that the service has ended, with the error if there is one.
-func (e *events) ended(err error) {
+func (e *eventHandler) ended(err error) {
 	if err != nil {
-		e.say(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
+		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
 		return
 	}
-	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
+	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
 }
 
-func (e *events) say(kind uint16, text string) {
-	e.book.mu.Lock()
-	defer e.book.mu.Unlock()
-	e.book.leftOut() // the process may end before the timer reports it
-	e.book.report(kind, fits(text))
+func (e *eventHandler) reportNow(kind uint16, text string) {
+	e.log.mu.Lock()
+	defer e.log.mu.Unlock()
+	e.log.reportOmitted() // the process may end before the timer reports it
+	e.log.report(kind, fitEvent(text))
 }
 
-// tell reports an event, or counts it if the limit is reached. The caller holds mu.
-func (b *eventBook) tell(kind uint16, text string) error {
-	if now := time.Now(); now.After(b.over) {
-		b.leftOut()
-		b.told, b.over = 0, now.Add(eventSpan)
+// reportLimited reports an event, or counts it if the limit is reached. The caller holds mu.
+func (b *eventLog) reportLimited(kind uint16, text string) error {
+	if now := time.Now(); now.After(b.windowEnd) {
+		b.reportOmitted()
+		b.reported, b.windowEnd = 0, now.Add(eventWindow)
 	}
-	if b.told == maxEvents {
-		if b.left++; b.left == 1 {
-			time.AfterFunc(time.Until(b.over), func() {
+	if b.reported == maxEvents {
+		if b.omitted++; b.omitted == 1 {
+			time.AfterFunc(time.Until(b.windowEnd), func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
-				b.leftOut()
+				b.reportOmitted()
 			})
 		}
 		return nil
 	}
-	b.told++
-	return b.report(kind, fits(text))
+	b.reported++
+	return b.report(kind, fitEvent(text))
 }
 
-// leftOut reports how many events were omitted, if any. The caller holds mu.
-func (b *eventBook) leftOut() {
-	if b.left > 0 {
-		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; see the service's log", b.left))
+// reportOmitted reports how many events were omitted, if any. The caller holds mu.
+func (b *eventLog) reportOmitted() {
+	if b.omitted > 0 {
+		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; see the service's log", b.omitted))
 	}
-	b.left = 0
+	b.omitted = 0
 }
 
-// fits shortens a text to the size of an event and replaces NUL characters.
-func fits(text string) string {
+// fitEvent shortens a text to the size of an event and replaces NUL characters.
+func fitEvent(text string) string {
 	text = strings.ReplaceAll(text, "\x00", " ")
 	if len(text) <= maxEvent {
 		return text

@@ -22,12 +22,12 @@ type app struct{ *cli.App }
 // verbs lists the commands that only this program implements.
 var verbs = []cli.Verb{
 	{Name: "backup", Build: cli.BackupVerb},
-	{Name: "restore", Build: of(restoreVerb)},
-	{Name: "migrate", Build: of(migrateVerb)},
-	{Name: "doctor", Build: of(doctorVerb)},
-	{Name: "serve", Build: of(serveVerb)},
-	{Name: "service", Build: of(serviceVerb)},
-	{Name: "man", Build: of(manVerb)},
+	{Name: "restore", Build: withApp(restoreVerb)},
+	{Name: "migrate", Build: withApp(migrateVerb)},
+	{Name: "doctor", Build: withApp(doctorVerb)},
+	{Name: "serve", Build: withApp(serveVerb)},
+	{Name: "service", Build: withApp(serviceVerb)},
+	{Name: "man", Build: withApp(manVerb)},
 	{Name: "schema", Build: cli.SchemaVerb}, {Name: "completion", Build: cli.CompletionVerb}, {Name: "drain", Build: cli.DrainVerb},
 	{Name: "schedule", Build: cli.ScheduleVerb},
 	{Name: "config", Build: cli.ConfigVerb},
@@ -35,9 +35,9 @@ var verbs = []cli.Verb{
 	{Name: "node", Build: cli.NodeVerb},
 	{Name: "hook", Build: cli.HookVerb},
 	{Name: "web", Build: cli.WebVerb},
-	{Name: "metrics", Build: of(metricsVerb)},
-	{Name: "mcp", Build: of(mcpVerb)},
-	{Name: "top", Build: of(topVerb)},
+	{Name: "metrics", Build: withApp(metricsVerb)},
+	{Name: "mcp", Build: withApp(mcpVerb)},
+	{Name: "top", Build: withApp(topVerb)},
 	{Name: "queue", Build: cli.QueueVerb},
 	{Name: "tree", Build: cli.TreeVerb},
 	{Name: "simulate", Build: cli.SimulateVerb},
@@ -49,8 +49,8 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: cli.EventsVerb},
 }
 
-// of adapts a build function with an app to the type of Verb.Build.
-func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
+// withApp adapts a build function with an app to the type of Verb.Build.
+func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }
 
@@ -58,5 +58,5 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookName { // a webhook job that the service created
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, EachTable: (*cli.App).EachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, EachTable: (*cli.App).EachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
 }

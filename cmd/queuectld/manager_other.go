@@ -13,8 +13,8 @@ import (
 // calls.
 func managedFlag(*pflag.FlagSet, *bool) {}
 
-// byManager runs the service without a service manager.
-func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
+// runByServiceManager runs the service without a service manager.
+func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	return serve(ctx, nil)
 }
 

@@ -23,39 +23,40 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 	f.Lookup("service").Hidden = true
 }
 
-// byManager runs the service under the service manager.
-func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
-	err := svc.Run(register.Name, &managed{ctx: ctx, serve: serve, events: openEvents()})
+// runByServiceManager runs the service under the service manager.
+func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
+	err := svc.Run(register.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
 		return cli.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the foreground with: queuectl serve", cli.StartSystem)
 	}
 	return err
 }
 
-// managed implements svc.Handler: it answers the service manager while the service runs.
-type managed struct {
+// serviceHandler implements svc.Handler: it answers the service manager while the service runs.
+type serviceHandler struct {
 	ctx    context.Context
 	serve  func(context.Context, *manager) error
-	events *events
+	events *eventHandler
 }
 
-// signEvery is how often a starting service reports progress. A stopping service reports it at each
-// call of Longer. signWithin is how long the service manager should wait for the next report.
+// checkpointEvery is how often a starting service reports progress. A stopping service reports it
+// at each call of Longer. startWaitHint is how long the service manager should wait for the next
+// report.
 const (
-	signEvery  = 3 * time.Second
-	signWithin = 40 * time.Second
+	checkpointEvery = 3 * time.Second
+	startWaitHint   = 40 * time.Second
 )
 
 // ends are the requests that the service accepts until it stops. accepted are those that it accepts
 // while it runs.
 const (
-	ends     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
-	accepted = ends | svc.AcceptParamChange
+	stopControls     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
+	acceptedControls = stopControls | svc.AcceptParamChange
 )
 
 // Execute runs the service until the service manager stops it or it ends by itself, and reports
 // each change of its state.
-func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool, code uint32) {
+func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool, code uint32) {
 	ctx, stop := context.WithCancel(m.ctx)
 	defer stop()
 	listens, longer := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -63,18 +64,18 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 	ended := make(chan error, 1)
 	go func() { // ends before Execute returns
 		ended <- m.serve(ctx, &manager{
-			Manager: service.Manager{Listens: func() { poke(listens) }, Longer: func() { poke(longer) }, Log: m.events},
+			Manager: service.Manager{Listens: func() { signalNonBlocking(listens) }, Longer: func() { signalNonBlocking(longer) }, Log: m.events},
 			reload:  reload,
 		})
 	}()
 	now := svc.Status{}
 	become := func(state svc.State) {
-		next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(signWithin.Milliseconds())}
+		next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(startWaitHint.Milliseconds())}
 		switch state {
 		case svc.StartPending:
-			next.Accepts = ends
+			next.Accepts = stopControls
 		case svc.Running:
-			next = svc.Status{State: state, Accepts: accepted}
+			next = svc.Status{State: state, Accepts: acceptedControls}
 		}
 		if state == now.State {
 			next.CheckPoint = now.CheckPoint + 1
@@ -83,7 +84,7 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 		tell <- now
 	}
 	become(svc.StartPending)
-	starts := time.NewTicker(signEvery)
+	starts := time.NewTicker(checkpointEvery)
 	defer starts.Stop()
 	for {
 		select {
@@ -123,8 +124,8 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 	}
 }
 
-// poke sends to a channel, unless a previous value has not been received yet.
-func poke(c chan<- struct{}) {
+// signalNonBlocking sends to a channel, unless a previous value has not been received yet.
+func signalNonBlocking(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

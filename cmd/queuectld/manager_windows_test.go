@@ -25,20 +25,20 @@ import (
 // scm fakes the service manager under a fake clock. It sends requests and records the reported
 // states.
 type scm struct {
-	asked    chan svc.ChangeRequest
-	told     []svc.Status
+	requests chan svc.ChangeRequest
+	statuses []svc.Status
 	events   []string
 	specific bool
 	code     uint32
 }
 
-// manage runs a service under the fake service manager until the service ends.
-func manage(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
-	s := &scm{asked: make(chan svc.ChangeRequest)}
+// runHandler runs a service under the fake service manager until the service ends.
+func runHandler(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
+	s := &scm{requests: make(chan svc.ChangeRequest)}
 	synctest.Test(t, func(t *testing.T) {
 		asked, tell, done := make(chan svc.ChangeRequest), make(chan svc.Status), make(chan bool)
-		s.asked = asked
-		m := &managed{ctx: t.Context(), serve: serve, events: newEvents(func(_ uint16, text string) error {
+		s.requests = asked
+		m := &serviceHandler{ctx: t.Context(), serve: serve, events: newEventHandler(func(_ uint16, text string) error {
 			s.events = append(s.events, text)
 			return nil
 		})}
@@ -48,7 +48,7 @@ func manage(t *testing.T, serve func(context.Context, *manager) error, do func(*
 		}()
 		go func() {
 			for now := range tell {
-				s.told = append(s.told, now)
+				s.statuses = append(s.statuses, now)
 			}
 			close(done)
 		}()
@@ -59,19 +59,19 @@ func manage(t *testing.T, serve func(context.Context, *manager) error, do func(*
 	return s
 }
 
-func (s *scm) ask(c svc.Cmd) {
-	s.asked <- svc.ChangeRequest{Cmd: c}
+func (s *scm) send(c svc.Cmd) {
+	s.requests <- svc.ChangeRequest{Cmd: c}
 	synctest.Wait()
 }
 
-func (s *scm) last() svc.Status { return s.told[len(s.told)-1] }
+func (s *scm) last() svc.Status { return s.statuses[len(s.statuses)-1] }
 
 // A service reports progress while it starts, reports that it runs once its pipe listens, and
 // reports progress again until it has stopped. It answers queries for its state.
 func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
-		s := manage(t, func(ctx context.Context, m *manager) error {
+		s := runHandler(t, func(ctx context.Context, m *manager) error {
 			time.Sleep(10 * time.Second) // opening the database
 			m.Listens()
 			for {
@@ -93,7 +93,7 @@ func TestManagedService(t *testing.T) {
 				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 || now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
 					t.Errorf("while it starts: %+v", now)
 				}
-				time.Sleep(signEvery)
+				time.Sleep(checkpointEvery)
 				synctest.Wait()
 			}
 			want := svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange}
@@ -101,12 +101,12 @@ func TestManagedService(t *testing.T) {
 				t.Errorf("ready: %+v, want %+v", now, want)
 			}
 			time.Sleep(time.Hour)
-			n := len(s.told)
-			s.ask(svc.ParamChange)
-			if s.ask(svc.Interrogate); len(s.told) != n+1 || s.last() != want || reloads != 1 {
-				t.Errorf("after an hour: %d signs, %+v, %d reloads", len(s.told)-n, s.last(), reloads)
+			n := len(s.statuses)
+			s.send(svc.ParamChange)
+			if s.send(svc.Interrogate); len(s.statuses) != n+1 || s.last() != want || reloads != 1 {
+				t.Errorf("after an hour: %d signs, %+v, %d reloads", len(s.statuses)-n, s.last(), reloads)
 			}
-			s.ask(stop)
+			s.send(stop)
 			before := uint32(0)
 			for range 11 {
 				now := s.last()
@@ -117,7 +117,7 @@ func TestManagedService(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 			}
-			s.ask(svc.Interrogate)
+			s.send(svc.Interrogate)
 			if now := s.last(); now.State != svc.StopPending {
 				t.Errorf("asked while it stops: %+v", now)
 			}
@@ -133,14 +133,14 @@ func TestManagedService(t *testing.T) {
 
 // A service that is stopped while it starts stops, and is never reported as started.
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
-	s := manage(t, func(ctx context.Context, m *manager) error {
+	s := runHandler(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
 		m.Listens() // it was about to listen
 		time.Sleep(time.Second)
 		return nil
 	}, func(s *scm) {
 		time.Sleep(10 * time.Second)
-		s.ask(svc.Stop)
+		s.send(svc.Stop)
 	})
 	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
 		t.Errorf("at last %+v, %v %d", now, s.specific, s.code)
@@ -157,7 +157,7 @@ func TestManagedServiceEnds(t *testing.T) {
 		err  error
 		code uint32
 	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74}, {&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {cli.Usage("no"), 2}, {errors.New("any"), 1}} {
-		s := manage(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
+		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
 		if !s.specific || s.code != c.code {
 			t.Errorf("%v: %v %d, want %d", c.err, s.specific, s.code, c.code)
 		}
@@ -165,7 +165,7 @@ func TestManagedServiceEnds(t *testing.T) {
 			t.Errorf("%v: events %q", c.err, s.events)
 		}
 	}
-	s := manage(t, func(_ context.Context, m *manager) error {
+	s := runHandler(t, func(_ context.Context, m *manager) error {
 		m.Listens()
 		time.Sleep(time.Minute)
 		m.Longer()
@@ -177,17 +177,17 @@ func TestManagedServiceEnds(t *testing.T) {
 	}
 }
 
-// deadly is a context whose Done method panics.
-type deadly struct{ context.Context }
+// panickyService is a context whose Done method panics.
+type panickyService struct{ context.Context }
 
-func (deadly) Done() <-chan struct{} { panic("on purpose") }
+func (panickyService) Done() <-chan struct{} { panic("on purpose") }
 
 // A service that crashes under the service manager writes the reason to its log, because it has no
 // other output.
 func TestCrashIsInTheLog(t *testing.T) {
 	const where = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(where); dir != "" {
-		(&app{new(cli.App)}).serve(deadly{t.Context()}, service.Options{Places: config.In(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
+		(&app{new(cli.App)}).serve(panickyService{t.Context()}, service.Options{Places: config.In(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
 		return
 	}
 	dir := filepath.Join(t.TempDir(), "state")
@@ -204,7 +204,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 
 // serve --service outside the service manager returns an error with the command to use instead.
 func TestServiceByHand(t *testing.T) {
-	err := byManager(t.Context(), func(context.Context, *manager) error {
+	err := runByServiceManager(t.Context(), func(context.Context, *manager) error {
 		t.Error("it runs")
 		return nil
 	})
@@ -218,7 +218,7 @@ func TestServiceByHand(t *testing.T) {
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
-		e := newEvents(func(kind uint16, text string) error {
+		e := newEventHandler(func(kind uint16, text string) error {
 			got = append(got, fmt.Sprintf("%d %s", kind, text))
 			return nil
 		})
@@ -235,7 +235,7 @@ func TestEventsAreBounded(t *testing.T) {
 		if len(got) != maxEvents {
 			t.Errorf("%d events in a minute", len(got))
 		}
-		time.Sleep(eventSpan + time.Second)
+		time.Sleep(eventWindow + time.Second)
 		synctest.Wait()
 		if len(got) != maxEvents+1 || !strings.Contains(got[maxEvents], fmt.Sprint(9*maxEvents+2)) {
 			t.Errorf("%d events, the last: %q", len(got), got[len(got)-1])

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// look returns a client that reads the queue's files in a directory while no service runs.
-func look(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
+// openOffline returns a client that reads the queue's files in a directory while no service runs.
+func openOffline(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
 	return service.Look(ctx, service.Options{Places: config.In(dir), Version: cli.Version, Log: c.Err})
 }

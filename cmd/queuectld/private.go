@@ -33,7 +33,7 @@ func private(ctx context.Context, c *cli.App, ready func()) error {
 	o.Full = func(err error) {
 		fmt.Fprintf(c.Err, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}
-	o.Crowded = fewPlaces().crowded
+	o.Crowded = newProcsTuner().raise
 	tuneGC()
 	o.Ready = ready
 	return service.Run(ctx, o, nil)

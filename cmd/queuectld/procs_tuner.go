@@ -9,61 +9,62 @@ import (
 	"time"
 )
 
-// calm is how long requests must not overlap before the service returns to one processor.
-const calm = time.Second
+// singleProcessorAfter is how long requests must not overlap before the service returns to one
+// processor.
+const singleProcessorAfter = time.Second
 
-// places adapts GOMAXPROCS to the number of concurrent requests.
+// procsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
 // With more than one processor, each goroutine that is woken also wakes a thread to search for more
 // work. That costs a twentieth of the machine while short jobs are drained. With one processor, a
 // thread that waits for the disk keeps all other goroutines from preparing the next commit.
-type places struct {
-	set   func(n int) // sets GOMAXPROCS
-	most  int         // value of GOMAXPROCS while requests overlap
-	asked atomic.Bool // crowded was called since the last look
+type procsTuner struct {
+	setProcs   func(n int) // sets GOMAXPROCS
+	maxProcs   int         // value of GOMAXPROCS while requests overlap
+	overlapped atomic.Bool // raise was called since the last check
 
-	mu   sync.Mutex
-	many bool // GOMAXPROCS is most; guarded by mu
+	mu     sync.Mutex
+	raised bool // GOMAXPROCS is most; guarded by mu
 }
 
-// fewPlaces sets GOMAXPROCS to 1.
-func fewPlaces() *places {
-	p := &places{set: func(n int) { runtime.GOMAXPROCS(n) }, most: min(max(2, runtime.NumCPU()), 4)}
-	p.set(1)
+// newProcsTuner sets GOMAXPROCS to 1.
+func newProcsTuner() *procsTuner {
+	p := &procsTuner{setProcs: func(n int) { runtime.GOMAXPROCS(n) }, maxProcs: min(max(2, runtime.NumCPU()), 4)}
+	p.setProcs(1)
 	return p
 }
 
-// crowded raises GOMAXPROCS, until it has not been called for a while. The service calls it when
+// raise raises GOMAXPROCS, until it has not been called for a while. The service calls it when
 // requests overlap.
-func (p *places) crowded() {
-	if p.asked.Swap(true) {
+func (p *procsTuner) raise() {
+	if p.overlapped.Swap(true) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.many {
-		p.many = true
-		p.set(p.most)
-		time.AfterFunc(calm, p.look)
+	if !p.raised {
+		p.raised = true
+		p.setProcs(p.maxProcs)
+		time.AfterFunc(singleProcessorAfter, p.lowerIfIdle)
 	}
 }
 
-func (p *places) look() {
+func (p *procsTuner) lowerIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asked.Swap(false) {
-		time.AfterFunc(calm, p.look)
+	if p.overlapped.Swap(false) {
+		time.AfterFunc(singleProcessorAfter, p.lowerIfIdle)
 		return
 	}
-	p.many = false
-	p.set(1)
+	p.raised = false
+	p.setProcs(1)
 }
 
 // These constants define the memory limit for the garbage collector: heapLimit bytes, or the live
-// memory plus heapRoom if that is more.
+// memory plus heapHeadroom if that is more.
 const (
-	heapLimit = 64 << 20
-	heapRoom  = heapLimit / 2
+	heapLimit    = 64 << 20
+	heapHeadroom = heapLimit / 2
 )
 
 // tuneGC makes the garbage collector run rarely: the heap of a service is only a few MB, but short
@@ -73,16 +74,16 @@ const (
 // See docs/decisions/0073.
 func tuneGC() (stop func()) {
 	debug.SetGCPercent(400)
-	c := &collected{new(atomic.Bool)}
+	c := &gcSentinel{new(atomic.Bool)}
 	stopped := c.stopped
-	fitLimit(c)
+	adjustMemoryLimit(c)
 	return func() { stopped.Store(true) }
 }
 
-// collected is an object without references. Its finalizer runs after each garbage collection.
-type collected struct{ stopped *atomic.Bool }
+// gcSentinel is an object without references. Its finalizer runs after each garbage collection.
+type gcSentinel struct{ stopped *atomic.Bool }
 
-func fitLimit(c *collected) {
+func adjustMemoryLimit(c *gcSentinel) {
 	if c.stopped.Load() {
 		return
 	}
@@ -92,7 +93,7 @@ func fitLimit(c *collected) {
 	}
 	metrics.Read(samples[:])
 	n := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
-	besideHeap := n(1) - n(2) - n(3) - n(4)
-	debug.SetMemoryLimit(max(heapLimit, n(0)+besideHeap+heapRoom))
-	runtime.SetFinalizer(c, fitLimit)
+	nonHeap := n(1) - n(2) - n(3) - n(4)
+	debug.SetMemoryLimit(max(heapLimit, n(0)+nonHeap+heapHeadroom))
+	runtime.SetFinalizer(c, adjustMemoryLimit)
 }

@@ -15,13 +15,13 @@ func TestPlacesFollowTheCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
 		begun := time.Now()
-		p := &places{most: 4, set: func(n int) { set = append(set, fmt.Sprintf("%v: %d", time.Since(begun), n)) }}
+		p := &procsTuner{maxProcs: 4, setProcs: func(n int) { set = append(set, fmt.Sprintf("%v: %d", time.Since(begun), n)) }}
 		for range 25 {
-			p.crowded()
+			p.raise()
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Second)
-		p.crowded()
+		p.raise()
 		time.Sleep(10 * time.Second)
 		p.mu.Lock() // which look held
 		defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func TestCollectorHasRoom(t *testing.T) {
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
 	}
 	lives := make([]byte, 4*heapLimit)
-	within(int64(len(lives))+heapRoom, int64(len(lives))+2*heapLimit)
+	within(int64(len(lives))+heapHeadroom, int64(len(lives))+2*heapLimit)
 	runtime.KeepAlive(lives)
 	within(heapLimit, heapLimit)
 }

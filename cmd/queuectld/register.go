@@ -76,7 +76,7 @@ func serviceVerb(a *app) *cobra.Command {
 				c := control.NewClient(r.Places.Socket)
 				defer c.Close()
 				if c.Connect(ctx) == nil { // otherwise no running service can be lost
-					if err := startsAgain(ctx, c, r.Places.File, nil); err != nil {
+					if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
 						return err
 					}
 				}
@@ -108,12 +108,12 @@ func (a *app) registration(own bool) (*register.Service, error) {
 	if o.Client, err = cli.ClientPath(); err != nil {
 		return nil, err
 	}
-	o.Talk = a.talk(o.Places)
+	o.Talk = a.controlFuncs(o.Places)
 	return register.New(o)
 }
 
-// talk returns functions that talk directly to a service with these paths.
-func (a *app) talk(p config.Places) register.Talk {
+// controlFuncs returns functions that talk directly to a service with these paths.
+func (a *app) controlFuncs(p config.Places) register.Talk {
 	ctx := context.Background()
 	return register.Talk{
 		Begin: func() error {
@@ -223,10 +223,10 @@ func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	return t, err == nil && t.Startable()
 }
 
-// startsAgain returns an error if a running service could not start again with the settings in the
+// checkRestart returns an error if a running service could not start again with the settings in the
 // file and in environ. It also asks the service to validate the file. As a side effect, the service
 // reloads the file. Settings that the caller may not read or reload are not checked.
-func startsAgain(ctx context.Context, c *control.Client, path string, environ []string) error {
+func checkRestart(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
 	if errors.Is(err, fs.ErrPermission) {
 		file, err = config.Layer{Origin: config.FromFile}, nil
@@ -251,7 +251,7 @@ func startsAgain(ctx context.Context, c *control.Client, path string, environ []
 func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err == nil {
-		err = startsAgain(ctx, c, st.Settings, os.Environ())
+		err = checkRestart(ctx, c, st.Settings, os.Environ())
 	}
 	if err != nil {
 		return nil, err
@@ -310,7 +310,7 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 	}
 	running := r.Runs()
 	if running {
-		defer a.sayIfSlow(ctx, r.Places.Socket, keep)()
+		defer a.warnIfSlow(ctx, r.Places.Socket, keep)()
 	}
 	if err := r.Stop(keep); err != nil {
 		return err
@@ -384,7 +384,7 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	if err := a.Reached(err, t); err != nil {
 		return err
 	}
-	stopped := a.sayIfSlow(ctx, t.Socket, keep)
+	stopped := a.warnIfSlow(ctx, t.Socket, keep)
 	got, err := a.stopAndWait(ctx, c, keep)
 	stopped()
 	if err != nil {
@@ -393,16 +393,16 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	return a.Tell(got, "service with pid %d stopped", got.PID)
 }
 
-// slowStop is the time after which a stop prints what it waits for.
-const slowStop = time.Second
+// slowStopAfter is the time after which a stop prints what it waits for.
+const slowStopAfter = time.Second
 
-// sayIfSlow prints on a terminal what the stop of a service waits for, once it has taken slowStop.
-// It queries the service before the stop, because a later connection could start the service again
-// through its socket unit. The caller calls stopped when the service has stopped.
-func (a *app) sayIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
+// warnIfSlow prints on a terminal what the stop of a service waits for, once it has taken
+// slowStopAfter. It queries the service before the stop, because a later connection could start the
+// service again through its socket unit. The caller calls stopped when the service has stopped.
+func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
 	if cli.IsTerminal(a.Err) && !a.Quiet && !keep {
-		asking, cancel := context.WithTimeout(ctx, slowStop)
+		asking, cancel := context.WithTimeout(ctx, slowStopAfter)
 		defer cancel()
 		c := control.NewClient(socket)
 		defer c.Close()
@@ -410,7 +410,7 @@ func (a *app) sayIfSlow(ctx context.Context, socket string, keep bool) (stopped 
 			text = "waiting for " + cli.Jobs(st.Workers.Busy) + " to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
-	return time.AfterFunc(slowStop, func() { a.Say("%s", text) }).Stop
+	return time.AfterFunc(slowStopAfter, func() { a.Say("%s", text) }).Stop
 }
 
 // stopAndWait stops a service and waits until the lock of its state directory is free, so that

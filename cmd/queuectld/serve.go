@@ -45,7 +45,7 @@ func serveVerb(a *app) *cobra.Command {
 					return &service.ExitError{Code: service.ExitConfig, Err: err}
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
-				o.Crowded = fewPlaces().crowded
+				o.Crowded = newProcsTuner().raise
 				started := registered.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
 				o.BootAdvice = func() string { return registered.BootAdvice(started) }
 				if background {
@@ -55,7 +55,7 @@ func serveVerb(a *app) *cobra.Command {
 				return a.serve(ctx, o, m)
 			}
 			if managed {
-				return byManager(cmd.Context(), serve)
+				return runByServiceManager(cmd.Context(), serve)
 			}
 			return serve(cmd.Context(), nil)
 		},
@@ -123,8 +123,8 @@ type manager struct {
 	reload <-chan os.Signal
 }
 
-// startedAfter is how long after becoming ready a service counts as started.
-const startedAfter = time.Second
+// minUptime is how long after becoming ready a service counts as started.
+const minUptime = time.Second
 
 // serve runs the service until it is stopped, by m or, if m is nil, by signals.
 func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
@@ -153,7 +153,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	o.Ready = func() {
 		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)
 		memory.Begin()
-		time.AfterFunc(startedAfter, memory.Look)
+		time.AfterFunc(minUptime, memory.Look)
 	}
 	if m != nil {
 		o.Manager = &m.Manager
@@ -163,7 +163,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		return err
 	}
-	ctx, stop := untilTold(ctx, a.Err)
+	ctx, stop := stopContext(ctx, a.Err)
 	defer stop()
 	hup := make(chan os.Signal, 1)
 	if len(cli.ReloadSignals) > 0 {

@@ -32,7 +32,7 @@ characters; without one, use: queuectl status --watch`,
 			host, _ := os.Hostname() // without a host name, the screen shows only the user name
 			return top.Run(cmd.Context(), top.Options{
 				Connect: func() top.Client { return control.NewClient(t.Socket) },
-				Edit:    a.editInFront,
+				Edit:    a.editFromTop,
 				Explain: func(err error) error { return a.Reached(err, t) },
 				Host:    host, In: os.Stdin, Out: a.Out,
 			})
@@ -40,9 +40,9 @@ characters; without one, use: queuectl status --watch`,
 	}
 }
 
-// editInFront lets the user edit a job. It returns an error if the user gave up after the service
+// editFromTop lets the user edit a job. It returns an error if the user gave up after the service
 // rejected the changes.
-func (a *app) editInFront(ctx context.Context, id string) error {
+func (a *app) editFromTop(ctx context.Context, id string) error {
 	err := a.EditJob(ctx, id)
 	if err == nil && a.Exit != 0 {
 		a.Exit = 0
