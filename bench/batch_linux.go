@@ -20,19 +20,19 @@ const (
 // batch measures one batch of many requests, a file of named jobs, and how it affects another client.
 func (b *bench) batch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
-	var files, beside, alone crowd
+	var files, baseline, alone throughput
 	for i := range b.pairs {
-		quiet, err := s.crowd(1, time.Second)
+		idle, err := s.enqueueConcurrently(1, time.Second)
 		if err != nil {
 			return err
 		}
-		alone.waits = append(alone.waits, quiet.waits...)
+		alone.waits = append(alone.waits, idle.waits...)
 		file := filepath.Join(b.dir, "jobs.jsonl")
 		if err := writeJobs(file, i, n); err != nil {
 			return err
 		}
 		var took time.Duration
-		other, err := s.beside(func() error {
+		other, err := s.enqueueWhile(func() error {
 			began := time.Now()
 			err := b.enqueueFile(s, file, n)
 			took = time.Since(began)
@@ -42,11 +42,11 @@ func (b *bench) batch(s *service) error {
 			return err
 		}
 		files.rates = append(files.rates, float64(n)/took.Seconds())
-		beside.waits = append(beside.waits, other.waits...)
+		baseline.waits = append(baseline.waits, other.waits...)
 	}
 	b.report.judge(row{fmt.Sprintf("`enqueue --file` of %d named jobs", n), files.String(), "", "", "≥ " + rate(minBatchRate), ""}, median(files.rates) >= minBatchRate)
-	p99 := quantile(beside.waits, 0.99)
-	b.report.judge(row{"another client's enqueue meanwhile, p99", ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(beside.waits, 1))), "alone " + ms(quantile(alone.waits, 0.99)), "", "≤ " + ms(maxBesideP99.Seconds()), ""},
+	p99 := quantile(baseline.waits, 0.99)
+	b.report.judge(row{"another client's enqueue meanwhile, p99", ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(baseline.waits, 1))), "alone " + ms(quantile(alone.waits, 0.99)), "", "≤ " + ms(maxBesideP99.Seconds()), ""},
 		p99 <= maxBesideP99.Seconds())
 	return nil
 }
@@ -78,16 +78,16 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// beside lets a client enqueue, one request at a time, while do runs.
-func (s *service) beside(do func() error) (crowd, error) {
+// enqueueWhile lets a client enqueue, one request at a time, while do runs.
+func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
-		return crowd{}, err
+		return throughput{}, err
 	}
 	defer l.Close()
 	done := make(chan error, 1)
 	go func() { done <- do() }() // waited for below
-	var c crowd
+	var c throughput
 	for {
 		select {
 		case err := <-done:
@@ -95,7 +95,7 @@ func (s *service) beside(do func() error) (crowd, error) {
 		default:
 		}
 		began := time.Now()
-		if err := l.ask(plain); err != nil {
+		if err := l.request(enqueueRequest); err != nil {
 			return c, errors.Join(err, <-done)
 		}
 		c.waits = append(c.waits, time.Since(began).Seconds())

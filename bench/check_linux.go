@@ -20,21 +20,21 @@ var facts = []struct {
 	sql  string
 	want func(n int) int
 }{
-	{"jobs", `SELECT count(*) FROM jobs`, all},
-	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, all},
-	{"completed jobs by the counter", `SELECT completed FROM meta`, all},
-	{"jobs by the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, all},
-	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, none},
-	{"jobs with one event of their enqueueing", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, all},
-	{"jobs with one event of their end", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, all},
-	{"gaps between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, none},
+	{"jobs", `SELECT count(*) FROM jobs`, wantAll},
+	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, wantAll},
+	{"completed jobs by the counter", `SELECT completed FROM meta`, wantAll},
+	{"jobs by the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
+	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, wantNone},
+	{"jobs with one event of their enqueueing", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
+	{"jobs with one event of their end", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
+	{"gaps between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
-// printedFact counts the attempts whose output was kept.
-const printedFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
+// outputFact counts the attempts whose output was kept.
+const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
 
-func all(n int) int { return n }
-func none(int) int  { return 0 }
+func wantAll(n int) int { return n }
+func wantNone(int) int  { return 0 }
 
 // check checks what a service shows of n drained jobs. It then stops the service, checks its database
 // and removes the database.
@@ -83,7 +83,7 @@ func (b *bench) checkTables(s *service, n int, output string) error {
 	}
 	if output != "" {
 		var got int
-		if err := db.QueryRow(printedFact, output).Scan(&got); err != nil || got != n {
+		if err := db.QueryRow(outputFact, output).Scan(&got); err != nil || got != n {
 			wrong = append(wrong, fmt.Errorf("check: %d attempts with their output, want %d (%v)", got, n, err))
 		}
 	}

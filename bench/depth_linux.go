@@ -36,7 +36,7 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
 		for i, s := range pair {
-			w, err := s.askMany(depthAsks)
+			w, err := s.enqueueMany(depthAsks)
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 		}
 		for i, s := range pair {
 			ended[i] += depthJobs
-			d, err := s.drainSome(&ended[i])
+			d, err := s.drainUntil(&ended[i])
 			if err != nil {
 				return err
 			}
@@ -59,11 +59,11 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 // judgeCosts compares the costs of an empty queue (of[0]) and of a full one (of[1]).
 func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
-	b.report.judge(row{what, us(median(of[1])), "with none " + us(median(of[0])), times(ratio), "≤ " + times(maxDepthRatio), ""}, ratio <= maxDepthRatio)
+	b.report.judge(row{what, us(median(of[1])), "with none " + us(median(of[0])), asRatio(ratio), "≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
-// askMany enqueues n jobs one after the other, and returns how long each took, in seconds.
-func (s *service) askMany(n int) (waits []float64, err error) {
+// enqueueMany enqueues n jobs one after the other, and returns how long each took, in seconds.
+func (s *service) enqueueMany(n int) (waits []float64, err error) {
 	l, err := s.dial()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *service) askMany(n int) (waits []float64, err error) {
 	defer l.Close()
 	for range n {
 		began := time.Now()
-		if err := l.ask(plain); err != nil {
+		if err := l.request(enqueueRequest); err != nil {
 			return nil, err
 		}
 		waits = append(waits, time.Since(began).Seconds())
@@ -79,9 +79,9 @@ func (s *service) askMany(n int) (waits []float64, err error) {
 	return waits, nil
 }
 
-// drainSome lets two workers run until *ended jobs have ended in total. It returns the service's CPU
-// time per job, in seconds. It sets *ended to the actual number, which may be slightly higher.
-func (s *service) drainSome(ended *int) (float64, error) {
+// drainUntil lets two workers run until *ended jobs have ended in total. It returns the service's
+// CPU time per job, in seconds. It sets *ended to the actual number, which may be slightly higher.
+func (s *service) drainUntil(ended *int) (float64, error) {
 	before, err := s.cost()
 	if err != nil {
 		return 0, err
@@ -90,7 +90,7 @@ func (s *service) drainSome(ended *int) (float64, error) {
 	if err := s.scale(2); err != nil {
 		return 0, err
 	}
-	if err := s.until(queue.Completed, *ended); err != nil {
+	if err := s.waitForState(queue.Completed, *ended); err != nil {
 		return 0, err
 	}
 	if err := s.scale(0); err != nil {

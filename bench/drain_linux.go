@@ -10,8 +10,8 @@ import (
 
 // Targets of a drain.
 const (
-	maxCPURatio = 1 / 0.85 // ratio of CPU time per job to that of the bare loop
-	printed     = "abc"    // output of each job in the run that checks outputs
+	maxCPURatio  = 1 / 0.85 // ratio of CPU time per job to that of the bare loop
+	printCommand = "abc"    // output of each job in the run that checks outputs
 )
 
 // drain measures how fast a full queue is emptied, compared with a bare loop, xargs and make.
@@ -21,26 +21,26 @@ func (b *bench) drain() error {
 			return err
 		}
 	}
-	s, _, err := b.drainOnce(8, b.jobs, "printf "+printed)
+	s, _, err := b.drainOnce(8, b.jobs, "printf "+printCommand)
 	if err != nil {
 		return err
 	}
-	return b.check(s, b.jobs, printed)
+	return b.check(s, b.jobs, printCommand)
 }
 
 func (b *bench) drainWith(workers int) error {
-	var ours, bare, xargs, makes []effort
+	var queuectl, bareRuns, xargs, makes []effort
 	ways := []struct {
-		run  func(workers, n int) (effort, error)
-		into *[]effort
-	}{{b.bare, &bare}, {b.drainChecked, &ours}, {b.xargs, &xargs}, {b.make, &makes}}
+		run     func(workers, n int) (effort, error)
+		results *[]effort
+	}{{b.bare, &bareRuns}, {b.drainChecked, &queuectl}, {b.xargs, &xargs}, {b.make, &makes}}
 	for range b.pairs {
 		for _, w := range ways {
 			e, err := w.run(workers, b.jobs)
 			if err != nil {
 				return err
 			}
-			*w.into = append(*w.into, e)
+			*w.results = append(*w.results, e)
 		}
 	}
 	n := float64(b.jobs)
@@ -55,32 +55,32 @@ func (b *bench) drainWith(workers int) error {
 	cpu := func(e effort) time.Duration { return e.cpu }
 	name := fmt.Sprintf("drain, %d workers: ", workers)
 	for _, o := range []struct {
-		name   string
-		list   []effort
-		target string
-		most   float64 // maximum ratio; 0 means no limit
-	}{{"bare loop", bare, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
-		ratio := median(ratios(figures(ours, wall), figures(o.list, wall)))
-		r := row{name + "wall", rate(n / median(figures(ours, wall))), o.name + " " + rate(n/median(figures(o.list, wall))), times(ratio), o.target, ""}
-		if o.most == 0 {
-			b.report.add(r.what, r.ours, r.limit, r.ratio)
+		name     string
+		list     []effort
+		target   string
+		maxRatio float64 // maximum ratio; 0 means no limit
+	}{{"bare loop", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
+		ratio := median(ratios(figures(queuectl, wall), figures(o.list, wall)))
+		r := row{name + "wall", rate(n / median(figures(queuectl, wall))), o.name + " " + rate(n/median(figures(o.list, wall))), asRatio(ratio), o.target, ""}
+		if o.maxRatio == 0 {
+			b.report.add(r.what, r.queuectl, r.limit, r.ratio)
 		} else {
-			b.report.judge(r, ratio < o.most)
+			b.report.judge(r, ratio < o.maxRatio)
 		}
 	}
-	ratio := median(ratios(figures(ours, cpu), figures(bare, cpu)))
-	b.report.judge(row{name + "CPU a job", us(median(figures(ours, cpu)) / n), "bare loop " + us(median(figures(bare, cpu))/n),
-		times(ratio) + " (bare/ours " + times(1/ratio) + ")", "≤ " + times(maxCPURatio), ""}, ratio <= maxCPURatio)
+	ratio := median(ratios(figures(queuectl, cpu), figures(bareRuns, cpu)))
+	b.report.judge(row{name + "CPU a job", us(median(figures(queuectl, cpu)) / n), "bare loop " + us(median(figures(bareRuns, cpu))/n),
+		asRatio(ratio) + " (bare/ours " + asRatio(1/ratio) + ")", "≤ " + asRatio(maxCPURatio), ""}, ratio <= maxCPURatio)
 	for _, o := range []struct {
 		name string
 		list []effort
 	}{{"`xargs -P`", xargs}, {"`make -j`", makes}} {
-		b.report.add(name+"CPU a job", us(median(figures(ours, cpu))/n), o.name+" "+us(median(figures(o.list, cpu))/n),
-			times(median(ratios(figures(ours, cpu), figures(o.list, cpu)))))
+		b.report.add(name+"CPU a job", us(median(figures(queuectl, cpu))/n), o.name+" "+us(median(figures(o.list, cpu))/n),
+			asRatio(median(ratios(figures(queuectl, cpu), figures(o.list, cpu)))))
 	}
-	service := median(figures(ours, func(e effort) time.Duration { return e.own.service }))
-	runner := median(figures(ours, func(e effort) time.Duration { return e.own.runner }))
-	children := median(figures(ours, func(e effort) time.Duration { return e.own.children }))
+	service := median(figures(queuectl, func(e effort) time.Duration { return e.own.service }))
+	runner := median(figures(queuectl, func(e effort) time.Duration { return e.own.runner }))
+	children := median(figures(queuectl, func(e effort) time.Duration { return e.own.children }))
 	b.report.add(name+"own CPU a job", fmt.Sprintf("service %s, runner %s", us(service/n), us(runner/n)), "the jobs themselves "+us(children/n), "")
 	return nil
 }
@@ -100,14 +100,14 @@ func (b *bench) drainOnce(workers, n int, command string) (*service, effort, err
 	if err != nil {
 		return nil, effort{}, err
 	}
-	e, err := s.empty(workers, n, command)
+	e, err := s.drainQueue(workers, n, command)
 	if err != nil {
 		return nil, effort{}, errors.Join(err, s.stop())
 	}
 	return s, e, nil
 }
 
-func (s *service) empty(workers, n int, command string) (e effort, err error) {
+func (s *service) drainQueue(workers, n int, command string) (e effort, err error) {
 	if err := s.fill(n, command); err != nil {
 		return e, err
 	}
@@ -119,7 +119,7 @@ func (s *service) empty(workers, n int, command string) (e effort, err error) {
 	if err := s.scale(workers); err != nil {
 		return e, err
 	}
-	if err := s.until(queue.Completed, n); err != nil {
+	if err := s.waitForState(queue.Completed, n); err != nil {
 		return e, err
 	}
 	e.wall = time.Since(began)

@@ -42,7 +42,7 @@ func (b *bench) ended(empty *service) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, full.discard()) }()
-	if err := b.looks(full, n); err != nil {
+	if err := b.readCommands(full, n); err != nil {
 		return err
 	}
 	if err := b.compare([2]*service{empty, full}, [2]int{0, n}, fmt.Sprintf("%d ended", n)); err != nil {
@@ -78,11 +78,11 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	return b.serveIn(s.dir)
 }
 
-// looks measures the commands that read the queue, each as a process.
-func (b *bench) looks(s *service, n int) error {
+// readCommands measures the commands that read the queue, each as a process.
+func (b *bench) readCommands(s *service, n int) error {
 	for _, look := range []struct {
 		words []string
-		most  time.Duration
+		limit time.Duration
 	}{
 		{[]string{"list"}, maxLook},
 		{[]string{"list", "-s", "dead"}, maxLook},
@@ -104,8 +104,8 @@ func (b *bench) looks(s *service, n int) error {
 		for _, w := range look.words[1:] {
 			what += " " + w
 		}
-		b.report.judge(row{fmt.Sprintf("%s` with %d ended", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.most.Seconds()), ""},
-			median(waits) <= look.most.Seconds())
+		b.report.judge(row{fmt.Sprintf("%s` with %d ended", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.limit.Seconds()), ""},
+			median(waits) <= look.limit.Seconds())
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (b *bench) looks(s *service, n int) error {
 func (b *bench) retention(s *service, n int) error {
 	keep := n / keptShare
 	var took time.Duration
-	other, err := s.beside(func() error {
+	other, err := s.enqueueWhile(func() error {
 		began := time.Now()
 		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs", Value: control.Scalar(fmt.Sprint(keep))}); err != nil {
 			return err

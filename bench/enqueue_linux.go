@@ -18,8 +18,8 @@ const (
 	pageBytes = 4096
 )
 
-// plain is the request of the enqueue measurements.
-var plain = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
+// enqueueRequest is the request of the enqueue measurements.
+var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
 // enqueue measures durable enqueues through the socket. It compares them with a loop of write and
 // fsync, and with SQLite alone, using the same schema.
@@ -30,59 +30,60 @@ func (b *bench) enqueue(s *service) error {
 	}
 	defer raw.close()
 	span := time.Duration(b.size(1000, 500)) * time.Millisecond
-	var one, many, alone, syncs, batch, rawBatch crowd
+	var one, many, alone, syncs, batch, rawBatch throughput
 	for range b.pairs {
 		for _, w := range []struct {
-			run  func() (crowd, error)
-			into *crowd
+			run    func() (throughput, error)
+			result *throughput
 		}{
-			{func() (crowd, error) { return b.syncFor(span) }, &syncs},
-			{func() (crowd, error) { return raw.enqueueFor(span) }, &alone},
-			{func() (crowd, error) { return s.crowd(1, span) }, &one},
-			{func() (crowd, error) { return s.crowd(64, span) }, &many},
-			{func() (crowd, error) { return raw.batch(queue.MaxBatch) }, &rawBatch},
-			{func() (crowd, error) { return s.batch(queue.MaxBatch) }, &batch},
+			{func() (throughput, error) { return b.syncFor(span) }, &syncs},
+			{func() (throughput, error) { return raw.enqueueFor(span) }, &alone},
+			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &one},
+			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &many},
+			{func() (throughput, error) { return raw.batch(queue.MaxBatch) }, &rawBatch},
+			{func() (throughput, error) { return s.batch(queue.MaxBatch) }, &batch},
 		} {
 			c, err := w.run()
 			if err != nil {
 				return err
 			}
-			w.into.rates = append(w.into.rates, c.rates...)
-			w.into.waits = append(w.into.waits, c.waits...)
+			w.result.rates = append(w.result.rates, c.rates...)
+			w.result.waits = append(w.result.waits, c.waits...)
 		}
 	}
-	compare := func(what string, c, beside *crowd, name string) {
-		b.report.add(what, c.String(), name+" "+beside.String(), times(median(ratios(c.rates, beside.rates))))
+	compare := func(what string, c, baseline *throughput, name string) {
+		b.report.add(what, c.String(), name+" "+baseline.String(), asRatio(median(ratios(c.rates, baseline.rates))))
 	}
 	compare("durable enqueues, 1 client", &one, &syncs, "write + fsync")
 	compare("durable enqueues, 1 client", &one, &alone, "SQLite alone")
 	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
 	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite alone " + alone.String(),
-		times(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
+		asRatio(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
 	compare(fmt.Sprintf("one batch of %d, rows", queue.MaxBatch), &batch, &rawBatch, "SQLite alone, one commit")
 	return nil
 }
 
-// crowd is the result of a number of clients: a rate for each run, in jobs per second, and a wait for
-// each request, in seconds.
-type crowd struct {
+// throughput is the result of a number of clients: a rate for each run, in jobs per second, and a
+// wait for each request, in seconds.
+type throughput struct {
 	rates, waits []float64
 }
 
-func (c *crowd) String() string {
+func (c *throughput) String() string {
 	if len(c.waits) <= len(c.rates) {
 		return rate(median(c.rates))
 	}
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(c.rates)), ms(median(c.waits)), ms(quantile(c.waits, 0.99)))
 }
 
-// crowd lets a number of clients enqueue, each on its own connection and one request at a time.
-func (s *service) crowd(clients int, span time.Duration) (crowd, error) {
-	lines := make([]*line, clients)
+// throughput lets a number of clients enqueue, each on its own connection and one request at a
+// time.
+func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
+	lines := make([]*clientConn, clients)
 	for i := range lines {
 		var err error
 		if lines[i], err = s.dial(); err != nil {
-			return crowd{}, err
+			return throughput{}, err
 		}
 		defer lines[i].Close()
 	}
@@ -92,12 +93,12 @@ func (s *service) crowd(clients int, span time.Duration) (crowd, error) {
 	began := time.Now()
 	for i, l := range lines {
 		loops.Go(func() {
-			waits[i], failed[i] = repeat(began.Add(span), func() error { return l.ask(plain) })
+			waits[i], failed[i] = repeat(began.Add(span), func() error { return l.request(enqueueRequest) })
 		})
 	}
 	loops.Wait()
 	took := time.Since(began).Seconds()
-	var c crowd
+	var c throughput
 	for _, w := range waits {
 		c.waits = append(c.waits, w...)
 	}
@@ -119,28 +120,28 @@ func repeat(end time.Time, do func() error) (waits []float64, err error) {
 }
 
 // batch enqueues n jobs with one request.
-func (s *service) batch(n int) (crowd, error) {
+func (s *service) batch(n int) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
-		return crowd{}, err
+		return throughput{}, err
 	}
 	defer l.Close()
 	jobs := strings.TrimSuffix(strings.Repeat(`{"command":"true"},`, n), ",")
 	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue.batch","params":{"jobs":[` + jobs + `],"commit":true}}` + "\n")
 	began := time.Now()
-	err = l.ask(request)
-	return crowd{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
+	err = l.request(request)
+	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
 // syncFor repeatedly writes a page and syncs it, until span has passed.
-func (b *bench) syncFor(span time.Duration) (crowd, error) {
+func (b *bench) syncFor(span time.Duration) (throughput, error) {
 	write, done, err := b.syncer()
 	if err != nil {
-		return crowd{}, err
+		return throughput{}, err
 	}
 	began := time.Now()
 	waits, err := repeat(began.Add(span), write)
-	return crowd{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, errors.Join(err, done())
+	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, errors.Join(err, done())
 }
 
 // syncer creates a file. Each call of write writes the next page of the file and syncs it, and starts

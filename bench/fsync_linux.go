@@ -22,7 +22,7 @@ func (b *bench) fsync() error {
 		return fmt.Errorf("the check that answers follow fsync needs strace: %w", err)
 	}
 	for _, clients := range []int{1, 64} {
-		answers, syncs, err := b.traced(clients)
+		answers, syncs, err := b.traceEnqueues(clients)
 		if err != nil {
 			return fmt.Errorf("%d clients: %w", clients, err)
 		}
@@ -32,8 +32,8 @@ func (b *bench) fsync() error {
 	return nil
 }
 
-// traced lets clients enqueue for a moment under strace, and reads the trace.
-func (b *bench) traced(clients int) (answers, syncs int, err error) {
+// traceEnqueues lets clients enqueue for a moment under strace, and reads the trace.
+func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	s, err := b.serve()
 	if err != nil {
 		return 0, 0, err
@@ -53,7 +53,7 @@ func (b *bench) traced(clients int) (answers, syncs int, err error) {
 	if err != nil || !strings.Contains(first, "attached") {
 		return 0, 0, errors.Join(fmt.Errorf("strace: %s", strings.TrimSpace(first)), err, trace.Wait())
 	}
-	done, err := s.crowd(clients, time.Second/2)
+	done, err := s.enqueueConcurrently(clients, time.Second/2)
 	trace.Process.Signal(syscall.SIGINT) // strace detaches from the service
 	trace.Wait()                         // returns an error, because a signal has ended strace
 	if err != nil {
@@ -72,13 +72,13 @@ func (b *bench) traced(clients int) (answers, syncs int, err error) {
 }
 
 var (
-	wholeCall = regexp.MustCompile(`^(\d+) +(\w+)\((\d+)<([^>]*)>(.*)$`)
-	resumed   = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
+	callLine    = regexp.MustCompile(`^(\d+) +(\w+)\((\d+)<([^>]*)>(.*)$`)
+	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
 // traceState is the state of readTrace. Positions are line numbers of the trace.
 type traceState struct {
-	begun    map[string]call // calls that have not returned, by thread
+	started  map[string]call // calls that have not returned, by thread
 	request  map[string]int  // by connection: where its last request had been read
 	written  int             // position of the last write to the WAL
 	synced   []durable       // fsyncs of the WAL that have returned 0
@@ -89,7 +89,7 @@ type traceState struct {
 // call is a system call that has begun.
 type call struct {
 	name, fd, path, args string
-	at                   int
+	line                 int
 	lastWrite            int // position of the last write to the WAL before the call began
 }
 
@@ -97,21 +97,21 @@ type call struct {
 type durable struct{ lastWrite int }
 
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
-	t := &traceState{begun: map[string]call{}, request: map[string]int{}}
+	t := &traceState{started: map[string]call{}, request: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
-		if m := wholeCall.FindStringSubmatch(text); m != nil {
+		if m := callLine.FindStringSubmatch(text); m != nil {
 			c := call{m[2], m[3], m[4], m[5], at, t.written}
 			t.begin(c)
 			if rest, unfinished := strings.CutSuffix(c.args, "<unfinished ...>"); unfinished {
 				c.args = rest
-				t.begun[m[1]] = c
+				t.started[m[1]] = c
 			} else {
 				t.end(c, c.args, at)
 			}
-		} else if m := resumed.FindStringSubmatch(text); m != nil {
-			if c, known := t.begun[m[1]]; known && c.name == m[2] {
-				delete(t.begun, m[1])
+		} else if m := resumedLine.FindStringSubmatch(text); m != nil {
+			if c, known := t.started[m[1]]; known && c.name == m[2] {
+				delete(t.started, m[1])
 				t.end(c, m[3], at)
 			}
 		}
@@ -125,7 +125,7 @@ const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 func (t *traceState) begin(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
-		t.written = c.at
+		t.written = c.line
 	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, answerStart):
 		t.answers++
 		asked := t.request[c.fd]
@@ -133,7 +133,7 @@ func (t *traceState) begin(c call) {
 			return
 		}
 		if len(t.problems) < 5 {
-			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: an answer without an fsync after its request, which was read at line %d", c.at, asked))
+			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: an answer without an fsync after its request, which was read at line %d", c.line, asked))
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 
 // launcher is the process that starts root's runners for a service.
 type launcher struct {
-	cmd  *exec.Cmd
-	life io.Closer // standard input of the launcher, which exits when it is closed
+	cmd      *exec.Cmd
+	lifeline io.Closer // standard input of the launcher, which exits when it is closed
 }
 
-// openDoor starts a launcher in a directory next to that of the service. It returns the arguments with
-// which the service finds the launcher.
-func (s *service) openDoor(b *bench) ([]string, error) {
+// startLauncher starts a launcher in a directory next to that of the service. It returns the
+// arguments with which the service finds the launcher.
+func (s *service) startLauncher(b *bench) ([]string, error) {
 	s.roots = s.dir + "-roots"
 	policy, settings := s.dir+".policy", filepath.Join(s.dir, "queuectl.toml")
 	for path, text := range map[string]string{policy: "accounts = *\n", settings: "run_as = \"submitter\"\n"} {
@@ -31,7 +31,7 @@ func (s *service) openDoor(b *bench) ([]string, error) {
 	}
 	defer ready.Close()
 	p := &launcher{cmd: exec.Command(b.bin, "runner", "--dir", s.roots, "--policy", policy, "--launcher", "0:0")}
-	if p.life, err = p.cmd.StdinPipe(); err != nil {
+	if p.lifeline, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	p.cmd.ExtraFiles, p.cmd.Stderr = []*os.File{out}, os.Stderr
@@ -51,7 +51,7 @@ func (s *service) openDoor(b *bench) ([]string, error) {
 // end stops a launcher. It does nothing if p is nil.
 func (p *launcher) end() {
 	if p != nil {
-		p.life.Close()
+		p.lifeline.Close()
 		p.cmd.Wait()
 	}
 }

@@ -109,8 +109,8 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// wakeUps returns how often the threads of a process have gone to sleep voluntarily so far.
-func wakeUps(pid int) (total int64) {
+// voluntarySleeps returns how often the threads of a process have gone to sleep voluntarily so far.
+func voluntarySleeps(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {
 		raw, _ := os.ReadFile(f)

@@ -20,17 +20,17 @@ const (
 
 // bench is one run of the measurements.
 type bench struct {
-	dir    string // temporary directory on a real disk
-	bin    string // path of the shipped program
-	hello  string // path of a Go program that only prints a greeting
-	self   string
-	quick  bool
-	smoke  bool
-	pairs  int
-	jobs   int
-	report report
-	opened int    // number of services so far, each with its own directory
-	user   string // account of the jobs, in root's runners; "" if the service has its own runner
+	dir             string // temporary directory on a real disk
+	bin             string // path of the shipped program
+	hello           string // path of a Go program that only prints a greeting
+	self            string
+	quick           bool
+	smoke           bool
+	pairs           int
+	jobs            int
+	report          report
+	servicesStarted int    // number of services so far, each with its own directory
+	user            string // account of the jobs, in root's runners; "" if the service has its own runner
 }
 
 // subjects lists the measurements in the order of the report.
@@ -39,17 +39,17 @@ var subjects = []struct {
 	measure func(*bench) error
 }{
 	{"drain", (*bench).drain},
-	{"start", fresh((*bench).start)},
-	{"cli", fresh((*bench).cli)},
-	{"enqueue", fresh((*bench).enqueue)},
-	{"batch", fresh((*bench).batch)},
-	{"depth", fresh((*bench).depth)},
-	{"ended", fresh((*bench).ended)},
+	{"start", withFreshService((*bench).start)},
+	{"cli", withFreshService((*bench).cli)},
+	{"enqueue", withFreshService((*bench).enqueue)},
+	{"batch", withFreshService((*bench).batch)},
+	{"depth", withFreshService((*bench).depth)},
+	{"ended", withFreshService((*bench).ended)},
 	{"screen", (*bench).screen},
 	{"page", (*bench).page},
-	{"output", fresh((*bench).output)},
-	{"memory", fresh((*bench).memory)},
-	{"idle", fresh((*bench).idle)},
+	{"output", withFreshService((*bench).output)},
+	{"memory", withFreshService((*bench).memory)},
+	{"idle", withFreshService((*bench).idle)},
 	{"fsync", (*bench).fsync},
 }
 

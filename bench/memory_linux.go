@@ -14,7 +14,7 @@ const (
 	maxRunnerMB  = 15.0
 	maxIdleCPU   = 10 * time.Millisecond // CPU time during idleSpan
 	idleSpan     = 5 * time.Second
-	settling     = time.Second // time until earlier work is finished
+	settleTime   = time.Second // time until earlier work is finished
 )
 
 // memory measures the memory of the processes when they are idle, and after some use.
@@ -22,7 +22,7 @@ func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
-	time.Sleep(2 * settling) // the service counts as started only after a while
+	time.Sleep(2 * settleTime) // the service counts as started only after a while
 	service, runner, err := s.memories()
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (b *bench) memory(s *service) error {
 	if err := s.fill(1000, "true"); err != nil {
 		return err
 	}
-	if err := s.until(queue.Completed, 1000); err != nil {
+	if err := s.waitForState(queue.Completed, 1000); err != nil {
 		return err
 	}
 	for range b.size(1000, 1000) {
@@ -50,10 +50,10 @@ func (b *bench) memory(s *service) error {
 	if err := s.fill(100, "exec sleep 600"); err != nil {
 		return err
 	}
-	if err := s.until(queue.Processing, 100); err != nil {
+	if err := s.waitForState(queue.Processing, 100); err != nil {
 		return err
 	}
-	time.Sleep(settling)
+	time.Sleep(settleTime)
 	if service, runner, err = s.memories(); err != nil {
 		return err
 	}
@@ -82,14 +82,14 @@ func (b *bench) idle(s *service) error {
 	if err := s.fill(100, "true"); err != nil {
 		return err
 	}
-	if err := s.until(queue.Completed, 100); err != nil {
+	if err := s.waitForState(queue.Completed, 100); err != nil {
 		return err
 	}
-	time.Sleep(settling)
+	time.Sleep(settleTime)
 	pids := append(s.runners(), s.pid())
 	wakes := func() (n int64) {
 		for _, pid := range pids {
-			n += wakeUps(pid)
+			n += voluntarySleeps(pid)
 		}
 		return n
 	}

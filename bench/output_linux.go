@@ -37,9 +37,9 @@ func (b *bench) output(s *service) (err error) {
 			return fmt.Errorf("enqueue: %w: %s", err, out)
 		}
 		for _, one := range []struct {
-			words string
-			open  bool // the job waits until the gate is written to
-			into  *[]float64
+			words   string
+			open    bool // the job waits until the gate is written to
+			samples *[]float64
 		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat}, {client + " run --output-limit 1G -- cat " + file, false, &run}} {
 			took, err := onTerminal(one.words, plainEnv(s.dir), func() error {
 				if !one.open {
@@ -50,7 +50,7 @@ func (b *bench) output(s *service) (err error) {
 			if err != nil {
 				return err
 			}
-			*one.into = append(*one.into, took)
+			*one.samples = append(*one.samples, took)
 		}
 	}
 	for _, r := range []struct {
@@ -58,7 +58,7 @@ func (b *bench) output(s *service) (err error) {
 		took []float64
 	}{{"run", run}, {"attach", attach}} {
 		ratio := median(ratios(r.took, cat))
-		b.report.judge(row{fmt.Sprintf("%d MB with carriage returns by `%s` on a terminal", size/1_000_000, r.verb), fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), times(ratio), "≤ " + times(maxOutputRatio), ""}, ratio <= maxOutputRatio)
+		b.report.judge(row{fmt.Sprintf("%d MB with carriage returns by `%s` on a terminal", size/1_000_000, r.verb), fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), asRatio(ratio), "≤ " + asRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
 	}
 	return nil
 }

@@ -101,15 +101,15 @@ func (r *rawQueue) commit(n int) error {
 }
 
 // enqueueFor stores jobs, each in a separate commit, until span has passed.
-func (r *rawQueue) enqueueFor(span time.Duration) (crowd, error) {
+func (r *rawQueue) enqueueFor(span time.Duration) (throughput, error) {
 	began := time.Now()
 	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })
-	return crowd{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, err
+	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, err
 }
 
 // batch stores n jobs in one commit.
-func (r *rawQueue) batch(n int) (crowd, error) {
+func (r *rawQueue) batch(n int) (throughput, error) {
 	began := time.Now()
 	err := r.commit(n)
-	return crowd{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
+	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }

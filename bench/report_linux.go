@@ -16,17 +16,17 @@ type report struct {
 
 // row compares one result with a limit of the machine or with another program.
 type row struct {
-	what    string
-	ours    string
-	limit   string // the result to compare with, and its name
-	ratio   string
-	target  string
-	verdict string
+	what     string
+	queuectl string
+	limit    string // the result to compare with, and its name
+	ratio    string
+	target   string
+	verdict  string
 }
 
 // add adds a row without a target.
-func (r *report) add(what, ours, limit, ratio string) {
-	r.rows = append(r.rows, row{what: what, ours: ours, limit: limit, ratio: ratio})
+func (r *report) add(what, queuectl, limit, ratio string) {
+	r.rows = append(r.rows, row{what: what, queuectl: queuectl, limit: limit, ratio: ratio})
 }
 
 // judge adds a row with a target.
@@ -42,7 +42,7 @@ func (r *report) judge(w row, met bool) {
 func (r *report) print(w io.Writer) {
 	fmt.Fprint(w, "| what | queuectl | beside it | ratio | target | |\n|---|---|---|---|---|---|\n")
 	for _, l := range r.rows {
-		fmt.Fprintf(w, "| %s |\n", strings.Join([]string{l.what, l.ours, l.limit, l.ratio, l.target, l.verdict}, " | "))
+		fmt.Fprintf(w, "| %s |\n", strings.Join([]string{l.what, l.queuectl, l.limit, l.ratio, l.target, l.verdict}, " | "))
 	}
 	fmt.Fprintf(w, "\n%d targets missed.\n", r.missed)
 }
@@ -72,7 +72,7 @@ func ratios(a, b []float64) []float64 {
 	return out
 }
 
-func us(s float64) string    { return fmt.Sprintf("%.0f µs", s*1e6) }
-func ms(s float64) string    { return fmt.Sprintf("%.2f ms", s*1e3) }
-func rate(n float64) string  { return fmt.Sprintf("%.0f/s", n) }
-func times(x float64) string { return fmt.Sprintf("%.2f", x) }
+func us(s float64) string      { return fmt.Sprintf("%.0f µs", s*1e6) }
+func ms(s float64) string      { return fmt.Sprintf("%.2f ms", s*1e3) }
+func rate(n float64) string    { return fmt.Sprintf("%.0f/s", n) }
+func asRatio(x float64) string { return fmt.Sprintf("%.2f", x) }

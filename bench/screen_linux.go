@@ -28,26 +28,26 @@ func (b *bench) screen() (err error) {
 			return err
 		}
 	}
-	var bare, little, many []float64
+	var bareRuns, little, many []float64
 	for range 8 * b.pairs {
 		for _, one := range []struct {
-			s     *service
-			words []string
-			into  *[]float64
-		}{{few, []string{"version"}, &bare}, {few, nil, &little}, {full, nil, &many}} {
+			s       *service
+			words   []string
+			samples *[]float64
+		}{{few, []string{"version"}, &bareRuns}, {few, nil, &little}, {full, nil, &many}} {
 			cmd := exec.Command(b.bin, append([]string{"--dir", one.s.dir}, one.words...)...)
 			cmd.Env = plainEnv(one.s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
 				return fmt.Errorf("queuectl %v: %w", one.words, err)
 			}
-			*one.into = append(*one.into, time.Since(began).Seconds())
+			*one.samples = append(*one.samples, time.Since(began).Seconds())
 		}
 	}
 	what := fmt.Sprintf("the default screen with %d waiting and %d ended", n, n)
-	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")", "`version` " + ms(median(bare)), times(median(many) / median(bare)),
+	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")", "`version` " + ms(median(bareRuns)), asRatio(median(many) / median(bareRuns)),
 		"≤ " + ms(maxScreen.Seconds()), ""}, median(many) <= maxScreen.Seconds())
 	ratio := median(ratios(many, little))
-	b.report.judge(row{"the same beside a queue that is shown whole", ms(median(many)), fmt.Sprintf("with %d of each %s", screenful, ms(median(little))), times(ratio), "≤ " + times(maxScreenRatio), ""}, ratio <= maxScreenRatio)
+	b.report.judge(row{"the same beside a queue that is shown whole", ms(median(many)), fmt.Sprintf("with %d of each %s", screenful, ms(median(little))), asRatio(ratio), "≤ " + asRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
 	return nil
 }

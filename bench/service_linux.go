@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// patience limits each wait of the measurements.
-const patience = 5 * time.Minute
+// waitTimeout limits each wait of the measurements.
+const waitTimeout = 5 * time.Minute
 
 // service is one running service with its own directory.
 type service struct {
@@ -38,16 +38,17 @@ type service struct {
 
 // serve starts the shipped program with default settings in a fresh directory, without workers.
 func (b *bench) serve() (*service, error) {
-	b.opened++
-	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.opened))
+	b.servicesStarted++
+	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.servicesStarted))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
 	return b.serveIn(dir)
 }
 
-// fresh returns a measurement that gets a fresh service. The service is removed afterwards.
-func fresh(measure func(*bench, *service) error) func(*bench) error {
+// withFreshService returns a measurement that gets a fresh service. The service is removed
+// afterwards.
+func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.serve()
 		if err != nil {
@@ -68,7 +69,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	s := &service{dir: dir, user: b.user, ended: make(chan error, 1)}
 	args := []string{"serve", "--dir", dir}
 	if b.user != "" {
-		more, err := s.openDoor(b)
+		more, err := s.startLauncher(b)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +82,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 		return nil, err
 	}
 	go func() { s.ended <- s.cmd.Wait() }() // stop waits for it
-	s.ctx, s.cancel = context.WithTimeout(context.Background(), patience)
+	s.ctx, s.cancel = context.WithTimeout(context.Background(), waitTimeout)
 	s.Client = control.NewClient(s.socket())
 	for {
 		text, _ := os.ReadFile(log.Name())
@@ -171,9 +172,9 @@ func (s *service) fill(n int, command string) error {
 	return nil
 }
 
-// until polls the status until at least n jobs are in a state. It polls rarely at first, because each
-// poll costs the service CPU time.
-func (s *service) until(state queue.State, n int) error {
+// waitForState polls the status until at least n jobs are in a state. It polls rarely at first,
+// because each poll costs the service CPU time.
+func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
 	for {
@@ -224,30 +225,31 @@ func (s *service) cost() (c cost, err error) {
 	return c, nil
 }
 
-// line is a connection on which prepared requests are sent. Such a client uses almost no CPU time.
-type line struct {
+// clientConn is a connection on which prepared requests are sent. Such a client uses almost no CPU
+// time.
+type clientConn struct {
 	net.Conn
-	in *bufio.Reader
+	reader *bufio.Reader
 }
 
-func (s *service) dial() (*line, error) {
+func (s *service) dial() (*clientConn, error) {
 	c, err := net.Dial("unix", s.socket())
 	if err != nil {
 		return nil, err
 	}
-	return &line{c, bufio.NewReaderSize(c, 64<<10)}, nil
+	return &clientConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
 var resultMember = []byte(`"result":`)
 
-// ask sends a request and waits for the answer. It returns an error if the answer is one.
-func (l *line) ask(request []byte) error {
-	if _, err := l.Write(request); err != nil {
+// request sends a request and waits for the answer. It returns an error if the answer is one.
+func (l *clientConn) request(payload []byte) error {
+	if _, err := l.Write(payload); err != nil {
 		return err
 	}
 	whole := false
 	for {
-		answer, err := l.in.ReadSlice('\n')
+		answer, err := l.reader.ReadSlice('\n')
 		whole = whole || bytes.Contains(answer, resultMember)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):

@@ -14,10 +14,10 @@ import (
 
 // Targets of an idle system.
 const (
-	maxStartOver = 1500 * time.Microsecond // p50, in addition to a bare spawn
-	maxCLIRatio  = 2.2                     // ratio to a bare Go process
-	maxPueue     = 1.0                     // ratio to `pueue add`
-	rest         = 10 * time.Millisecond   // pause between measurements, so that the system is idle
+	maxStartOver       = 1500 * time.Microsecond // p50, in addition to a bare spawn
+	maxCLIRatio        = 2.2                     // ratio to a bare Go process
+	maxPueue           = 1.0                     // ratio to `pueue add`
+	pauseBetweenStarts = 10 * time.Millisecond   // pause between measurements, so that the system is idle
 )
 
 // start measures the time from a request to the running process in an idle queue, and compares it with
@@ -50,32 +50,32 @@ func (b *bench) start(s *service) error {
 	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q%s}}`+"\n", command, as)
 	argv, env, buf := []string{"/bin/sh", "-c", command}, plainEnv(s.dir), make([]byte, 4096)
 	n := b.size(300, 100)
-	var ours, bare []float64
+	var queuectl, bareRuns []float64
 	for range n {
-		d, err := untilTold(fd, func() error { return runBare(argv, env, buf) })
+		d, err := measureStart(fd, func() error { return runBare(argv, env, buf) })
 		if err != nil {
 			return err
 		}
-		bare = append(bare, d)
-		if d, err = untilTold(fd, func() error { return c.ask(request) }); err != nil {
+		bareRuns = append(bareRuns, d)
+		if d, err = measureStart(fd, func() error { return c.request(request) }); err != nil {
 			return err
 		}
-		ours = append(ours, d)
+		queuectl = append(queuectl, d)
 	}
-	if err := s.until(queue.Completed, n); err != nil {
+	if err := s.waitForState(queue.Completed, n); err != nil {
 		return err
 	}
-	over := median(ours) - median(bare)
-	b.report.judge(row{"idle: enqueue → process started, p50", ms(median(ours)), "bare spawn " + ms(median(bare)),
+	over := median(queuectl) - median(bareRuns)
+	b.report.judge(row{"idle: enqueue → process started, p50", ms(median(queuectl)), "bare spawn " + ms(median(bareRuns)),
 		"+" + ms(over), "≤ +" + ms(maxStartOver.Seconds()), ""}, over <= maxStartOver.Seconds())
-	b.report.add("the same, p99", ms(quantile(ours, 0.99)), "bare spawn "+ms(quantile(bare, 0.99)), "+"+ms(quantile(ours, 0.99)-quantile(bare, 0.99)))
+	b.report.add("the same, p99", ms(quantile(queuectl, 0.99)), "bare spawn "+ms(quantile(bareRuns, 0.99)), "+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
 	return nil
 }
 
-// untilTold calls a function that starts a process. It returns the time until the process writes to the
-// FIFO, in seconds.
-func untilTold(fifo int, begin func() error) (float64, error) {
-	time.Sleep(rest)
+// measureStart calls a function that starts a process. It returns the time until the process writes
+// to the FIFO, in seconds.
+func measureStart(fifo int, begin func() error) (float64, error) {
+	time.Sleep(pauseBetweenStarts)
 	told := make(chan time.Time, 1)
 	go func() { // ends when the process has written its line
 		var line [1]byte
@@ -93,7 +93,7 @@ func untilTold(fifo int, begin func() error) (float64, error) {
 	select {
 	case at := <-told:
 		return at.Sub(began).Seconds(), nil
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		return 0, errors.New("the job did not start")
 	}
 }
@@ -116,12 +116,12 @@ func (b *bench) cli(s *service) error {
 	if err != nil {
 		return err
 	}
-	var ours, bare, theirs, asked, syncs []float64
+	var queuectl, bareRuns, theirs, asked, syncs []float64
 	for range n {
 		for _, w := range []struct {
-			argv []string
-			into *[]float64
-		}{{hello, &bare}, {enqueue, &ours}, {pueue, &theirs}} {
+			argv    []string
+			samples *[]float64
+		}{{hello, &bareRuns}, {enqueue, &queuectl}, {pueue, &theirs}} {
 			if w.argv == nil {
 				continue
 			}
@@ -129,40 +129,40 @@ func (b *bench) cli(s *service) error {
 			if err := runBare(w.argv, env, buf); err != nil {
 				return err
 			}
-			*w.into = append(*w.into, time.Since(began).Seconds())
+			*w.samples = append(*w.samples, time.Since(began).Seconds())
 		}
 		for _, w := range []struct {
-			do   func() error
-			into *[]float64
-		}{{s.askOnce, &asked}, {write, &syncs}} {
+			do      func() error
+			samples *[]float64
+		}{{s.enqueueOne, &asked}, {write, &syncs}} {
 			began := time.Now()
 			if err := w.do(); err != nil {
 				return err
 			}
-			*w.into = append(*w.into, time.Since(began).Seconds())
+			*w.samples = append(*w.samples, time.Since(began).Seconds())
 		}
 	}
 	if err := done(); err != nil {
 		return err
 	}
-	ratio := median(ours) / median(bare)
-	b.report.judge(row{"`queuectl enqueue` as a process, p50", ms(median(ours)), "Go hello " + ms(median(bare)) + " (from connect to answer " + ms(median(asked)) + ", an fsync " + ms(median(syncs)) + ")",
-		times(ratio), "≤ " + times(maxCLIRatio), ""}, ratio <= maxCLIRatio)
+	ratio := median(queuectl) / median(bareRuns)
+	b.report.judge(row{"`queuectl enqueue` as a process, p50", ms(median(queuectl)), "Go hello " + ms(median(bareRuns)) + " (from connect to answer " + ms(median(asked)) + ", an fsync " + ms(median(syncs)) + ")",
+		asRatio(ratio), "≤ " + asRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
 	if pueue != nil {
-		ratio := median(ours) / median(theirs)
-		b.report.judge(row{"the same", ms(median(ours)), "`pueue add` " + ms(median(theirs)), times(ratio), "≤ " + times(maxPueue), ""}, ratio <= maxPueue)
+		ratio := median(queuectl) / median(theirs)
+		b.report.judge(row{"the same", ms(median(queuectl)), "`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueue), ""}, ratio <= maxPueue)
 	}
 	return nil
 }
 
-// askOnce enqueues on a new connection.
-func (s *service) askOnce() error {
+// enqueueOne enqueues on a new connection.
+func (s *service) enqueueOne() error {
 	l, err := s.dial()
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	return l.ask(plain)
+	return l.request(enqueueRequest)
 }
 
 // pueue starts pueue's daemon with its own directory, paused. It returns the command that adds a job to
@@ -188,14 +188,14 @@ func (b *bench) pueue() (add []string, end func(), err error) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
-	for since := time.Now(); ; time.Sleep(rest) {
+	for since := time.Now(); ; time.Sleep(pauseBetweenStarts) {
 		pause := exec.Command(bin, "-c", config, "pause")
 		pause.Env = cmd.Env
 		out, err := pause.CombinedOutput()
 		if err == nil {
 			return []string{bin, "-c", config, "add", "true"}, end, nil
 		}
-		if time.Since(since) > patience {
+		if time.Since(since) > waitTimeout {
 			end()
 			return nil, nil, fmt.Errorf("pueue does not answer: %w: %s", err, out)
 		}
