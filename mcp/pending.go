@@ -10,17 +10,17 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingers is how long calls may continue to wait for jobs after the end of the input. The client
+// lingerTime is how long calls may continue to wait for jobs after the end of the input. The client
 // has gone or is about to go then, and a job may take hours. After this time, the calls return as
 // if their own time had expired.
-const lingers = 5 * time.Second
+const lingerTime = 5 * time.Second
 
 // pending holds the requests that have been read but not answered. A client may close the input
 // right after a request. When the library reads the end of the input, it ends the session with all
-// calls in progress. So lines delays the end until all requests are answered. Calls that wait for
-// jobs and are not answered within twice lingers get no answer.
+// calls in progress. So lineReader delays the end until all requests are answered. Calls that wait
+// for jobs and are not answered within twice lingers get no answer.
 type pending struct {
-	enough   context.Context // ends when calls should no longer wait for jobs
+	waitCtx  context.Context // ends when calls should no longer wait for jobs
 	stop     context.CancelFunc
 	mu       sync.Mutex
 	ids      map[any]bool  // unanswered requests by id; true if the call waits for jobs
@@ -29,7 +29,7 @@ type pending struct {
 
 func newPending() *pending {
 	enough, stop := context.WithCancel(context.Background())
-	return &pending{enough: enough, stop: stop}
+	return &pending{waitCtx: enough, stop: stop}
 }
 
 // read records the requests of a line.
@@ -90,8 +90,8 @@ func (p *pending) remove(id any) {
 // wait returns when all requests are answered or ctx ends. After lingers, it stops the waits for
 // jobs. After twice lingers, it no longer waits for the calls that wait for jobs.
 func (p *pending) wait(ctx context.Context) {
-	late, timer := false, time.After(2*lingers)
-	stop := time.AfterFunc(lingers, p.stop)
+	late, timer := false, time.After(2*lingerTime)
+	stop := time.AfterFunc(lingerTime, p.stop)
 	defer stop.Stop()
 	for {
 		p.mu.Lock()

@@ -19,11 +19,11 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 		want  time.Duration
 	}{
 		{"nothing is open", nil, 0},
-		{"wait", []string{call("1", "wait")}, 2 * lingers},
-		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * lingers},
+		{"wait", []string{call("1", "wait")}, 2 * lingerTime},
+		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * lingerTime},
 		{"a quick call", []string{call("2", "list")}, answerAfter},
 		{"a quick call and a wait", []string{call("1", "wait"), call("2", "list")}, answerAfter},
-		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingers},
+		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingerTime},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPending()
@@ -34,7 +34,7 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 			defer answer.Stop()
 			begin := time.Now()
 			p.wait(t.Context())
-			if stopped := p.enough.Err() != nil; stopped != (c.want > lingers) {
+			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > lingerTime) {
 				t.Errorf("%s: waits for jobs are ended: %t", c.name, stopped)
 			}
 			if took := time.Since(begin); took != c.want {

@@ -9,8 +9,8 @@ import (
 
 // Bounds that several tools share.
 var (
-	fewIDs       = map[string]any{"maxItems": mostNamed}
-	atMostAnHour = map[string]any{"maximum": mostWaits.Seconds()}
+	idsBounds    = map[string]any{"maxItems": maxNamed}
+	atMostAnHour = map[string]any{"maximum": maxWait.Seconds()}
 )
 
 // bounded returns a copy of a parameter's schema in which the bounds are added or replaced.
@@ -33,13 +33,13 @@ func waiting(description string) map[string]any {
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))
-	for _, name := range t.lacks(others) {
+	for _, name := range t.hiddenParams(others) {
 		delete(properties, name)
 	}
 	for name, bounds := range t.bounds {
 		properties[name] = bounded(properties[name].(map[string]any), bounds.(map[string]any))
 	}
-	maps.Copy(properties, t.with)
+	maps.Copy(properties, t.extraParams)
 	s["properties"] = properties
 	// Clients reject allOf at the top level of a tool's schema, but not inside a condition.
 	if all := s["allOf"]; all != nil {
@@ -49,10 +49,10 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	return s
 }
 
-// lacks returns the parameters of the tool's method that the tool does not accept.
-func (t *tool) lacks(others bool) []string {
+// hiddenParams returns the parameters of the tool's method that the tool does not accept.
+func (t *tool) hiddenParams(others bool) []string {
 	if others || t.method == "enqueue" { // in enqueue, user is the account that runs the job
-		return t.without
+		return t.omitParams
 	}
-	return append([]string{othersMember}, t.without...)
+	return append([]string{othersMember}, t.omitParams...)
 }

@@ -54,12 +54,12 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			continue
 		}
 		m.AddTool(&mcp.Tool{
-			Name: t.name, Description: t.does, InputSchema: t.schema(schemas[t.method], o.AllUsers), OutputSchema: t.output(results),
+			Name: t.name, Description: t.description, InputSchema: t.schema(schemas[t.method], o.AllUsers), OutputSchema: t.output(results),
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes, OpenWorldHint: new(t.runs)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r), enough: open.enough}).call(ctx, &t, r.Params.Arguments), nil
+			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r), waitCtx: open.waitCtx}).call(ctx, &t, r.Params.Arguments), nil
 		})
 	}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -71,7 +71,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 		}
 	})
 	answers := &shared{WriteCloser: out, open: open}
-	asked := &lines{Closer: in, in: bufio.NewReader(in), out: answers, open: open, ctx: ctx}
+	asked := &lineReader{Closer: in, in: bufio.NewReader(in), out: answers, pending: open, ctx: ctx}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLine})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -85,7 +85,7 @@ type server struct {
 	opt      Options
 	connect  func() *control.Client // returns another client of the queue
 	progress *reporter
-	enough   context.Context // ends when calls should no longer wait for jobs
+	waitCtx  context.Context // ends when calls should no longer wait for jobs
 }
 
 // call runs a tool. Errors are part of the result, so that the agent sees them.
@@ -125,19 +125,19 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 	return t.call(s, ctx, a)
 }
 
-// me returns the user name of the caller.
-func (s *server) me(ctx context.Context) (string, error) {
+// caller returns the user name of the caller.
+func (s *server) caller(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.Nothing{})
 	return who.User, err
 }
 
-// own returns an error for jobs that another user enqueued, unless Options.AllUsers is set.
+// checkOwn returns an error for jobs that another user enqueued, unless Options.AllUsers is set.
 // See docs/decisions/0093.
-func (s *server) own(ctx context.Context, ids ...string) error {
+func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
 		return nil
 	}
-	me, err := s.me(ctx)
+	me, err := s.caller(ctx)
 	for _, id := range ids {
 		var d control.JobDetail
 		if err == nil {

@@ -19,25 +19,25 @@ import (
 
 // Limits of answers and waits.
 const (
-	listed       = 20          // default number of jobs in a page
-	mostListed   = 200         // maximum number of jobs in a page
-	mostNamed    = 100         // maximum number of job ids in one call
-	lastLines    = 40          // default number of lines of each stream
-	mostOutput   = 32 << 10    // maximum number of bytes of each stream
-	shortText    = 300         // maximum number of characters of a command or an error
-	waits        = time.Minute // default time to wait for jobs
-	mostWaits    = time.Hour   // maximum time to wait for jobs
-	waitsName    = "wait"      // parameter of run_and_wait
-	fullName     = "full"      // parameter of the tools that abbreviate jobs
-	othersMember = "user"      // parameter that selects jobs of other users
+	defaultListLimit = 20          // default number of jobs in a page
+	maxListLimit     = 200         // maximum number of jobs in a page
+	maxNamed         = 100         // maximum number of job ids in one call
+	lastLines        = 40          // default number of lines of each stream
+	maxOutput        = 32 << 10    // maximum number of bytes of each stream
+	shortText        = 300         // maximum number of characters of a command or an error
+	defaultWait      = time.Minute // default time to wait for jobs
+	maxWait          = time.Hour   // maximum time to wait for jobs
+	waitsName        = "wait"      // parameter of run_and_wait
+	fullName         = "full"      // parameter of the tools that abbreviate jobs
+	othersMember     = "user"      // parameter that selects jobs of other users
 )
 
 // tool is one row of the table of tools. Most tools call one method of the API.
 type tool struct {
-	name, does string
-	method     string         // method whose parameters the tool accepts
-	without    []string       // parameters of the method that the tool does not accept
-	with       map[string]any // schemas of the tool's additional parameters
+	name, description string
+	method            string         // method whose parameters the tool accepts
+	omitParams        []string       // parameters of the method that the tool does not accept
+	extraParams       map[string]any // schemas of the tool's additional parameters
 	// bounds holds, for some parameters, bounds that replace those in the method's schema. They are
 	// stricter.
 	bounds   map[string]any
@@ -72,51 +72,51 @@ var full = map[string]any{"type": "boolean", "description": "return complete obj
 
 var tools = []tool{
 	{
-		name: "list", method: "list", with: map[string]any{fullName: full},
-		bounds: map[string]any{"limit": map[string]any{"maximum": mostListed}},
-		does:   `List jobs, newest first. The parameter "limit" is 20 by default. To get the next page, pass the field "next" of the result as the parameter "cursor".`,
-		call:   (*server).list,
+		name: "list", method: "list", extraParams: map[string]any{fullName: full},
+		bounds:      map[string]any{"limit": map[string]any{"maximum": maxListLimit}},
+		description: `List jobs, newest first. The parameter "limit" is 20 by default. To get the next page, pass the field "next" of the result as the parameter "cursor".`,
+		call:        (*server).list,
 	},
 	{
-		name: "show", method: "show", with: map[string]any{fullName: full}, adds: map[string]any{"attempts_in_history": typed("integer")},
-		does: "Show one job: its state, its error, its attempts and the end of its output.",
-		call: (*server).show,
+		name: "show", method: "show", extraParams: map[string]any{fullName: full}, adds: map[string]any{"attempts_in_history": typed("integer")},
+		description: "Show one job: its state, its error, its attempts and the end of its output.",
+		call:        (*server).show,
 	},
 	{
-		name: "logs", method: "logs", without: []string{"all", "follow", "ends"}, adds: outputMembers,
-		does: `Read the output of an attempt of a job (by default, the last attempt). The parameter "n" is the number of last lines (default 40). stdout and stderr are limited to 32 KiB each.`,
-		call: (*server).logs,
+		name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, adds: outputMembers,
+		description: `Read the output of an attempt of a job (by default, the last attempt). The parameter "n" is the number of last lines (default 40). stdout and stderr are limited to 32 KiB each.`,
+		call:        (*server).logs,
 	},
 	{
-		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
-		bounds: map[string]any{"ids": fewIDs, "timeout": atMostAnHour},
-		does:   `Wait until all of the jobs, or any one of them, have finished. The parameter "timeout" is one minute by default and one hour at most. The field "open" of the result lists the jobs that have not finished.`,
-		call:   (*server).wait,
+		name: "wait", method: "wait", waits: true, extraParams: map[string]any{fullName: full},
+		bounds:      map[string]any{"ids": idsBounds, "timeout": atMostAnHour},
+		description: `Wait until all of the jobs, or any one of them, have finished. The parameter "timeout" is one minute by default and one hour at most. The field "open" of the result lists the jobs that have not finished.`,
+		call:        (*server).wait,
 	},
 	{
 		name: "why", method: "why",
-		does: "Explain why a job is not running: what it is waiting for, and how to fix that.",
-		call: (*server).why,
+		description: "Explain why a job is not running: what it is waiting for, and how to fix that.",
+		call:        (*server).why,
 	},
 	{
 		name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true,
-		does: `Enqueue a job and return its id without waiting for the job. Set the parameter "command" to a shell command, or "argv" to a program and its arguments.`,
-		call: (*server).enqueue,
+		description: `Enqueue a job and return its id without waiting for the job. Set the parameter "command" to a shell command, or "argv" to a program and its arguments.`,
+		call:        (*server).enqueue,
 	},
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
-		with: map[string]any{fullName: full,
+		extraParams: map[string]any{fullName: full,
 			waitsName: waiting("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
-		does: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A failed job is not retried, unless you set the parameter max_retries.",
-		call: (*server).runAndWait,
+		description: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A failed job is not retried, unless you set the parameter max_retries.",
+		call:        (*server).runAndWait,
 	},
 	{
-		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": fewIDs},
-		does: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With the parameter dry_run, only count the jobs.",
+		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idsBounds},
+		description: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With the parameter dry_run, only count the jobs.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Selection](a.raw)
 			if err == nil {
-				err = s.onOwn(ctx, &p)
+				err = s.ownSelection(ctx, &p)
 			}
 			if err != nil {
 				return nil, err
@@ -125,12 +125,12 @@ var tools = []tool{
 		},
 	},
 	{
-		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": fewIDs},
-		does: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next attempt. With the parameter dry_run, only count the jobs.",
+		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idsBounds},
+		description: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next attempt. With the parameter dry_run, only count the jobs.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Retry](a.raw)
 			if err == nil {
-				err = s.onOwn(ctx, &p.Selection)
+				err = s.ownSelection(ctx, &p.Selection)
 			}
 			if err != nil {
 				return nil, err
@@ -143,14 +143,14 @@ var tools = []tool{
 // arguments decodes the arguments of a call. raw must be valid JSON. others permits the parameter
 // that selects jobs of other users.
 func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
-	lacks := t.lacks(others)
-	a.wait = waits
+	lacks := t.hiddenParams(others)
+	a.wait = defaultWait
 	rest := []byte{'{'}
 	err = queue.Members(raw, func(name string, value json.RawMessage) error {
 		switch {
 		case slices.Contains(lacks, name):
 			return queue.Invalid(name, "unknown parameter of this tool")
-		case t.with[name] == nil:
+		case t.extraParams[name] == nil:
 			if len(rest) > 1 {
 				rest = append(rest, ',')
 			}
@@ -176,7 +176,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 
 // checkWait returns an error if the time to wait is not positive or is too long.
 func checkWait(name string, d time.Duration) error {
-	if d <= 0 || d > mostWaits {
+	if d <= 0 || d > maxWait {
 		return queue.Invalid(name, "must be more than 0 and at most 1h; call the tool again to wait longer")
 	}
 	return nil
@@ -188,13 +188,13 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 		return nil, err
 	}
 	if p.Limit == 0 {
-		p.Limit = listed
+		p.Limit = defaultListLimit
 	}
-	if p.Limit > mostListed {
-		return nil, queue.Invalid("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, mostListed)
+	if p.Limit > maxListLimit {
+		return nil, queue.Invalid("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, maxListLimit)
 	}
 	if !s.opt.AllUsers {
-		if p.User, err = s.me(ctx); err != nil {
+		if p.User, err = s.caller(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -213,7 +213,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 // job, unless Options.AllUsers is set.
 func readOwn[P any](s *server, ctx context.Context, a arguments, id func(*P) control.Name) (p P, err error) {
 	if p, err = control.ReadParams[P](a.raw); err == nil {
-		err = s.own(ctx, string(id(&p)))
+		err = s.checkOwn(ctx, string(id(&p)))
 	}
 	return p, err
 }
@@ -265,8 +265,8 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 		}
 		for _, name := range names {
 			text := piece.AppendTo(streams[name])
-			if len(text) > mostOutput {
-				text, cut = append(text[:0], output.End(text, mostOutput)...), true
+			if len(text) > maxOutput {
+				text, cut = append(text[:0], output.End(text, maxOutput)...), true
 			}
 			streams[name] = text
 		}
@@ -301,15 +301,15 @@ func readable(output string, tty bool) string {
 func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ReadParams[control.Wait](a.raw)
 	if err == nil {
-		p.Timeout = cmp.Or(p.Timeout, control.Span(waits))
+		p.Timeout = cmp.Or(p.Timeout, control.Span(defaultWait))
 		err = checkWait("timeout", time.Duration(p.Timeout))
 	}
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	if err == nil && len(ids) > mostNamed {
-		err = queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), mostNamed)
+	if err == nil && len(ids) > maxNamed {
+		err = queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), maxNamed)
 	}
 	if err == nil {
-		err = s.own(ctx, ids...)
+		err = s.checkOwn(ctx, ids...)
 	}
 	if err != nil {
 		return nil, err
@@ -341,7 +341,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	defer context.AfterFunc(s.enough, giveUp)()
+	defer context.AfterFunc(s.waitCtx, giveUp)()
 	open := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	left, err := s.api.Wait(waiting, p, func(e control.Ended) error {
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
@@ -409,16 +409,16 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-// onOwn limits a selection to the caller's own jobs, unless Options.AllUsers is set.
-func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
+// ownSelection limits a selection to the caller's own jobs, unless Options.AllUsers is set.
+func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
-	if len(ids) > mostNamed {
-		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids), mostNamed)
+	if len(ids) > maxNamed {
+		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids), maxNamed)
 	}
 	if len(ids) > 0 || s.opt.AllUsers {
-		return s.own(ctx, ids...)
+		return s.checkOwn(ctx, ids...)
 	}
-	p.User, err = s.me(ctx)
+	p.User, err = s.caller(ctx)
 	return err
 }
 

@@ -17,28 +17,28 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lines reads the client's messages, one per line, and passes valid ones on to the library. It
+// lineReader reads the client's messages, one per line, and passes valid ones on to the library. It
 // answers an invalid line with an error, as JSON-RPC demands, because the library would end the
 // session together with all calls in progress. The first message is passed on even if it is
-// invalid: then the library ends the session, which is right if a person types into it. lines is
-// not safe for concurrent use.
-type lines struct {
+// invalid: then the library ends the session, which is right if a person types into it. lineReader
+// is not safe for concurrent use.
+type lineReader struct {
 	io.Closer
-	in    *bufio.Reader
-	out   io.Writer
-	began bool   // the first message was read
-	many  bool   // the client's protocol version allows batches: a line with several messages
-	rest  []byte // part of the last line that the library has not read yet
-	open  *pending
-	ctx   context.Context // context of the session
+	in            *bufio.Reader
+	out           io.Writer
+	began         bool   // the first message was read
+	allowsBatches bool   // the client's protocol version allows batches: a line with several messages
+	unread        []byte // part of the last line that the library has not read yet
+	pending       *pending
+	ctx           context.Context // context of the session
 }
 
-// alone is the first protocol version in which each line is one message.
-const alone = "2025-06-18"
+// unbatchedVersion is the first protocol version in which each line is one message.
+const unbatchedVersion = "2025-06-18"
 
 // Read implements io.Reader.
-func (l *lines) Read(p []byte) (int, error) {
-	for len(l.rest) == 0 {
+func (l *lineReader) Read(p []byte) (int, error) {
+	for len(l.unread) == 0 {
 		line, whole, err := l.next()
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
@@ -46,8 +46,8 @@ func (l *lines) Read(p []byte) (int, error) {
 			l.refuse(null, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLine))
 		case !l.began:
 			l.begin(line)
-			l.began, l.rest = true, line
-			l.open.read(line)
+			l.began, l.unread = true, line
+			l.pending.read(line)
 		case !json.Valid(line):
 			l.refuse(null, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))
 		default:
@@ -55,41 +55,41 @@ func (l *lines) Read(p []byte) (int, error) {
 				l.refuse(id, -32600, wrong)
 				break
 			}
-			l.rest = line
-			l.open.read(line)
+			l.unread = line
+			l.pending.read(line)
 		}
-		if err != nil && len(l.rest) == 0 {
-			l.open.wait(l.ctx)
+		if err != nil && len(l.unread) == 0 {
+			l.pending.wait(l.ctx)
 			return 0, err
 		}
 	}
-	n := copy(p, l.rest)
-	l.rest = l.rest[n:]
+	n := copy(p, l.unread)
+	l.unread = l.unread[n:]
 	return n, nil
 }
 
 // begin determines from the first message which protocol version the client uses.
-func (l *lines) begin(line []byte) {
+func (l *lineReader) begin(line []byte) {
 	var hello struct {
 		Params struct {
 			ProtocolVersion string `json:"protocolVersion"`
 		} `json:"params"`
 	}
 	if json.Unmarshal(line, &hello) == nil {
-		l.many = hello.Params.ProtocolVersion != "" && hello.Params.ProtocolVersion < alone
+		l.allowsBatches = hello.Params.ProtocolVersion != "" && hello.Params.ProtocolVersion < unbatchedVersion
 	}
 }
 
 // check reports what is wrong with a line that is neither a valid message nor, in a session with
 // batches, a valid batch. wrong is "" if the line is valid. id is the id for the answer: that of
 // the message if it is valid, null otherwise and for a batch.
-func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
+func (l *lineReader) check(line []byte) (id json.RawMessage, wrong string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
 		return checkMessage(line)
 	}
 	switch {
-	case !l.many:
+	case !l.allowsBatches:
 		return null, "this protocol version does not support batches; send one message per line"
 	case len(batch) == 0:
 		return null, "the batch is empty; send at least one message"
@@ -147,7 +147,7 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 }
 
 // next returns the next line. whole is false if the line is too long; it is then incomplete.
-func (l *lines) next() (line []byte, whole bool, err error) {
+func (l *lineReader) next() (line []byte, whole bool, err error) {
 	for whole = true; ; {
 		part, err := l.in.ReadSlice('\n')
 		// MaxLine does not include the newline.
@@ -161,7 +161,7 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 }
 
 // refuse answers a line that is not passed on.
-func (l *lines) refuse(id json.RawMessage, code int, why string) {
+func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
 	if err == nil {
 		l.out.Write(append(raw, '\n')) // if this write fails, the next answer will fail too

@@ -72,7 +72,7 @@ func refusal(t *testing.T, line string, batches bool) (got refused, passed strin
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // the end of the input does not wait for answers
-	l := &lines{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, many: batches, open: newPending(), ctx: ctx}
+	l := &lineReader{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, allowsBatches: batches, pending: newPending(), ctx: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
 		err = json.Unmarshal(out.Bytes(), &got)
