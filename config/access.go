@@ -34,11 +34,11 @@ var Tables = []string{accessTable, "hooks", "traces", "web"}
 // accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
 
-// atStart lists the settings whose changes take effect when the service restarts.
-var atStart = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease", "job_tmpdir"}
+// restartSettings lists the settings whose changes take effect when the service restarts.
+var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease", "job_tmpdir"}
 
 // AtStart reports whether a change of the setting takes effect only when the service restarts.
-func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }
+func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }
 
 // Hold restores the settings that take effect only at a restart, and their origins, from old.
 // Waiting then returns the values that they get at the restart.

@@ -133,8 +133,8 @@ func Keys() []Key {
 
 // Parts of descriptions.
 const (
-	onlyFile  = "set it only in the settings file or the environment"
-	nextStart = "changes apply after a restart of the service"
+	fileOnlyNote  = "set it only in the settings file or the environment"
+	nextStartNote = "changes apply after a restart of the service"
 )
 
 var table struct {
@@ -156,7 +156,7 @@ func keys() []Key {
 		duration("output_grace", "500ms", "how long the remaining processes of a job may run after its main process has ended", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes of output to keep for each attempt, separately for stdout and stderr: half from the start, half from the end; 0 keeps no output", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
 		textOrNone("job_tmpdir", "absolute path of the directory for the private directories of jobs (QUEUECTL_TMPDIR); no account except the service's may have write access to it; none means runner/jobs in the state directory; "+
-			"runners that run as root use the setting job_tmpdir in runner.conf instead; "+onlyFile+"; "+nextStart,
+			"runners that run as root use the setting job_tmpdir in runner.conf instead; "+fileOnlyNote+"; "+nextStartNote,
 			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
 		integer("priority", "5", "priority of jobs that set none; jobs with a higher priority run first", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
 		integer("priority_range", "10", "how far a user may set the priority of a job above or below the default of the job's queue; "+
@@ -188,9 +188,9 @@ func keys() []Key {
 		{"webhooks", none, "HTTP requests that report job outcomes, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}; events are completed, failed, dead and ended (the default); in the settings file, use tables like [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }, nil},
 		choice("log_level", "info", "lowest level of the messages to log: debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 		choice("log_format", "auto", "format of the log: text, json or auto (text on a terminal, the journal's format under systemd, otherwise json)", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued the job; not on Windows) or fixed:USER; on Windows, the default of the system service is fixed:USER, where USER is the service's own account; " + nextStart, false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
-		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, 0660 also its group; " + nextStart, false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
-		{"socket_group", none, "group of the control socket; none means the service's own group; " + nextStart, false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
+		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued the job; not on Windows) or fixed:USER; on Windows, the default of the system service is fixed:USER, where USER is the service's own account; " + nextStartNote, false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
+		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, 0660 also its group; " + nextStartNote, false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
+		{"socket_group", none, "group of the control socket; none means the service's own group; " + nextStartNote, false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
 		storeKey(),
 		storeFileKey(),
 		textOrNone("store_roles", "PostgreSQL roles that may call queuectl.enqueue in their transactions, each with the user who owns the jobs of that role, like app=alice web=bob", func(s *Settings) *string { return &s.StoreRoles }, checkRoles),

@@ -22,19 +22,19 @@ const StoreSQLite = "sqlite"
 // service.
 const credential = "credential:"
 
-// placed lists the settings that determine where the queue is stored, or that belong to one node.
-// They cannot be stored in the queue, which several nodes may share.
-var placed = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
+// nodeSettings lists the settings that determine where the queue is stored, or that belong to one
+// node. They cannot be stored in the queue, which several nodes may share.
+var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// Placed reports whether the setting cannot be stored in the queue; see placed.
-func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
+// Placed reports whether the setting cannot be stored in the queue; see nodeSettings.
+func (k *Key) Placed() bool { return slices.Contains(nodeSettings, k.Name) }
 
 func storeKey() Key {
-	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + onlyFile + "; " + nextStart, true, setStore, func(s *Settings) string { return s.Store }, nil}
+	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + fileOnlyNote + "; " + nextStartNote, true, setStore, func(s *Settings) string { return s.Store }, nil}
 }
 
 func storeFileKey() Key {
-	return textOrNone("store_file", `file with the value of the setting "store", so that the settings contain no password: /PATH, or credential:NAME for a systemd credential; `+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
+	return textOrNone("store_file", `file with the value of the setting "store", so that the settings contain no password: /PATH, or credential:NAME for a systemd credential; `+fileOnlyNote+"; "+nextStartNote, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
 		name, handed := strings.CutPrefix(text, credential)
 		if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
 			return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
@@ -46,14 +46,14 @@ func storeFileKey() Key {
 // nodeKeys returns the settings of a node that shares a store with others.
 func nodeKeys() []Key {
 	return []Key{
-		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.Node }, func(text string) error {
+		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+fileOnlyNote+"; "+nextStartNote, func(s *Settings) *string { return &s.Node }, func(text string) error {
 			if !queue.ValidID(text) || strings.Contains(text, "=") {
 				return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with a letter or a digit", text)
 			}
 			return nil
 		}),
-		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+onlyFile, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
-		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes take over its jobs; at least 2s; "+onlyFile+"; "+nextStart, 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
+		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+fileOnlyNote, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
+		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes take over its jobs; at least 2s; "+fileOnlyNote+"; "+nextStartNote, 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
 		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for longer than the setting node_lease: stop ends them before other nodes start them again; continue lets them run, so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
 	}
 }

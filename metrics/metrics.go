@@ -34,9 +34,9 @@ func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &collector{status: st, queues: map[string]*ofQueue{}}
+	c := &collector{status: st, queues: map[string]*queueMetrics{}}
 	for i := range stats.Queues {
-		c.of(stats.Queues[i].Queue).add(&stats.Queues[i].Figures)
+		c.queue(stats.Queues[i].Queue).add(&stats.Queues[i].Figures)
 	}
 	for ask := (control.Queues{}); ; {
 		list, err := api.QueueList(ctx, ask)
@@ -44,7 +44,7 @@ func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 			return nil, err
 		}
 		for i := range list.Queues {
-			c.stand(&list.Queues[i])
+			c.addState(&list.Queues[i])
 		}
 		if ask.After = list.Next; list.Next == "" {
 			break
@@ -54,8 +54,8 @@ func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 	return registry, registry.Register(c)
 }
 
-// ofQueue holds the values of one queue.
-type ofQueue struct {
+// queueMetrics holds the values of one queue.
+type queueMetrics struct {
 	running, waiting, limit, paused float64
 	started                         int64
 	ended                           [len(outcomes)]int64
@@ -65,7 +65,7 @@ type ofQueue struct {
 // outcomes lists the values of the label outcome.
 var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
-func (q *ofQueue) add(f *control.Figures) {
+func (q *queueMetrics) add(f *control.Figures) {
 	q.started += f.Started
 	for i, n := range [...]int64{f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned} {
 		q.ended[i] += n
@@ -94,28 +94,28 @@ func (h *histogram) add(s *control.Spread) {
 // collector is a prometheus.Collector for values that were read before.
 type collector struct {
 	status control.Status
-	queues map[string]*ofQueue
+	queues map[string]*queueMetrics
 }
 
-// of returns the values of a queue, which are zero at first.
-func (c *collector) of(name string) *ofQueue {
+// queue returns the values of a queue, which are zero at first.
+func (c *collector) queue(name string) *queueMetrics {
 	q := c.queues[name]
 	if q == nil {
-		q = &ofQueue{}
+		q = &queueMetrics{}
 		c.queues[name] = q
 	}
 	return q
 }
 
-// stand adds the state of a queue. It adds it to Others if the queue gets no label.
-func (c *collector) stand(q *control.QueueView) {
+// addState adds the state of a queue. It adds it to Others if the queue gets no label.
+func (c *collector) addState(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
-		of := c.of(Others)
+		of := c.queue(Others)
 		of.running, of.waiting = of.running+float64(q.Running), of.waiting+float64(q.Waiting)
 		return
 	}
-	of := c.of(q.Queue)
-	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency), flag(q.Paused)
+	of := c.queue(q.Queue)
+	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency), boolValue(q.Paused)
 }
 
 const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
@@ -125,30 +125,30 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	build     = describe("build_info", "Always 1; the label version holds the version of the service.", "version")
-	started   = describe("start_time_seconds", "Start time of the service, in seconds since 1970.")
-	healthy   = describe("healthy", healthyHelp)
-	draining  = describe("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
-	paused    = describe("paused", "1 while all jobs are paused, otherwise 0.")
-	jobs      = describe("jobs", "Number of jobs, by state.", "state")
-	enqueued  = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
-	oldest    = describe("oldest_waiting_timestamp_seconds", "Time when the oldest waiting job became ready to run, in seconds since 1970; 0 if no job is waiting.")
-	workers   = describe("workers", "Number of busy and idle workers, by state.", "state")
-	database  = describe("database_bytes", "Size of the database in bytes.")
-	outputs   = describe("output_bytes", "Size of the stored output of all jobs in bytes.")
-	running   = describe("queue_running", "Number of running jobs, by queue.", "queue")
-	waiting   = describe("queue_waiting", "Number of waiting jobs, by queue.", "queue")
-	limit     = describe("queue_concurrency_limit", "Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
-	stopped   = describe("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
-	begun     = describe("attempts_started_total", "Number of started attempts, by queue.", "queue")
-	ended     = describe("attempts_ended_total", "Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that the job is back in the queue and the attempt does not count.", "queue", "outcome")
-	waitTimes = describe("attempt_wait_seconds", "Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
-	runTimes  = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
+	build           = describe("build_info", "Always 1; the label version holds the version of the service.", "version")
+	started         = describe("start_time_seconds", "Start time of the service, in seconds since 1970.")
+	healthy         = describe("healthy", healthyHelp)
+	draining        = describe("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
+	paused          = describe("paused", "1 while all jobs are paused, otherwise 0.")
+	jobs            = describe("jobs", "Number of jobs, by state.", "state")
+	enqueued        = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
+	oldest          = describe("oldest_waiting_timestamp_seconds", "Time when the oldest waiting job became ready to run, in seconds since 1970; 0 if no job is waiting.")
+	workers         = describe("workers", "Number of busy and idle workers, by state.", "state")
+	database        = describe("database_bytes", "Size of the database in bytes.")
+	outputs         = describe("output_bytes", "Size of the stored output of all jobs in bytes.")
+	running         = describe("queue_running", "Number of running jobs, by queue.", "queue")
+	waiting         = describe("queue_waiting", "Number of waiting jobs, by queue.", "queue")
+	limit           = describe("queue_concurrency_limit", "Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
+	stopped         = describe("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
+	attemptsStarted = describe("attempts_started_total", "Number of started attempts, by queue.", "queue")
+	attemptsEnded   = describe("attempts_ended_total", "Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that the job is back in the queue and the attempt does not count.", "queue", "outcome")
+	waitTimes       = describe("attempt_wait_seconds", "Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
+	runTimes        = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{build, started, healthy, draining, paused, jobs, enqueued, oldest, workers, database, outputs, running, waiting, limit, stopped, begun, ended, waitTimes, runTimes} {
+	for _, d := range []*prometheus.Desc{build, started, healthy, draining, paused, jobs, enqueued, oldest, workers, database, outputs, running, waiting, limit, stopped, attemptsStarted, attemptsEnded, waitTimes, runTimes} {
 		to <- d
 	}
 }
@@ -164,9 +164,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	st := &c.status
 	gauge(build, 1, st.Version)
 	gauge(started, seconds(st.Started))
-	gauge(healthy, flag(st.Health == "ok"))
-	gauge(draining, flag(st.Draining))
-	gauge(paused, flag(st.PausedAt != 0))
+	gauge(healthy, boolValue(st.Health == "ok"))
+	gauge(draining, boolValue(st.Draining))
+	gauge(paused, boolValue(st.PausedAt != 0))
 	for state, n := range st.Jobs {
 		gauge(jobs, float64(n), state)
 	}
@@ -181,9 +181,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		gauge(waiting, q.waiting, name)
 		gauge(limit, q.limit, name)
 		gauge(stopped, q.paused, name)
-		count(begun, q.started, name)
+		count(attemptsStarted, q.started, name)
 		for i, n := range q.ended {
-			count(ended, n, name, outcomes[i])
+			count(attemptsEnded, n, name, outcomes[i])
 		}
 		to <- &native{waitTimes, name, &q.waits}
 		to <- &native{runTimes, name, &q.runs}
@@ -192,8 +192,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 
 func seconds(at control.Time) float64 { return float64(at) / 1000 }
 
-func flag(is bool) float64 {
-	if is {
+func boolValue(b bool) float64 {
+	if b {
 		return 1
 	}
 	return 0

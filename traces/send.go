@@ -22,11 +22,11 @@ import (
 // The library's own sender depends on gRPC.
 // See docs/decisions/0087.
 type sender struct {
-	to     string
-	header http.Header
-	http   http.Client
-	over   context.Context // ends when no more spans may be sent
-	end    context.CancelFunc
+	endpoint string
+	header   http.Header
+	http     http.Client
+	closing  context.Context // ends when no more spans may be sent
+	stop     context.CancelFunc
 }
 
 func newSender(endpoint string) (*sender, error) {
@@ -37,12 +37,12 @@ func newSender(endpoint string) (*sender, error) {
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = "/v1/traces" // section "OTLP/HTTP Request"
 	}
-	s := &sender{to: u.String(), header: headers(), http: http.Client{
+	s := &sender{endpoint: u.String(), header: headers(), http: http.Client{
 		Timeout: sendWithin,
 		// A redirect would send the headers, which may contain secrets, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	s.over, s.end = context.WithCancel(context.Background())
+	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -68,7 +68,7 @@ func (s *sender) Start(context.Context) error { return nil }
 
 // Stop implements otlptrace.Client. It aborts requests in progress.
 func (s *sender) Stop(context.Context) error {
-	s.end()
+	s.stop()
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.over, cancel)()
+	defer context.AfterFunc(s.closing, cancel)()
 	for wait := sendEvery; ; wait = min(2*wait, sendWithin) {
 		again, after, err := s.post(ctx, body)
 		if !again {
@@ -96,23 +96,23 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// barred reports whether an error means that this process has no network access to the collector.
-// Retrying does not help then.
-func barred(err error) bool {
+// noNetwork reports whether an error means that this process has no network access to the
+// collector. Retrying does not help then.
+func noNetwork(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
 // post sends one request. again reports whether to retry, and after is the minimum delay before
 // that.
-func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.Duration, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.to, bytes.NewReader(body))
+func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
 		return false, 0, err
 	}
 	r.Header = s.header.Clone()
 	got, err := s.http.Do(r)
 	if err != nil {
-		return !barred(err), 0, err
+		return !noNetwork(err), 0, err
 	}
 	defer got.Body.Close()
 	// Reading the body also lets the connection be reused.
@@ -122,10 +122,10 @@ func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.
 		return false, 0, nil
 	// These codes permit a retry; see the section "Failures".
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		again = true
+		retry = true
 		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {
 			after = min(time.Duration(seconds)*time.Second, giveUpAfter)
 		}
 	}
-	return again, after, fmt.Errorf("the collector %s answered %s: %q", s.to, got.Status, said)
+	return retry, after, fmt.Errorf("the collector %s answered %s: %q", s.endpoint, got.Status, said)
 }

@@ -35,7 +35,7 @@ const (
 	sendWithin  = 10 * time.Second
 	giveUpAfter = 30 * time.Second // limit of one export with all its retries
 	closeWithin = 500 * time.Millisecond
-	tellEvery   = time.Minute // minimum time between two log lines about failures
+	warnEvery   = time.Minute // minimum time between two log lines about failures
 	// maxState is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
 	// Context, section 3.3.1.5, allows.
 	maxState     = 512
@@ -49,15 +49,15 @@ type Exporter struct {
 	version string
 	node    string
 
-	mu     sync.Mutex // held by Set and Close
-	to     atomic.Pointer[pipeline]
-	warned atomic.Int64 // when the last failure was logged, in nanoseconds
+	mu       sync.Mutex // held by Set and Close
+	pipeline atomic.Pointer[pipeline]
+	warned   atomic.Int64 // when the last failure was logged, in nanoseconds
 }
 
 // pipeline is the connection to one collector.
 type pipeline struct {
 	endpoint string
-	exporter *counted
+	exporter *countingExporter
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
@@ -73,11 +73,11 @@ func New(version, node string, log *slog.Logger) *Exporter {
 // failed logs that the collector did not accept spans.
 func (e *Exporter) failed(err error) {
 	now := time.Now().UnixNano()
-	if last := e.warned.Load(); now-last < int64(tellEvery) || !e.warned.CompareAndSwap(last, now) {
+	if last := e.warned.Load(); now-last < int64(warnEvery) || !e.warned.CompareAndSwap(last, now) {
 		return
 	}
 	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorText)}
-	if barred(err) {
+	if noNetwork(err) {
 		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md shows the lines to add")
 	}
 	e.log.Warn("the trace collector did not accept spans, so the service discards the spans", attrs...)
@@ -89,7 +89,7 @@ func (e *Exporter) failed(err error) {
 func (e *Exporter) Set(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.to.Load()
+	was := e.pipeline.Load()
 	if (was == nil && endpoint == "") || (was != nil && was.endpoint == endpoint) {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (e *Exporter) Set(endpoint string) error {
 			return err
 		}
 	}
-	e.to.Store(is)
+	e.pipeline.Store(is)
 	was.close()
 	return nil
 }
@@ -109,7 +109,7 @@ func (e *Exporter) Set(endpoint string) error {
 func (e *Exporter) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.to.Swap(nil).close()
+	e.pipeline.Swap(nil).close()
 }
 
 func (p *pipeline) close() {
@@ -119,21 +119,21 @@ func (p *pipeline) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	p.provider.Shutdown(ctx) // spans that are not accepted by then are discarded
-	p.exporter.left.Store(true)
+	p.exporter.closed.Store(true)
 	p.exporter.Shutdown(ctx) // stop for good, since the provider continues to send in the background
 }
 
-// counted is an exporter that counts the spans that wait for it.
-type counted struct {
+// countingExporter is an exporter that counts the spans that wait for it.
+type countingExporter struct {
 	sdk.SpanExporter
 	waiting atomic.Int64
-	left    atomic.Bool // no more spans may be sent
+	closed  atomic.Bool // no more spans may be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
-func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	defer c.waiting.Add(-int64(len(spans)))
-	if c.left.Load() {
+	if c.closed.Load() {
 		return nil
 	}
 	return c.SpanExporter.ExportSpans(ctx, spans)
@@ -152,7 +152,7 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	exporter := &counted{SpanExporter: by}
+	exporter := &countingExporter{SpanExporter: by}
 	provider := sdk.NewTracerProvider(
 		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueued), sdk.WithBatchTimeout(sendEvery), sdk.WithExportTimeout(giveUpAfter)),
 		sdk.WithIDGenerator(fixedIDs{}), sdk.WithSampler(sdk.AlwaysSample()),
@@ -187,7 +187,7 @@ func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 // Parent returns the TRACEPARENT for an attempt that is about to start. It returns "" if the
 // environment of the job should stay unchanged.
 func (e *Exporter) Parent(j *queue.Job) string {
-	if e.to.Load() == nil {
+	if e.pipeline.Load() == nil {
 		return ""
 	}
 	span, _ := spanOf(j, j.Lease())
@@ -217,7 +217,7 @@ func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 // is not sampled. It does not block. The span has the job's id, queue and owner, but never its
 // command.
 func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
-	to := e.to.Load()
+	to := e.pipeline.Load()
 	if to == nil {
 		return
 	}

@@ -17,28 +17,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idleShare defines an idle service: it uses less than 1/idleShare of a processor. worthIt is how
-// much the service must have used since the last garbage collection by Trimmer, before another one
-// is worthwhile.
+// idleShare defines an idle service: it uses less than 1/idleShare of a processor. minCPUTime is
+// how much the service must have used since the last garbage collection by Trimmer, before another
+// one is worthwhile.
 // See docs/decisions/0073.
 const (
-	idleShare = 100
-	worthIt   = 20 * time.Millisecond // processor time
+	idleShare  = 100
+	minCPUTime = 20 * time.Millisecond // processor time
 )
 
 // Trimmer releases memory while the service is idle. Its methods may be called concurrently.
 type Trimmer struct {
-	mu     sync.Mutex
-	looked time.Time
+	mu        sync.Mutex
+	checkedAt time.Time
 	// Processor time used until the last call of Look, and until the last garbage collection.
-	used, cleaned time.Duration
+	cpuUsed, cpuAtTrim time.Duration
 }
 
 // Begin records the start of the first interval for Look.
 func (t *Trimmer) Begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.looked, t.used = time.Now(), processorTime()
+	t.checkedAt, t.cpuUsed = time.Now(), processorTime()
 }
 
 // Look releases memory if the program was idle since the previous call. That takes about a
@@ -49,10 +49,10 @@ func (t *Trimmer) Look() {
 	}
 	defer t.mu.Unlock()
 	now, used := time.Now(), processorTime()
-	idle := (used-t.used)*idleShare < now.Sub(t.looked)
-	t.looked, t.used = now, used
+	idle := (used-t.cpuUsed)*idleShare < now.Sub(t.checkedAt)
+	t.checkedAt, t.cpuUsed = now, used
 	if idle {
-		t.drop(used-t.cleaned >= worthIt)
+		t.drop(used-t.cpuAtTrim >= minCPUTime)
 	}
 }
 
@@ -72,7 +72,7 @@ func (t *Trimmer) drop(heap bool) {
 	smaps = nil
 	if heap {
 		debug.FreeOSMemory()
-		t.cleaned = processorTime()
+		t.cpuAtTrim = processorTime()
 	}
 	for _, m := range list {
 		unix.RawSyscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)

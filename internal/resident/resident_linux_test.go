@@ -51,20 +51,20 @@ Swap:                  4 kB
 func TestCleanedOnceIdle(t *testing.T) {
 	var m Trimmer
 	m.Begin()
-	first := m.cleaned
-	for processorTime()-m.used < 2*worthIt {
+	first := m.cpuAtTrim
+	for processorTime()-m.cpuUsed < 2*minCPUTime {
 	}
-	m.looked = m.looked.Add(-worthIt) // as if it had worked all the time
-	if m.Look(); m.cleaned != first {
+	m.checkedAt = m.checkedAt.Add(-minCPUTime) // as if it had worked all the time
+	if m.Look(); m.cpuAtTrim != first {
 		t.Error("while it works")
 	}
-	m.looked = m.looked.Add(-time.Hour)
-	if m.Look(); m.cleaned == first {
+	m.checkedAt = m.checkedAt.Add(-time.Hour)
+	if m.Look(); m.cpuAtTrim == first {
 		t.Error("not once it is idle")
 	}
-	second := m.cleaned
-	m.looked = m.looked.Add(-time.Hour)
-	if m.Look(); m.cleaned != second {
+	second := m.cpuAtTrim
+	m.checkedAt = m.checkedAt.Add(-time.Hour)
+	if m.Look(); m.cpuAtTrim != second {
 		t.Error("again though nothing was done")
 	}
 }

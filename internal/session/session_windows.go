@@ -69,10 +69,10 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 // the next handler.
 var (
 	lastEvent atomic.Uint32
-	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(heard) })
+	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
 )
 
-func heard(event uintptr) (handled uintptr) {
+func handleConsoleEvent(event uintptr) (handled uintptr) {
 	lastEvent.Store(uint32(event))
 	return 0
 }
@@ -105,7 +105,7 @@ func (w *window) run(made chan<- error) {
 	runtime.LockOSThread() // the messages arrive at this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
-	class := &classEx{procedure: windows.NewCallback(w.take), module: module, name: windows.StringToUTF16Ptr("queuectl")}
+	class := &classEx{procedure: windows.NewCallback(w.handleMessage), module: module, name: windows.StringToUTF16Ptr("queuectl")}
 	class.size = uint32(unsafe.Sizeof(*class))
 	var window uintptr
 	atom, _, err := registerClass.Call(uintptr(unsafe.Pointer(class)))
@@ -132,8 +132,8 @@ func (w *window) run(made chan<- error) {
 	}
 }
 
-// take handles a message of the window.
-func (w *window) take(window uintptr, what uint32, yes, why uintptr) uintptr {
+// handleMessage handles a message of the window.
+func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) uintptr {
 	// An installer that wants to replace a file sends the same message, but does not end the session.
 	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0
 	switch {
@@ -162,11 +162,11 @@ type classEx struct {
 
 // message is MSG.
 type message struct {
-	window     uintptr
-	what       uint32
-	yes, why   uintptr
-	time, x, y int32
-	_          uint32
+	window         uintptr
+	what           uint32
+	wParam, lParam uintptr
+	time, x, y     int32
+	_              uint32
 }
 
 const (

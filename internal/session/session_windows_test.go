@@ -113,7 +113,7 @@ func TestWindowThatIsClosed(t *testing.T) {
 		got := make(chan string, 1)
 		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, stopped: make(chan struct{})}
 		told := make(chan os.Signal, 1)
-		if heard(event) != 0 {
+		if handleConsoleEvent(event) != 0 {
 			t.Error("nobody else hears of it")
 		}
 		told <- syscall.SIGTERM
