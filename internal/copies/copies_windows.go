@@ -25,7 +25,7 @@ func Find(program string, dirs ...string) (string, error) {
 		return "", err
 	}
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, name); plain(dir) == nil && whole(path) {
+		if path := filepath.Join(dir, name); checkNoLink(dir) == nil && isComplete(path) {
 			return path, nil
 		}
 	}
@@ -42,10 +42,10 @@ func Make(program, dir string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	if err := plain(dir); err != nil {
+	if err := checkNoLink(dir); err != nil {
 		return "", err
 	}
-	if path = filepath.Join(dir, name); whole(path) {
+	if path = filepath.Join(dir, name); isComplete(path) {
 		return path, nil
 	}
 	from, err := os.Open(program)
@@ -62,9 +62,9 @@ func Make(program, dir string) (path string, err error) {
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
 	}
-	for end := time.Now().Add(heldFor); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(maxScanTime); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Rename(to.Name(), path)
-		if err == nil || whole(path) { // or another process has already made the copy, and it is running
+		if err == nil || isComplete(path) { // or another process has already made the copy, and it is running
 			return path, nil
 		}
 		if time.Now().After(end) {
@@ -73,23 +73,23 @@ func Make(program, dir string) (path string, err error) {
 	}
 }
 
-// heldFor is how long a virus scanner may keep a new program open.
-const heldFor = 5 * time.Second
+// maxScanTime is how long a virus scanner may keep a new program open.
+const maxScanTime = 5 * time.Second
 
-// ours matches the names of copies, and of copies that are still being written.
-var ours = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
+// copyName matches the names of copies, and of copies that are still being written.
+var copyName = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
 // Remove removes the copies in a folder, except those in keep and those that are running, and then
 // the folder if it is empty. It reports whether all of them are gone. It ignores other files, and a
 // folder that is a link.
 func Remove(dir string, keep ...string) bool {
-	if err := plain(dir); err != nil {
+	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
 	}
 	list, err := os.ReadDir(dir)
 	all := err == nil
 	for _, e := range list {
-		if path := filepath.Join(dir, e.Name()); ours.MatchString(e.Name()) && !slices.Contains(keep, path) {
+		if path := filepath.Join(dir, e.Name()); copyName.MatchString(e.Name()) && !slices.Contains(keep, path) {
 			all = os.Remove(path) == nil && all // a running program cannot be removed
 		}
 	}
@@ -99,8 +99,8 @@ func Remove(dir string, keep ...string) bool {
 	return all
 }
 
-// plain returns an error if a folder is a link or a junction.
-func plain(dir string) error {
+// checkNoLink returns an error if a folder is a link or a junction.
+func checkNoLink(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.Mode().IsDir() {
 		err = fmt.Errorf("%s is not a folder, or is a link to another folder; remove it", dir)
@@ -122,8 +122,8 @@ func nameOf(program string) (string, error) {
 	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", nil
 }
 
-// whole reports whether a copy exists and its content matches its name.
-func whole(path string) bool {
+// isComplete reports whether a copy exists and its content matches its name.
+func isComplete(path string) bool {
 	name, err := nameOf(path)
 	return err == nil && name == filepath.Base(path)
 }

@@ -34,7 +34,7 @@ func tidyRunners(client string) {
 // removeRunners removes all copies. It waits a moment for running ones, because runners end shortly
 // after their service. If a user's own service runs one, it returns an error.
 func removeRunners(client string) error {
-	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(lookEvery) {
+	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(pollEvery) {
 		if time.Now().After(end) {
 			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended", copies.Beside(client))
 		}
@@ -56,7 +56,7 @@ func removeProfile(sid string) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(letGo); ; time.Sleep(lookEvery) {
+	for end := time.Now().Add(letGo); ; time.Sleep(pollEvery) {
 		ok, _, err := call.Call(uintptr(unsafe.Pointer(sid16)), 0, 0)
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):

@@ -41,7 +41,7 @@ var registryRun = logon{
 // installOwn starts the user's own service now and at each logon.
 func (s *Service) installOwn() error {
 	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return told("the command that starts your service at logon", err)
+		return wrapError("the command that starts your service at logon", err)
 	}
 	return s.Talk.Begin()
 }

@@ -275,7 +275,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 		return true, err
 	}
 	if shadows {
-		return true, s.handOver()
+		return true, s.moveToPackage()
 	}
 	was = s.Registered()
 	if was {
@@ -298,9 +298,9 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return was, s.systemctl("daemon-reload")
 }
 
-// handOver replaces the units of Install with those of a package. They are enabled and running if
-// the former were.
-func (s *Service) handOver() error {
+// moveToPackage replaces the units of Install with those of a package. They are enabled and running
+// if the former were.
+func (s *Service) moveToPackage() error {
 	if err := os.Remove(filepath.Join(s.folder(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 type machine struct {
 	s     *Service
 	root  string
-	asked []string
+	calls []string
 }
 
 func newMachine(t *testing.T, o Options) *machine {
@@ -27,7 +27,7 @@ func newMachine(t *testing.T, o Options) *machine {
 	t.Setenv("HOME", filepath.Join(m.root, "home"))
 	o.Program, o.Client = "/bin/true", "/bin/true" // belongs to root and is visible to every user
 	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
-		m.asked = append(m.asked, name+" "+strings.Join(args, " "))
+		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
 		return nil
 	}}
 	m.s.unit = m
@@ -44,23 +44,23 @@ func (m *machine) Install() error {
 	if exists(path) {
 		return errors.New("Init already exists: " + path)
 	}
-	m.asked = append(m.asked, "install")
+	m.calls = append(m.calls, "install")
 	return os.WriteFile(path, []byte(m.s.text(name)), 0o644)
 }
 
 func (m *machine) Uninstall() error {
-	m.asked = append(m.asked, "uninstall")
+	m.calls = append(m.calls, "uninstall")
 	return os.Remove(filepath.Join(m.s.folder(), mainUnit))
 }
-func (m *machine) Start() error                      { m.asked = append(m.asked, "start"); return nil }
-func (m *machine) Stop() error                       { m.asked = append(m.asked, "stop"); return nil }
-func (m *machine) Restart() error                    { m.asked = append(m.asked, "restart"); return nil }
+func (m *machine) Start() error                      { m.calls = append(m.calls, "start"); return nil }
+func (m *machine) Stop() error                       { m.calls = append(m.calls, "stop"); return nil }
+func (m *machine) Restart() error                    { m.calls = append(m.calls, "restart"); return nil }
 func (m *machine) Status() (kardianos.Status, error) { return kardianos.StatusStopped, nil }
 
-// took returns the commands since the previous call.
-func (m *machine) took() []string {
-	list := m.asked
-	m.asked = nil
+// takeCalls returns the commands since the previous call.
+func (m *machine) takeCalls() []string {
+	list := m.calls
+	m.calls = nil
 	return list
 }
 
@@ -95,22 +95,22 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service", "/etc/systemd/system/queuectl-web.socket", "/etc/systemd/system/queuectl.service", "/etc/systemd/system/queuectl.socket"}
 	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units, []string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
 	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
-	expect(t, "asked", m.took(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "install", enable})
+	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "install", enable})
 
 	if err := m.s.Install(); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "asked the second time", m.took(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload", enable})
+	expect(t, "asked the second time", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload", enable})
 
 	if was, err := m.s.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
 	expect(t, "files afterwards", m.files(t), settings)
-	expect(t, "asked to uninstall", m.took(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
+	expect(t, "asked to uninstall", m.takeCalls(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
 	if was, err := m.s.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}
-	expect(t, "asked to uninstall the second time", m.took(), nil)
+	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
 }
 
 // A user's service has its units in the user's directory, and no file of the system's service.
@@ -121,7 +121,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	}
 	folder := "/home/.config/systemd/user/"
 	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service", folder + "queuectl.service", folder + "queuectl.socket"})
-	expect(t, "asked", m.took(), []string{"install", "systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
+	expect(t, "asked", m.takeCalls(), []string{"install", "systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
 	if start, registered := registered.Own(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
@@ -139,7 +139,7 @@ func TestInstallBringsUpToDate(t *testing.T) {
 		if err := m.s.Install(); err != nil {
 			t.Fatal(err)
 		}
-		m.took()
+		m.takeCalls()
 		unit, settings := filepath.Join(m.s.folder(), name), filepath.Join(m.root, "/etc/queuectl/queuectl.toml")
 		for _, path := range []string{unit, settings} {
 			if err := os.WriteFile(path, []byte("# old\n"), 0o644); err != nil {
@@ -155,14 +155,14 @@ func TestInstallBringsUpToDate(t *testing.T) {
 		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
 			t.Errorf("settings: got %q, %v", got, err)
 		}
-		if asked := m.took(); asked[len(asked)-1] != "systemctl try-restart queuectl.service" {
+		if asked := m.takeCalls(); asked[len(asked)-1] != "systemctl try-restart queuectl.service" {
 			t.Errorf("%s: asked %q, want a restart at the end", name, asked)
 		}
 	}
 }
 
 // If a package owns a unit, Install and Uninstall change nothing, and the error names the unit.
-func TestInstallWhereAPackageHas(t *testing.T) {
+func TestInstallLeavesPackagedUnits(t *testing.T) {
 	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service", "/lib/systemd/system/queuectl-runner.socket"} {
 		m := newMachine(t, system)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, nil, 0o644)); err != nil {
@@ -177,7 +177,7 @@ func TestInstallWhereAPackageHas(t *testing.T) {
 			}
 		}
 		expect(t, "files", m.files(t), before)
-		expect(t, "asked", m.took(), nil)
+		expect(t, "asked", m.takeCalls(), nil)
 		if !m.s.Registered() {
 			t.Error("it does not count as registered")
 		}
@@ -186,12 +186,12 @@ func TestInstallWhereAPackageHas(t *testing.T) {
 
 // Units that a package has installed after Install take over at Uninstall. They are enabled and
 // running if Install's were. Until then Install returns an error that says so.
-func TestUninstallWhereAPackageCameLater(t *testing.T) {
+func TestUninstallHandsOverToPackage(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
 		t.Fatal(err)
 	}
-	m.took()
+	m.takeCalls()
 	var want []string
 	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service", "queuectl.socket"} {
 		path := "/usr/lib/systemd/system/" + name
@@ -203,7 +203,7 @@ func TestUninstallWhereAPackageCameLater(t *testing.T) {
 	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "queuectl service uninstall") {
 		t.Errorf("Install: got %v", err)
 	}
-	expect(t, "asked to install", m.took(), nil)
+	expect(t, "asked to install", m.takeCalls(), nil)
 	m.s.uid = 1000
 	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("Uninstall of another than root: got %v", err)
@@ -213,7 +213,7 @@ func TestUninstallWhereAPackageCameLater(t *testing.T) {
 		t.Fatal(was, err)
 	}
 	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
-	expect(t, "asked to uninstall", m.took(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket", "systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
+	expect(t, "asked to uninstall", m.takeCalls(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket", "systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
 	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "remove the package") {
 		t.Errorf("Uninstall once more: got %v", err)
 	}
@@ -251,22 +251,22 @@ func TestVerbsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.s.uid = 1000
-	m.took()
+	m.takeCalls()
 	for _, do := range []func() error{m.s.Install, m.s.Start, stop, m.s.Restart, func() error { _, err := m.s.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
 			t.Errorf("got %v", err)
 		}
 	}
-	expect(t, "asked", m.took(), nil)
+	expect(t, "asked", m.takeCalls(), nil)
 	m.s.uid = 0
 	if err := errors.Join(m.s.Start(), m.s.Restart(), stop()); err != nil {
 		t.Error(err)
 	}
-	expect(t, "asked as root", m.took(), []string{"start", "restart", "stop"})
+	expect(t, "asked as root", m.takeCalls(), []string{"start", "restart", "stop"})
 	if err := m.s.Stop(true); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "service restart") {
 		t.Errorf("stopped, but not its jobs: got %v", err)
 	}
-	expect(t, "asked to keep jobs", m.took(), nil)
+	expect(t, "asked to keep jobs", m.takeCalls(), nil)
 }
 
 // Install rejects programs that other users can replace, and those that the sandbox hides.

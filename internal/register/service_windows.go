@@ -200,13 +200,13 @@ func (s *Service) Prepare() error {
 		return err
 	}
 	return errors.Join(
-		told("the runner program", s.runner.install(s.Client)),
-		told("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
-		told("recovery actions after a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		told("the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
-		told("the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		told("the service's privileges", known(e.setPrivileges(privileges...))),
-		told("the event log source", s.sources.add(Name)),
+		wrapError("the runner program", s.runner.install(s.Client)),
+		wrapError("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
+		wrapError("recovery actions after a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		wrapError("the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
+		wrapError("the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		wrapError("the service's privileges", known(e.setPrivileges(privileges...))),
+		wrapError("the event log source", s.sources.add(Name)),
 	)
 }
 
@@ -232,8 +232,8 @@ const (
 	preshutdown    = 180 * time.Second // how long Windows waits for the jobs before a shutdown
 )
 
-// told adds the name of the setting to an error of configuring it.
-func told(what string, err error) error {
+// wrapError adds the name of the setting to an error of configuring it.
+func wrapError(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot configure %s: %w", what, err)
 	}
@@ -374,11 +374,11 @@ func (s *Service) act(verb string, do func() error) error {
 	return s.Options.act(verb, s.elevated, s.Registered(), do)
 }
 
-// lookEvery is how often a service that starts or stops is polled. silentFor is how long it may
+// pollEvery is how often a service that starts or stops is polled. stallTimeout is how long it may
 // show no progress, unless the service itself announces a longer time.
 const (
-	lookEvery = 50 * time.Millisecond
-	silentFor = 60 * time.Second
+	pollEvery    = 50 * time.Millisecond
+	stallTimeout = 60 * time.Second
 )
 
 // until waits for a state of the service. If the service has stopped although it should run, until
@@ -398,19 +398,19 @@ func (s *Service) until(want svc.State) error {
 		case svc.State(st.CurrentState) == want:
 			return nil
 		case want == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
-			return s.notStarted(&st)
+			return s.startError(&st)
 		case st.CheckPoint != point:
 			point, heard = st.CheckPoint, time.Now()
 		}
-		if within := max(silentFor, time.Duration(st.WaitHint)*time.Millisecond); time.Since(heard) > within {
+		if within := max(stallTimeout, time.Duration(st.WaitHint)*time.Millisecond); time.Since(heard) > within {
 			return queue.Errorf(queue.CodeUnavailable, "the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, Windows Logs, Application)", within, Name)
 		}
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 	}
 }
 
-// notStarted returns the error for a service that ended while starting.
-func (s *Service) notStarted(st *windows.SERVICE_STATUS_PROCESS) error {
+// startError returns the error for a service that ended while starting.
+func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
 	code := fmt.Sprintf("exit code %d", st.ServiceSpecificExitCode)
 	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
 		code = windows.Errno(st.Win32ExitCode).Error()

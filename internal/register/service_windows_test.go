@@ -26,38 +26,38 @@ import (
 
 // manager fakes the service manager and records the calls.
 type manager struct {
-	refuses    error // error of a start
-	profile    error // error of removing the profile
-	s          *Service
-	registered bool
-	state      svc.State
-	exit       uint32 // exit code of a service that cannot start; 0 if it can
-	slow       int    // number of status queries, each with progress, until a start or stop is complete
-	hangs      bool   // a start or stop shows no progress
-	deaf       bool   // the service does not answer
-	line       string
-	run        string // the command at logon
-	asked      []string
-	actions    []mgr.RecoveryAction
-	reset      uint32
-	nonCrash   bool
-	preshut    time.Duration
-	sid        uint32
-	privileges []string
-	st         windows.SERVICE_STATUS_PROCESS
+	refuses     error // error of a start
+	profile     error // error of removing the profile
+	s           *Service
+	registered  bool
+	state       svc.State
+	exit        uint32 // exit code of a service that cannot start; 0 if it can
+	slow        int    // number of status queries, each with progress, until a start or stop is complete
+	hangs       bool   // a start or stop shows no progress
+	ignoresStop bool   // the service does not answer
+	line        string
+	run         string // the command at logon
+	calls       []string
+	actions     []mgr.RecoveryAction
+	reset       uint32
+	nonCrash    bool
+	preshut     time.Duration
+	sid         uint32
+	privileges  []string
+	st          windows.SERVICE_STATUS_PROCESS
 }
 
 func newManager(own bool) *manager {
 	m := &manager{state: svc.Stopped}
 	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client", Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
 	o.Talk = Talk{
-		Begin: func() error { m.ask("begin"); m.state = svc.Running; return nil },
+		Begin: func() error { m.record("begin"); m.state = svc.Running; return nil },
 		End: func(keep bool) error {
-			if m.deaf {
+			if m.ignoresStop {
 				return queue.ErrUnavailable
 			}
-			if m.ask("end"); keep {
-				m.ask("keep jobs")
+			if m.record("end"); keep {
+				m.record("keep jobs")
 			}
 			m.state = svc.Stopped
 			return nil
@@ -71,14 +71,14 @@ func newManager(own bool) *manager {
 			}
 			return listed{m}, nil
 		},
-		sources: sources{add: func(string) error { m.ask("source"); return nil }, remove: func(string) error { m.ask("no source"); return windows.ERROR_FILE_NOT_FOUND }},
-		folder:  func(string, string) error { m.ask("folder"); return nil },
+		sources: sources{add: func(string) error { m.record("source"); return nil }, remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
+		folder:  func(string, string) error { m.record("folder"); return nil },
 		trusted: func(string) error { return nil },
 		runner: runner{
-			install: func(client string) error { m.ask("runner " + client); return nil },
-			tidy:    func(client string) { m.ask("tidy " + client) }, remove: func(client string) error { m.ask("no runner " + client); return nil },
+			install: func(client string) error { m.record("runner " + client); return nil },
+			tidy:    func(client string) { m.record("tidy " + client) }, remove: func(client string) error { m.record("no runner " + client); return nil },
 		},
-		profile: func(sid string) error { m.ask("no profile " + sid); return m.profile },
+		profile: func(sid string) error { m.record("no profile " + sid); return m.profile },
 		logon: logon{
 			get:    func() (string, error) { return m.run, nil },
 			set:    func(line string) error { m.run = line; return nil },
@@ -88,29 +88,29 @@ func newManager(own bool) *manager {
 	return m
 }
 
-func (m *manager) ask(what string) { m.asked = append(m.asked, what) }
+func (m *manager) record(what string) { m.calls = append(m.calls, what) }
 
-// took returns the calls since the previous call.
-func (m *manager) took() []string {
-	list := m.asked
-	m.asked = nil
+// takeCalls returns the calls since the previous call.
+func (m *manager) takeCalls() []string {
+	list := m.calls
+	m.calls = nil
 	return list
 }
 
 func (m *manager) Install() error {
-	m.ask("install")
+	m.record("install")
 	m.registered, m.line = true, m.s.commandLine()
 	return nil
 }
 
 func (m *manager) Uninstall() error {
-	m.ask("uninstall")
+	m.record("uninstall")
 	m.registered = false
 	return errors.New("RemoveEventLogSource() failed")
 }
 
 func (m *manager) Start() error {
-	m.ask("start")
+	m.record("start")
 	if m.refuses != nil {
 		return m.refuses
 	}
@@ -133,10 +133,10 @@ func (l listed) setPreshutdown(within time.Duration) error           { l.preshut
 func (l listed) setSIDType(kind uint32) error                        { l.sid = kind; return nil }
 func (l listed) setPrivileges(names ...string) error                 { l.privileges = names; return nil }
 func (l listed) command() (string, error)                            { return l.line, nil }
-func (l listed) setCommand(line string) error                        { l.ask("command"); l.line = line; return nil }
+func (l listed) setCommand(line string) error                        { l.record("command"); l.line = line; return nil }
 func (l listed) Close() error                                        { return nil }
 func (l listed) stop() error {
-	l.ask("stop")
+	l.record("stop")
 	if l.state == svc.Stopped {
 		return windows.ERROR_SERVICE_NOT_ACTIVE
 	}
@@ -177,24 +177,24 @@ func TestInstall(t *testing.T) {
 		if err := m.s.Install(); err != nil || m.state != svc.Running {
 			t.Fatal(m.state, err)
 		}
-		expect(t, "first", m.took(), "folder", "install", "folder", "runner client", "source", "start", "tidy client")
+		expect(t, "first", m.takeCalls(), "folder", "install", "folder", "runner client", "source", "start", "tidy client")
 		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
 			t.Errorf("got %s\nwant %s", m.line, want)
 		}
 		if err := m.s.Install(); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, "again", m.took(), "folder", "runner client", "source", "start", "tidy client")
+		expect(t, "again", m.takeCalls(), "folder", "runner client", "source", "start", "tidy client")
 		m.s.Program = `C:\q.exe`
 		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
 			t.Fatal(m.line, err)
 		}
-		expect(t, "another program", m.took(), "command", "folder", "runner client", "source", "end", "keep jobs", "start", "tidy client")
+		expect(t, "another program", m.takeCalls(), "command", "folder", "runner client", "source", "end", "keep jobs", "start", "tidy client")
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
 		profile := "no profile S-1-5-80-" // followed by the number of the account
-		got := m.took()
+		got := m.takeCalls()
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
 		}
@@ -234,7 +234,7 @@ func TestPrepare(t *testing.T) {
 
 // The error of a failed start contains the exit code and where to find details. A start or stop
 // without progress times out.
-func TestFailuresAreTold(t *testing.T) {
+func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
 		m.registered, m.exit = true, 78
@@ -249,7 +249,7 @@ func TestFailuresAreTold(t *testing.T) {
 		m.hangs = true
 		for _, do := range []func() error{m.s.Start, func() error { return m.s.Stop(false) }} {
 			began := time.Now()
-			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") || time.Since(began) > silentFor+time.Second {
+			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") || time.Since(began) > stallTimeout+time.Second {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
@@ -270,20 +270,20 @@ func TestJobsAreKept(t *testing.T) {
 		if err := m.s.Restart(); err != nil || m.state != svc.Running {
 			t.Error(m.state, err)
 		}
-		expect(t, "restarted", m.took(), "end", "keep jobs", "start")
+		expect(t, "restarted", m.takeCalls(), "end", "keep jobs", "start")
 		if err := m.s.Stop(true); err != nil || m.state != svc.Stopped {
 			t.Error(m.state, err)
 		}
-		expect(t, "stopped", m.took(), "end", "keep jobs")
+		expect(t, "stopped", m.takeCalls(), "end", "keep jobs")
 		if err := errors.Join(m.s.Stop(true), m.s.Stop(false)); err != nil {
 			t.Errorf("stopped twice: %v", err)
 		}
-		m.took()
-		m.state, m.deaf = svc.Running, true
+		m.takeCalls()
+		m.state, m.ignoresStop = svc.Running, true
 		if err := m.s.Restart(); err != nil || m.state != svc.Running {
 			t.Error(m.state, err)
 		}
-		expect(t, "restarted a deaf one", m.took(), "stop", "start")
+		expect(t, "restarted a deaf one", m.takeCalls(), "stop", "start")
 	})
 }
 
@@ -296,7 +296,7 @@ func TestElevation(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	expect(t, "asked", m.took())
+	expect(t, "asked", m.takeCalls())
 }
 
 // A user's own service starts at logon, and the same commands control it.
@@ -315,15 +315,15 @@ func TestOwnService(t *testing.T) {
 	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.run != want {
 		t.Errorf("at logon: got %s, want %s", m.run, want)
 	}
-	expect(t, "installed", m.took(), "begin")
+	expect(t, "installed", m.takeCalls(), "begin")
 	if err := errors.Join(m.s.Restart(), m.s.Stop(false), m.s.Stop(false), m.s.Start()); err != nil {
 		t.Error(err)
 	}
-	expect(t, "asked", m.took(), "end", "keep jobs", "begin", "end", "begin")
+	expect(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
 	if was, err := m.s.Uninstall(); !was || err != nil || m.s.Registered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
-	expect(t, "uninstalled", m.took(), "end")
+	expect(t, "uninstalled", m.takeCalls(), "end")
 }
 
 // secure creates the service's folder. It accepts an existing one only if no other user could have
@@ -368,12 +368,12 @@ func TestFolder(t *testing.T) {
 }
 
 // The folder and everything in it admit only the system, administrators and the service's account.
-func TestFolderLetsNobodyElseIn(t *testing.T) {
+func TestDirectoryDeniesOtherUsers(t *testing.T) {
 	sd, err := windows.SecurityDescriptorFromString(access())
 	if err != nil {
 		t.Fatal(err)
 	}
-	letsIn(t, "asked for", sd)
+	wantAccess(t, "asked for", sd)
 	t.Run("on the disk", func(t *testing.T) {
 		if wine() {
 			t.Skip("Wine keeps access lists as modes of Unix")
@@ -387,12 +387,12 @@ func TestFolderLetsNobodyElseIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			letsIn(t, dir, sd)
+			wantAccess(t, dir, sd)
 		}
 	})
 }
 
-func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
+func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	t.Helper()
 	owner, _, err1 := sd.Owner()
 	dacl, _, err2 := sd.DACL()

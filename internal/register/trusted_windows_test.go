@@ -13,7 +13,7 @@ import (
 // onlyTrustedReplace rejects a program that other accounts could change, whose folder they could
 // change, or above which they could move a folder away. Everyone may create folders on a drive;
 // that alone is accepted.
-func TestProgramThatOthersMayChange(t *testing.T) {
+func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
 		// C:\ as created by Windows.
 		drive = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;BU)(A;OICIIO;0x1301bf;;;AU)(A;;LC;;;AU)"
@@ -52,7 +52,7 @@ func TestProgramThatOthersMayChange(t *testing.T) {
 	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("got %v", err)
 	}
-	expect(t, "asked", m.took())
+	expect(t, "asked", m.takeCalls())
 	m = newManager(false)
 	m.s.folder = func(string, string) error { return queue.ErrWrongState }
 	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {

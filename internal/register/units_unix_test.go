@@ -93,7 +93,7 @@ func TestLaunchdFile(t *testing.T) {
 }
 
 // A path with characters that have a meaning in a unit is rejected.
-func TestPathsThatNoUnitHolds(t *testing.T) {
+func TestPathsThatUnitsCannotContain(t *testing.T) {
 	if err := system.plain(); err != nil {
 		t.Error(err)
 	}
