@@ -12,7 +12,7 @@ import (
 )
 
 // The rows that the measurements insert directly fit the current schema.
-func TestTablesAreFilledAsTheyAre(t *testing.T) {
+func TestInsertedRowsFitTheSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *enginesql.Store {
 		s, err := enginesql.Open(t.Context(), enginesql.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})

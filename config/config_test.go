@@ -43,7 +43,7 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 // The setting web.hosts is a list of host names and IP addresses without ports.
-func TestHostsOfThePage(t *testing.T) {
+func TestWebHosts(t *testing.T) {
 	for text, want := range map[string]string{"none": "", "A.example b": "a.example b", "[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
 		k, _, _ := config.Find("web.hosts", "")
 		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
@@ -54,7 +54,7 @@ func TestHostsOfThePage(t *testing.T) {
 }
 
 // An invalid value is rejected, and the error names the setting.
-func TestSettingsRefuseByName(t *testing.T) {
+func TestSettingErrorsNameTheSetting(t *testing.T) {
 	for i := range config.Keys() {
 		k := &config.Keys()[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
@@ -91,7 +91,7 @@ func TestSpellings(t *testing.T) {
 }
 
 // A stronger origin overrides a weaker one, and Hides returns the overridden settings.
-func TestOriginsGoByStrength(t *testing.T) {
+func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
 		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"), layer(config.FromStored, "workers", "2", "max_retries", "2"),
 		layer(config.FromEnv, "workers", "3"), layer(config.FromFlag, "workers", "4"),
@@ -126,7 +126,7 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 }
 
 // Hold restores the settings that take effect only at a restart, and no others.
-func TestSomeSettingsHoldFromTheStart(t *testing.T) {
+func TestHoldRestoresRestartSettings(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel", "priority", "7"))
 	if err != nil {

@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-func TestPlacesTellWhoseServiceTheyAre(t *testing.T) {
+func TestPlacesNameTheKindOfService(t *testing.T) {
 	user, err := User()
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // The name of a pipe depends on the directory of its service, and not on the spelling of the
 // directory's path.
-func TestPipesAreNamedAfterFolders(t *testing.T) {
+func TestPipeNameFollowsDirectory(t *testing.T) {
 	want := In(`C:\Users\alice\jobs`).Socket
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
 		t.Errorf("got %s", want)
@@ -47,7 +47,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 }
 
 // A directory has one pipe, by its long name and by its short one, before and after it is created.
-func TestFolderHasOnePipe(t *testing.T) {
+func TestDirectoryHasOnePipe(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a folder with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {
 		t.Fatal(err)

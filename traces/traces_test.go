@@ -38,7 +38,7 @@ func within(t *testing.T, limit time.Duration, what string, f func()) {
 
 // A collector that accepts nothing blocks no caller. Spans beyond the limit are discarded, and so
 // are spans that are still waiting at the end.
-func TestASilentCollector(t *testing.T) {
+func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestASilentCollector(t *testing.T) {
 
 // After the exporter was set to another collector, or turned off, it sends nothing more to the
 // previous one.
-func TestACollectorThatWasLeft(t *testing.T) {
+func TestPreviousCollectorGetsNothing(t *testing.T) {
 	asked := make(chan struct{}, 1<<16)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked <- struct{}{}
@@ -100,7 +100,7 @@ func TestACollectorThatWasLeft(t *testing.T) {
 
 // The exporter retries if the collector is unavailable or requests a retry. Headers come from the
 // environment and are not sent to another server.
-func TestACollectorThatComesBack(t *testing.T) {
+func TestUnavailableCollectorIsRetried(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")
 	asked := make(chan *http.Request, 16)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))

@@ -11,7 +11,7 @@ import (
 
 // GOMAXPROCS rises immediately when requests overlap, stays high while they do, and falls after a
 // while without overlap.
-func TestPlacesFollowTheCrowd(t *testing.T) {
+func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
 		begun := time.Now()
@@ -32,7 +32,7 @@ func TestPlacesFollowTheCrowd(t *testing.T) {
 }
 
 // The memory limit leaves room above the live heap, regardless of its size, but not much more.
-func TestCollectorHasRoom(t *testing.T) {
+func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
 	defer debug.SetGCPercent(percent)

@@ -33,7 +33,7 @@ func TestFilesAreRead(t *testing.T) {
 
 // While the files are unchanged, a caller does not wait for other callers, not even for one that is
 // reading the files.
-func TestUnchangedFilesNeedNoWait(t *testing.T) {
+func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	d := new(Directory)
 	if _, err := d.User(0); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func ofDirectory() *elsewhere {
 
 // Directory finds accounts that are not in the files in the other sources, by name and number, with
 // all groups. It asks the other sources only for those.
-func TestOthersAreFoundElsewhere(t *testing.T) {
+func TestRemoteAccountsAreLookedUp(t *testing.T) {
 	e := ofDirectory()
 	d := &Directory{Ask: e.ask}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
@@ -134,7 +134,7 @@ func TestNumbersAreNoNames(t *testing.T) {
 
 // An answer is cached for a minute, also if the account does not exist. Concurrent callers share
 // one lookup.
-func TestAnswersHoldForAMinute(t *testing.T) {
+func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
 		e.takes = time.Second
@@ -159,7 +159,7 @@ func TestAnswersHoldForAMinute(t *testing.T) {
 
 // If the other sources do not answer, lookups fail immediately for a minute. With Patient, each
 // lookup asks them.
-func TestSilenceIsWaitedForOnce(t *testing.T) {
+func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
 		d, patient := &Directory{Ask: e.ask}, &Directory{Ask: e.ask, Patient: true}

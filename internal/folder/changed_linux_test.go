@@ -11,7 +11,7 @@ import (
 
 // Changed reports everything that makes the name refer to another file, or to none. It does not
 // report writes to the file, or changes of other files.
-func TestOnlyTheNamesAreTold(t *testing.T) {
+func TestChangedReportsReplacedNames(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	for name, do := range map[string]func(dir string) error{
 		"removed":        func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
@@ -53,7 +53,7 @@ func TestOnlyTheNamesAreTold(t *testing.T) {
 }
 
 // Changed returns an error if it cannot watch the directory.
-func TestAFolderThatIsNotThere(t *testing.T) {
+func TestChangedFailsWithoutTheDirectory(t *testing.T) {
 	if err := Changed(t.Context(), filepath.Join(t.TempDir(), "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}

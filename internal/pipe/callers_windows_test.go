@@ -15,7 +15,7 @@ import (
 )
 
 // Twenty concurrent clients each get their own answer.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentConnections(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	var serving, calling sync.WaitGroup
 	serving.Go(func() {

@@ -146,7 +146,7 @@ func TestDeadline(t *testing.T) {
 
 // Dial distinguishes a pipe without a server, before and after a server existed, from denied
 // access.
-func TestNobodyThere(t *testing.T) {
+func TestDialWithoutServer(t *testing.T) {
 	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
@@ -264,7 +264,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 }
 
 // An account that the security descriptor does not name cannot connect.
-func TestClosedDoor(t *testing.T) {
+func TestUnnamedAccountCannotConnect(t *testing.T) {
 	wine(t, "keep anybody out of a pipe by its security descriptor")
 	listen(t, "D:P(D;;GA;;;WD)")
 	if c, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrPermission) {
@@ -391,7 +391,7 @@ func TestGroupsThatCount(t *testing.T) {
 }
 
 // A program in a sandbox is not identified as its user, because the user has more rights.
-func TestSandboxIsNobody(t *testing.T) {
+func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
 		_, server := pair(t)
 		real := confined

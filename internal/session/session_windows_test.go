@@ -40,7 +40,7 @@ func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answer
 
 // An invisible window receives the notification that the session ends, and Windows waits until the
 // process has finished. A cancelled logoff, an installer, and closing the window end nothing.
-func TestWindowHearsOfTheEnd(t *testing.T) {
+func TestWindowReceivesSessionEnd(t *testing.T) {
 	for range 2 { // a window leaves no state behind
 		ctx, stop, err := notify(t.Context(), Service, true)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestOrderOfTheEnd(t *testing.T) {
 }
 
 // Closing the console window does not count as the end of the session.
-func TestWindowThatIsClosed(t *testing.T) {
+func TestClosingTheWindowIsNoSessionEnd(t *testing.T) {
 	// CTRL_LOGOFF_EVENT and CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)

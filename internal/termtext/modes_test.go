@@ -144,7 +144,7 @@ func sorted(s string) string {
 }
 
 // Undo reverts the important modes even if many unknown modes were set before.
-func TestManyModesHideNone(t *testing.T) {
+func TestUndoRevertsWatchedModes(t *testing.T) {
 	var m Modes
 	for n := range 10 * maxChanges {
 		m.Write(fmt.Appendf(nil, "\x1b[?%dh", 5000+n))
