@@ -32,7 +32,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
 		limits := Limits{func() (all, user int) { return 100, share }}
-		server := NewServer(succeedingAPI{}, limits, &scriptedAuthorizer{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
+		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
 		a.users[1] = &userStarts{goroutines: maxStarting} // goroutines that do not run yet
@@ -73,7 +73,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 // refused without names, and other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
-	d := &scriptedAuthorizer{onRefuse: func() { <-known }}
+	d := &fakeAuthorizer{onRefuse: func() { <-known }}
 	socket := serve(t, d)
 	d.setRight(None)
 	defer close(known)

@@ -240,7 +240,9 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 					}
 					v.ended <- struct{}{}
 					ended++
-					v.waitUntil("another read has begun", func() bool { return len(answer) > 0 || v.readsInProgress(attack.attackers...) == full })
+					v.waitUntil("another read has begun", func() bool {
+						return len(answer) > 0 || v.readsInProgress(attack.attackers...) == full
+					})
 				}
 				if ended > readSlots || !strings.Contains(text, `"result"`) {
 					t.Errorf("%s of %d against %s of %v: %d reads ended before it, want at most %d: %s", c[0], uid, attack.method, attack.attackers, ended, readSlots, text)
@@ -358,7 +360,9 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	if v.readsInProgress(1) > 1 || v.readsInProgress(2) > 1 {
 		t.Error("one user has both places")
 	}
-	v.waitUntil("the next ones are carried out, though the first wait", func() bool { return v.readsInProgress(1, 2, 4, 5) > 2 })
+	v.waitUntil("the next ones are carried out, though the first wait", func() bool {
+		return v.readsInProgress(1, 2, 4, 5) > 2
+	})
 	if took := time.Since(asked); took < maxLargeHold {
 		t.Errorf("they began after %v", took)
 	}
@@ -419,7 +423,8 @@ func TestLinesWithoutAccessAreShort(t *testing.T) {
 		head, end := `{"id":1,"method":"show","pad":"`, `"}`
 		return head + strings.Repeat("x", n-len(head)-len(end)) + end
 	}
-	for n, want := range map[int]string{maxLineWithoutAccess: "denied", maxLineWithoutAccess + 1: "too_large", 1 << 20: "too_large"} {
+	const most = maxLineWithoutAccess
+	for n, want := range map[int]string{most: "denied", most + 1: "too_large", 1 << 20: "too_large"} {
 		c := v.dial(100)
 		go io.WriteString(c, line(n)+"\n") // the server does not read all of a line that it refuses
 		var answer struct {

@@ -18,7 +18,9 @@ func invoke[R any](ctx context.Context, c *Client, method string, params any, re
 
 // subscribe sends the request of a stream and calls each for every piece. It returns the answer
 // at the end of the stream.
-func subscribe[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
+func subscribe[N, R any](
+	ctx context.Context, c *Client, method string, params any, each func(N) error,
+) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
 		if err := decodeAnswer(raw, &n); err != nil {

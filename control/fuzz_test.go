@@ -36,111 +36,111 @@ func (s *scriptedConn) Close() error                     { return nil }
 func (s *scriptedConn) SetReadDeadline(time.Time) error  { return nil }
 func (s *scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// succeedingAPI is an API whose methods do nothing and succeed.
-type succeedingAPI struct{ API }
+// noopAPI is an API whose methods do nothing and succeed.
+type noopAPI struct{ API }
 
-func (succeedingAPI) Hello(context.Context, HelloParams) (h Hello, err error)  { return h, nil }
-func (succeedingAPI) Whoami(context.Context, Nothing) (w Whoami, err error)    { return w, nil }
-func (succeedingAPI) Enqueue(context.Context, Enqueue) (e Enqueued, err error) { return e, nil }
-func (succeedingAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err error) {
+func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)  { return h, nil }
+func (noopAPI) Whoami(context.Context, Nothing) (w Whoami, err error)    { return w, nil }
+func (noopAPI) Enqueue(context.Context, Enqueue) (e Enqueued, err error) { return e, nil }
+func (noopAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err error) {
 	return e, nil
 }
-func (succeedingAPI) Show(context.Context, Show) (d JobDetail, err error)      { return d, nil }
-func (succeedingAPI) List(context.Context, List) (p JobPage, err error)        { return p, nil }
-func (succeedingAPI) Status(context.Context, Nothing) (s Status, err error)    { return s, nil }
-func (succeedingAPI) Screen(context.Context, ScreenRows) (s Screen, err error) { return s, nil }
-func (succeedingAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
+func (noopAPI) Show(context.Context, Show) (d JobDetail, err error)      { return d, nil }
+func (noopAPI) List(context.Context, List) (p JobPage, err error)        { return p, nil }
+func (noopAPI) Status(context.Context, Nothing) (s Status, err error)    { return s, nil }
+func (noopAPI) Screen(context.Context, ScreenRows) (s Screen, err error) { return s, nil }
+func (noopAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
 	return w, each(Ended{Job{ID: string(p.ID)}})
 }
-func (succeedingAPI) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
+func (noopAPI) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
 	return l, each(Piece{ID: string(p.ID)})
 }
-func (succeedingAPI) Attach(context.Context, Attach) (a Attached, err error)          { return a, nil }
-func (succeedingAPI) Cancel(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
-func (succeedingAPI) Retry(context.Context, Retry) (v BulkResult, err error)          { return v, nil }
-func (succeedingAPI) Hold(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
-func (succeedingAPI) Release(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
-func (succeedingAPI) Pause(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
-func (succeedingAPI) Resume(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
-func (succeedingAPI) Requeue(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
-func (succeedingAPI) Kill(context.Context, Kill) (v BulkResult, err error)            { return v, nil }
-func (succeedingAPI) Edit(context.Context, Edit) (v BulkResult, err error)            { return v, nil }
-func (succeedingAPI) Remove(context.Context, Remove) (v BulkResult, err error)        { return v, nil }
-func (succeedingAPI) Clear(context.Context, Sure) (r Removed, err error)              { return r, nil }
-func (succeedingAPI) DLQList(context.Context, DLQList) (p JobPage, err error)         { return p, nil }
-func (succeedingAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)    { return v, nil }
-func (succeedingAPI) DLQClear(context.Context, Sure) (r Removed, err error)           { return r, nil }
-func (succeedingAPI) QueueList(context.Context, Queues) (l QueueList, err error)      { return l, nil }
-func (succeedingAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)     { return v, nil }
-func (succeedingAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error) { return l, nil }
-func (succeedingAPI) QueueResume(context.Context, QueueName) (l QueueList, err error) { return l, nil }
-func (succeedingAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
+func (noopAPI) Attach(context.Context, Attach) (a Attached, err error)          { return a, nil }
+func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) Retry(context.Context, Retry) (v BulkResult, err error)          { return v, nil }
+func (noopAPI) Hold(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
+func (noopAPI) Release(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) Pause(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (noopAPI) Resume(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)            { return v, nil }
+func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)            { return v, nil }
+func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)        { return v, nil }
+func (noopAPI) Clear(context.Context, Sure) (r Removed, err error)              { return r, nil }
+func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)         { return p, nil }
+func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) DLQClear(context.Context, Sure) (r Removed, err error)           { return r, nil }
+func (noopAPI) QueueList(context.Context, Queues) (l QueueList, err error)      { return l, nil }
+func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)     { return v, nil }
+func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error) { return l, nil }
+func (noopAPI) QueueResume(context.Context, QueueName) (l QueueList, err error) { return l, nil }
+func (noopAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
 	return l, nil
 }
-func (succeedingAPI) NodeList(context.Context, Nodes) (v NodeList, err error)       { return v, nil }
-func (succeedingAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)  { return v, nil }
-func (succeedingAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)  { return v, nil }
-func (succeedingAPI) GateList(context.Context, Gates) (v GateList, err error)       { return v, nil }
-func (succeedingAPI) GateSet(context.Context, GateSet) (v GateView, err error)      { return v, nil }
-func (succeedingAPI) WebStart(context.Context, WebStart) (v WebState, err error)    { return v, nil }
-func (succeedingAPI) WebStop(context.Context, Nothing) (v WebState, err error)      { return v, nil }
-func (succeedingAPI) WebOpen(context.Context, Nothing) (v WebLink, err error)       { return v, nil }
-func (succeedingAPI) HookTest(context.Context, HookName) (v Enqueued, err error)    { return v, nil }
-func (succeedingAPI) Tree(context.Context, Tree) (v TreeView, err error)            { return v, nil }
-func (succeedingAPI) Simulate(context.Context, Simulate) (s Simulated, err error)   { return s, nil }
-func (succeedingAPI) Stats(context.Context, StatsParams) (s Stats, err error)       { return s, nil }
-func (succeedingAPI) Why(context.Context, WhyParams) (w Why, err error)             { return w, nil }
-func (succeedingAPI) WorkerStart(context.Context, Count) (w WorkerCount, err error) { return w, nil }
-func (succeedingAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
+func (noopAPI) NodeList(context.Context, Nodes) (v NodeList, err error)       { return v, nil }
+func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)  { return v, nil }
+func (noopAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)  { return v, nil }
+func (noopAPI) GateList(context.Context, Gates) (v GateList, err error)       { return v, nil }
+func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)      { return v, nil }
+func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)    { return v, nil }
+func (noopAPI) WebStop(context.Context, Nothing) (v WebState, err error)      { return v, nil }
+func (noopAPI) WebOpen(context.Context, Nothing) (v WebLink, err error)       { return v, nil }
+func (noopAPI) HookTest(context.Context, HookName) (v Enqueued, err error)    { return v, nil }
+func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)            { return v, nil }
+func (noopAPI) Simulate(context.Context, Simulate) (s Simulated, err error)   { return s, nil }
+func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)       { return s, nil }
+func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)             { return w, nil }
+func (noopAPI) WorkerStart(context.Context, Count) (w WorkerCount, err error) { return w, nil }
+func (noopAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
 	return w, nil
 }
-func (succeedingAPI) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) {
+func (noopAPI) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) {
 	return w, nil
 }
-func (succeedingAPI) WorkerList(context.Context, Nothing) (w WorkerList, err error)   { return w, nil }
-func (succeedingAPI) ConfigList(context.Context, Nothing) (c ConfigList, err error)   { return c, nil }
-func (succeedingAPI) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error) { return c, nil }
-func (succeedingAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error) { return c, nil }
-func (succeedingAPI) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) {
+func (noopAPI) WorkerList(context.Context, Nothing) (w WorkerList, err error)   { return w, nil }
+func (noopAPI) ConfigList(context.Context, Nothing) (c ConfigList, err error)   { return c, nil }
+func (noopAPI) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error) { return c, nil }
+func (noopAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error) { return c, nil }
+func (noopAPI) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) {
 	return c, nil
 }
-func (succeedingAPI) Drain(context.Context, Drain) (d Draining, err error)             { return d, nil }
-func (succeedingAPI) Reload(context.Context, Nothing) (r Reloaded, err error)          { return r, nil }
-func (succeedingAPI) ServiceStop(context.Context, ServiceStop) (s Stopping, err error) { return s, nil }
-func (succeedingAPI) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
+func (noopAPI) Drain(context.Context, Drain) (d Draining, err error)             { return d, nil }
+func (noopAPI) Reload(context.Context, Nothing) (r Reloaded, err error)          { return r, nil }
+func (noopAPI) ServiceStop(context.Context, ServiceStop) (s Stopping, err error) { return s, nil }
+func (noopAPI) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (succeedingAPI) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error) {
+func (noopAPI) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error) {
 	return p, nil
 }
-func (succeedingAPI) ScheduleShow(context.Context, ScheduleName) (d ScheduleDetail, err error) {
+func (noopAPI) ScheduleShow(context.Context, ScheduleName) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (succeedingAPI) ScheduleRemove(context.Context, ScheduleName) (s Schedule, err error) {
+func (noopAPI) ScheduleRemove(context.Context, ScheduleName) (s Schedule, err error) {
 	return s, nil
 }
-func (succeedingAPI) SchedulePause(context.Context, ScheduleName) (s Schedule, err error) {
+func (noopAPI) SchedulePause(context.Context, ScheduleName) (s Schedule, err error) {
 	return s, nil
 }
-func (succeedingAPI) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error) {
+func (noopAPI) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error) {
 	return s, nil
 }
-func (succeedingAPI) ScheduleRun(context.Context, ScheduleName) (e Enqueued, err error) {
+func (noopAPI) ScheduleRun(context.Context, ScheduleName) (e Enqueued, err error) {
 	return e, nil
 }
-func (succeedingAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
+func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
 	for _, id := range p.ID {
 		err = each(Event{ID: id})
 	}
 	return e, err
 }
-func (succeedingAPI) Cleanup(context.Context, Cleanup, func(Removed) error) (r Removed, err error) {
+func (noopAPI) Cleanup(context.Context, Cleanup, func(Removed) error) (r Removed, err error) {
 	return r, nil
 }
-func (succeedingAPI) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
+func (noopAPI) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
 	return b, nil
 }
-func (succeedingAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
+func (noopAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
 	return d, nil
 }
 
@@ -161,8 +161,8 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
 		shares := new(Shares)
 		many := func() (all, user int) { return 10, 10 }
-		gate := &scriptedAuthorizer{right: rights[int(right)%len(rights)]}
-		server := NewServer(succeedingAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
+		gate := &fakeAuthorizer{right: rights[int(right)%len(rights)]}
+		server := NewServer(noopAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
 		c := &scriptedConn{in: bytes.NewReader(lines)}
 		server.admitAndServe(t.Context(), c)

@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// scriptedAuthorizer is an API and an Authorizer that gives all users the same right, which the
+// fakeAuthorizer is an API and an Authorizer that gives all users the same right, which the
 // test sets.
-type scriptedAuthorizer struct {
+type fakeAuthorizer struct {
 	fakeAPI
 	denial   error  // error of Admit for every connection; nil admits them
 	onRefuse func() // called by Refuse, like a slow look-up of names; nil if it is fast
@@ -29,42 +29,42 @@ type scriptedAuthorizer struct {
 	peers []Peer // peers that called Show; guarded by mu
 }
 
-func (d *scriptedAuthorizer) setRight(r Right) {
+func (d *fakeAuthorizer) setRight(r Right) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.right = r
 }
 
-func (d *scriptedAuthorizer) Right(*Peer) Right {
+func (d *fakeAuthorizer) Right(*Peer) Right {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.right
 }
 
-func (d *scriptedAuthorizer) Admit(context.Context, *Peer) error { return d.denial }
+func (d *fakeAuthorizer) Admit(context.Context, *Peer) error { return d.denial }
 
-func (d *scriptedAuthorizer) Refuse(p *Peer, what string, needs Right) error {
+func (d *fakeAuthorizer) Refuse(p *Peer, what string, needs Right) error {
 	if d.onRefuse != nil {
 		d.onRefuse()
 	}
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", what, needs, p.Right)
 }
 
-func (d *scriptedAuthorizer) Show(ctx context.Context, _ Show) (JobDetail, error) {
+func (d *fakeAuthorizer) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.peers = append(d.peers, PeerFrom(ctx))
 	return JobDetail{}, nil
 }
 
-func (d *scriptedAuthorizer) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
+func (d *fakeAuthorizer) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
 	return Whoami{Right: PeerFrom(ctx).Right}, nil
 }
 
 // A request whose user lacks the right for the method is denied before its parameters are decoded.
 // A request whose user has the right reaches the service with that right.
 func TestServerRefusesByRight(t *testing.T) {
-	d := &scriptedAuthorizer{right: Read}
+	d := &fakeAuthorizer{right: Read}
 	socket := serve(t, d)
 	for _, right := range []Right{Read, Submit, Operate, Admin} {
 		d.setRight(right)
@@ -88,7 +88,7 @@ func TestServerRefusesByRight(t *testing.T) {
 
 // A user who is not admitted gets the reason, and the service does not see the request.
 func TestRejectedPeerGetsTheReason(t *testing.T) {
-	d := &scriptedAuthorizer{right: Admin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
+	d := &fakeAuthorizer{right: Admin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
 	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "come back later") {
 		t.Errorf("got %v, want why", err)
@@ -101,7 +101,7 @@ func TestRejectedPeerGetsTheReason(t *testing.T) {
 // The server determines the user's right at each request. A change applies to the next request on
 // the same connection.
 func TestRightsApplyPerRequest(t *testing.T) {
-	d := &scriptedAuthorizer{right: Submit}
+	d := &fakeAuthorizer{right: Submit}
 	c := client(t, serve(t, d))
 	for _, step := range []struct {
 		right Right
@@ -137,7 +137,7 @@ func callOnce(t *testing.T, socket, line string) string {
 // are denied. Only maxWithoutAccess such connections are open at a time, and none of them evicts
 // another connection.
 func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
-	d := &scriptedAuthorizer{right: Admin}
+	d := &fakeAuthorizer{right: Admin}
 	server, socket := run(t, d)
 	inside := client(t, socket)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
@@ -182,7 +182,7 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 // A slow look-up of names for a refusal does not delay other users.
 func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
-	d := &scriptedAuthorizer{onRefuse: func() { refused <- struct{}{}; <-known }}
+	d := &fakeAuthorizer{onRefuse: func() { refused <- struct{}{}; <-known }}
 	socket := serve(t, d)
 	d.setRight(None)
 	for range maxWithoutAccess + 1 {

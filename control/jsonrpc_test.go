@@ -60,7 +60,7 @@ func (e *exchange) send(lines ...string) (a rpcAnswer) {
 // examples without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids
 // follow sections 5 and 5.1.
 func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
-	e := exchangeWith(t, succeedingAPI{})
+	e := exchangeWith(t, noopAPI{})
 	for _, c := range []struct{ line, id, text string }{
 		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, "null", "method: must be text"},
 		{`[]`, "null", "one request per line"},
@@ -96,7 +96,7 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 
 // recordingAPI is an API that records the commands of enqueued jobs.
 type recordingAPI struct {
-	succeedingAPI
+	noopAPI
 	enqueued chan string
 }
 

@@ -80,7 +80,7 @@ func TestRoot(t *testing.T) {
 
 // PeerOf returns all groups of the client that are relevant for access.
 func TestPeerOfReturnsRelevantGroups(t *testing.T) {
-	d := &scriptedAuthorizer{right: Admin}
+	d := &fakeAuthorizer{right: Admin}
 	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,9 @@ import (
 // answeringServer is a service that answers each request with the same result. If asked returns
 // false for a request, answeringServer answers it and then closes the connection. The returned channel is
 // closed when the first connection is.
-func answeringServer(t *testing.T, result string, asked func(connection int) (more bool)) (path string, closed chan struct{}) {
+func answeringServer(
+	t *testing.T, result string, asked func(connection int) (more bool),
+) (path string, closed chan struct{}) {
 	t.Helper()
 	path, closed = tempSocket(t), make(chan struct{})
 	l, err := net.Listen("unix", path)

@@ -112,11 +112,11 @@ service.stop admin admin
 // How much of a job a user sees depends on the user's right and on the job's owner.
 func TestHideFollowsVisibility(t *testing.T) {
 	for _, c := range []struct {
-		have                 Right
-		nonJobParams, others Visibility
+		have        Right
+		own, others Visibility
 	}{{None, Outline, Outline}, {Read, Outline, Outline}, {Submit, Whole, Outline}, {Operate, Whole, Inside}, {Admin, Whole, Whole}} {
-		if got := [2]Visibility{Sees(c.have, true), Sees(c.have, false)}; got != [2]Visibility{c.nonJobParams, c.others} {
-			t.Errorf("%s: got %v, want %v %v", c.have, got, c.nonJobParams, c.others)
+		if got := [2]Visibility{Sees(c.have, true), Sees(c.have, false)}; got != [2]Visibility{c.own, c.others} {
+			t.Errorf("%s: got %v, want %v %v", c.have, got, c.own, c.others)
 		}
 	}
 }

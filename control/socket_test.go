@@ -264,7 +264,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 // The server gets the client's identity from the kernel. A client without a service gets
 // ErrUnreachable.
 func TestServerIdentifiesClient(t *testing.T) {
-	d := &scriptedAuthorizer{right: Admin}
+	d := &fakeAuthorizer{right: Admin}
 	socket := serve(t, d)
 	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	ended := make(chan error, 1)
 	go func() { // ends before Execute returns
 		ended <- m.serve(ctx, &manager{
-			Manager: service.Manager{Listens: func() { signalNonBlocking(listens) }, Longer: func() { signalNonBlocking(longer) }, Log: m.events},
+			Manager: service.Manager{Listens: func() { trySend(listens) }, Longer: func() { trySend(longer) }, Log: m.events},
 			reload:  reload,
 		})
 	}()
@@ -124,8 +124,8 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	}
 }
 
-// signalNonBlocking sends to a channel, unless a previous value has not been received yet.
-func signalNonBlocking(c chan<- struct{}) {
+// trySend sends to a channel, unless a previous value has not been received yet.
+func trySend(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

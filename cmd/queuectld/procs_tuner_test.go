@@ -15,7 +15,8 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
 		begun := time.Now()
-		p := &procsTuner{maxProcs: 4, setProcs: func(n int) { set = append(set, fmt.Sprintf("%v: %d", time.Since(begun), n)) }}
+		note := func(n int) { set = append(set, fmt.Sprintf("%v: %d", time.Since(begun), n)) }
+		p := &procsTuner{maxProcs: 4, setProcs: note}
 		for range 25 {
 			p.raise()
 			time.Sleep(100 * time.Millisecond)

@@ -55,7 +55,8 @@ func Help(args []string) func(*cobra.Command, []string) {
 		own, global := cmd.LocalFlags(), cmd.InheritedFlags()
 		if common != nil {
 			fmt.Fprintf(out, "\nCommon flags:\n%s", flagLines(pick(own, common)))
-			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", visibleFlags(own)+visibleFlags(global), cmd.CommandPath())
+			n := visibleFlags(own) + visibleFlags(global)
+			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", n, cmd.CommandPath())
 			return
 		}
 		for _, t := range flagThemes(own) {

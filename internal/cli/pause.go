@@ -40,7 +40,9 @@ func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, a
 }
 
 // onEverything pauses or resumes the whole queue, and prints which running jobs that affects.
-func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, outcome string, do bulkFunc, say string) error {
+func (a *App) onEverything(
+	cmd *cobra.Command, s *selection, ids []string, outcome string, do bulkFunc, say string,
+) error {
 	p, err := s.of(cmd, ids)
 	if err != nil {
 		return err

@@ -297,7 +297,8 @@ const lowWindow = 12
 // keeps the first.
 func narrow(parts []section, width int) {
 	for i := range parts {
-		if first, _, two := strings.Cut(parts[i].emptyText, Sign(" · ")); two && len("  100000 more")+widthOf(parts[i].emptyText) > width {
+		if first, _, two := strings.Cut(parts[i].emptyText, Sign(" · ")); two &&
+			len("  100000 more")+widthOf(parts[i].emptyText) > width {
 			parts[i].emptyText = first
 		}
 	}
@@ -399,7 +400,8 @@ func (p *screenPrinter) parts() []section {
 		}
 		return n
 	}
-	running, explained := section{header: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}, false
+	running := section{header: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
+	explained := false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := j.LastLine

@@ -148,7 +148,9 @@ func (j *terminalSession) show(data []byte) error {
 
 // print implements printer for a connected terminal. If the running attempt is in full-screen mode,
 // print skips the previous output, because the program redraws its screen.
-func (j *terminalSession) print(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
+func (j *terminalSession) print(
+	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
+) error {
 	if j.f.later {
 		lines, err := j.restoreModes(ctx)
 		if err != nil {

@@ -293,7 +293,8 @@ func (u *upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error 
 	if u.key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
 		maxJobs, maxBytes = queue.MaxBatch, control.MaxLine-64<<10
 	}
-	if len(u.part) > 0 && (len(u.part) == maxJobs || u.bytes+len(j.raw) > maxBytes || u.entries+j.entries > control.MaxEntries) {
+	full := len(u.part) == maxJobs || u.bytes+len(j.raw) > maxBytes || u.entries+j.entries > control.MaxEntries
+	if len(u.part) > 0 && full {
 		if u.key != "" {
 			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
 		}

@@ -105,7 +105,9 @@ func (w *window) run(made chan<- error) {
 	runtime.LockOSThread() // the messages arrive at this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
-	class := &classEx{procedure: windows.NewCallback(w.handleMessage), module: module, name: windows.StringToUTF16Ptr("queuectl")}
+	class := &classEx{
+		procedure: windows.NewCallback(w.handleMessage), module: module, name: windows.StringToUTF16Ptr("queuectl"),
+	}
 	class.size = uint32(unsafe.Sizeof(*class))
 	var window uintptr
 	atom, _, err := registerClass.Call(uintptr(unsafe.Pointer(class)))
