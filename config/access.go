@@ -135,7 +135,7 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
-			return fmt.Errorf("the list must not be empty; use none for no users")
+			return fmt.Errorf("the list must not be empty; to allow no users, write \"none\"")
 		case len(list) > maxNames:
 			return fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxNames)
 		case len(list) == 1 && (text == none || text == auto && def == auto):
@@ -161,7 +161,7 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 // checkAccount returns an error if the text cannot be the name or the number of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
-		return fmt.Errorf(`%q is not a valid user or group name; use a name that does not start with - and contains no space and none of :,@*"`,
+		return fmt.Errorf(`%q is not a valid user or group name; a name must not start with -, and must not contain a space or any of : , @ * "`,
 			name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {

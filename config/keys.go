@@ -155,7 +155,7 @@ func keys() []Key {
 		duration("kill_after", "10s", "time between SIGTERM and SIGKILL when a job is ended; 0 sends SIGKILL immediately", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
 		duration("output_grace", "500ms", "how long the remaining processes of a job may run after its main process has ended", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes of output to keep for each attempt, separately for stdout and stderr: half from the start, half from the end; 0 keeps no output", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
-		textOrNone("job_tmpdir", "absolute path of the directory for the private directories of jobs (QUEUECTL_TMPDIR); no account except the service's may have write access to it; none means runner/jobs in the state directory; "+
+		textOrNone("job_tmpdir", "absolute path of the directory in which each job gets its private directory (the job finds the path in QUEUECTL_TMPDIR); only the service's account may have write access to it; none means runner/jobs in the state directory; "+
 			"runners that run as root use the setting job_tmpdir in runner.conf instead; "+fileOnlyNote+"; "+nextStartNote,
 			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
 		integer("priority", "5", "priority of jobs that set none; jobs with a higher priority run first", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),

@@ -191,7 +191,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return err
 	}
 	if edited.MaxAttempts <= j.Attempts {
-		return Invalid("max_retries", "the job has already used %d of its attempts; use %[1]d or more, or cancel the job", j.Attempts)
+		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job", j.Attempts)
 	}
 	_, depends := patch[EditedTogether.With]
 	if _, alone := patch[EditedTogether.Field]; alone && !depends {

@@ -32,7 +32,7 @@ type Client struct {
 }
 
 // ErrRefused means that a newer service has connected to the runner.
-var ErrRefused = errors.New("the runner is already connected to a newer service")
+var ErrRefused = errors.New("the runner is already connected to a service that was started later")
 
 // ErrGone means that the runner will not answer: the connection or the attempt has ended.
 var ErrGone = errors.New("the runner will not reply, because its connection or the job's attempt has ended")

@@ -99,7 +99,7 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 		}
 	}
 	if isService {
-		return fmt.Sprintf(`jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by adding this account to the line "accounts" in %s`, a.Name, p.file)
+		return fmt.Sprintf(`jobs may not run as %s, the service's account, because they would have all rights of the service; to allow this, an administrator can add the account to the line "accounts" in %s`, a.Name, p.file)
 	}
 	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line "accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
 }

@@ -372,7 +372,7 @@ func (a *campaignClient) applyToJobs(verb string) {
 		a.c.count("verdicts " + r.Code)
 		i := slices.Index(ids, r.ID)
 		switch {
-		case verb == "edit" && strings.Contains(r.Message, "the job has already used"):
+		case verb == "edit" && strings.Contains(r.Message, "the job has already made"):
 		case i < 0 || !slices.Contains(expectedErrors, r.Code):
 			a.c.violation("answer", "%s: %+v", method, r)
 		case r.Code == "not_found":

@@ -83,7 +83,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.BoolVar(&alone, "alone", false, "run a single job, then exit")
 	f.BoolVar(&accepted, "accepted", false, "read the service's request for this runner from standard input, which is a socket")
 	f.BoolVar(&delegated, "delegated", false, "create control groups for jobs below the control group of this process")
-	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; with an empty name, run only jobs of this account")
+	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
 	f.StringVar(&unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
 	f.StringVar(&launcher, "launcher", "", "for each connection from the service, start a runner; the service runs as `UID:GID`")
 	f.StringVar(&tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")

@@ -43,7 +43,7 @@ func EventsVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on which job or setting (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "print new events as they happen (with --since: past events first)")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
-	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of jobs that are in your batch `NAME` when the command starts")
+	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of jobs that are in your batch `NAME` when queuectl starts")
 	cmd.Flags().Var(NonEmpty(&since), "since", "only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
 	instantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd

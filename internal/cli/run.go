@@ -289,6 +289,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 	if a.Structured() {
 		out.to = a.Err
 	}
+	job := queue.Word(string(p.ID))
 	_, err := c.Logs(ctx, p, func(p control.Piece) error {
 		to := out
 		if p.Stream == "stderr" {
@@ -298,7 +299,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			return a.sayGap(p.Gap() + ": only part of the output was kept, because the job printed faster than its output was read (see --output-limit) or because the disk failed (see: queuectl show)")
+			return a.sayGap(p.Gap() + ": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
 		case p.Damage != nil:
 			return a.sayGap(damaged(&p).Error())
 		}
@@ -306,8 +307,10 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		return err
 	})
 	for _, s := range []*safeWriter{out, errs} {
-		if rest := s.rest(); rest != "" && err == nil {
-			_, err = s.to.WriteString(rest)
+		if rest := s.rest(); rest != "" {
+			if _, failed := s.to.WriteString(rest); err == nil {
+				err = failed
+			}
 		}
 	}
 	return err

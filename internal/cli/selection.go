@@ -81,9 +81,9 @@ func (s *selection) usage() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
 	case s.states == nil:
-		older = "select jobs that ended (unfinished jobs: were enqueued) at least `DURATION` ago"
+		older = "select jobs that ended at least `DURATION` ago; unfinished jobs count from when they were enqueued"
 	case slices.Contains(s.states, "dead"):
-		older = "select jobs that ended (failed jobs: were enqueued) at least `DURATION` ago"
+		older = "select jobs that ended at least `DURATION` ago; failed jobs count from when they were enqueued"
 	case slices.Contains(s.states, "failed"), slices.Contains(s.states, "waiting"):
 		failed = "select failed jobs (dead jobs too, each of which is reported as refused)"
 	default:
