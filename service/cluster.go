@@ -286,13 +286,19 @@ func (s *Service) takeOver(ctx context.Context) {
 	}
 }
 
+// leaseTrouble describes why a node cannot renew its lease.
+type leaseTrouble struct {
+	text  string
+	lapse time.Time // when the node may start no more jobs
+}
+
 // keepLease renews the node lease periodically until ctx ends.
 func (s *Service) keepLease(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
 	lease := s.cluster.Lease()
-	failing := false
+	failing, renewed := false, time.Now()
 	defer s.leaseTrouble.Store(nil)
 	for wait := lease / 3; ; {
 		select {
@@ -302,7 +308,11 @@ func (s *Service) keepLease(ctx context.Context) {
 		case <-s.workersChanged: // the renewal also stores the number of workers
 		}
 		wait = lease / 3
+		started := time.Now()
 		err := s.extendLease(ctx)
+		if err == nil {
+			renewed = started
+		}
 		switch {
 		case err == nil && failing:
 			failing = false
@@ -310,7 +320,10 @@ func (s *Service) keepLease(ctx context.Context) {
 			s.log.Info("this node's right to run jobs (node lease) is renewed again")
 		case err != nil && ctx.Err() == nil:
 			wait = lease / 10
-			s.leaseTrouble.Store(new(fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %v", err)))
+			s.leaseTrouble.Store(&leaseTrouble{
+				text:  fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %v; check the database server", err),
+				lapse: renewed.Add(lease - leaseMargin(lease)),
+			})
 			if !failing {
 				failing = true
 				s.log.Warn("cannot renew this node's right to run jobs (node lease); if this does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)

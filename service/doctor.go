@@ -47,13 +47,17 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, examineLimits(s.config.Load())...)
 	list = append(list, s.examineInherited()...)
 	list = append(list, s.examineBoot()...)
-	if problems, _ := s.problems(ctx); len(problems) > 0 {
-		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
+	if problems, failing := s.problems(ctx); len(problems) > 0 {
+		level := store.Warning
+		if failing {
+			level = store.Failure
+		}
+		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
 	}
 	if p.Verify && s.files == nil {
 		return control.Diagnosis{}, errNoFiles
 	}
-	if p.Verify {
+	if p.Verify && s.files.Slow() == nil { // otherwise it would wait for the disk
 		var lastReport time.Time
 		found, err := s.files.Verify(ctx, s.outputs(), func(done, total int64) error {
 			if time.Since(lastReport) < progressInterval {

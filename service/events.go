@@ -245,7 +245,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 		}
 	}
 	if trouble := s.leaseTrouble.Load(); trouble != nil {
-		list, failing = append(list, *trouble), true
+		list, failing = append(list, trouble.text), failing || !time.Now().Before(trouble.lapse)
 	}
 	for _, w := range s.pool.List(ctx) {
 		if w.Stuck {

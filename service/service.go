@@ -109,10 +109,10 @@ type Service struct {
 	files          store.Maintainer // the store's maintenance operations; nil if it has none
 	cluster        store.Cluster    // nil if no other node can use the store
 	pool           *worker.Pool
-	location       storeLocation          // where the store is
-	workersChanged chan struct{}          // wake-up: the number of workers has changed
-	leaseTrouble   atomic.Pointer[string] // why the last renewal of the node lease failed; nil if it succeeded
-	orphans        chan struct{}          // wake-up: a lost node has left jobs to take over
+	location       storeLocation                // where the store is
+	workersChanged chan struct{}                // wake-up: the number of workers has changed
+	leaseTrouble   atomic.Pointer[leaseTrouble] // why the last renewal of the node lease failed; nil if it succeeded
+	orphans        chan struct{}                // wake-up: a lost node has left jobs to take over
 	// Cancel functions of the requests from other nodes that are being answered, by request number.
 	requestCancels  sync.Map
 	requestHandlers sync.WaitGroup // the goroutines that answer these requests

@@ -184,11 +184,15 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// repeatRequests sends the third user's requests over one connection. It reconnects after an error.
+// repeatRequests sends the third user's requests. It opens a new connection after an error.
 func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
 	for ctx.Err() == nil {
 		err := m.repeatOnConnection(ctx, request)
-		if err != nil && !errors.Is(err, errReconnect) && ctx.Err() == nil {
+		if errors.Is(err, errReconnect) {
+			sleepContext(ctx, 10*time.Millisecond)
+			continue
+		}
+		if err != nil && ctx.Err() == nil {
 			m.mu.Lock()
 			m.refusals = append(m.refusals, err)
 			m.mu.Unlock()

@@ -89,7 +89,7 @@ func (q *queue) checkQuota(t *testing.T, p person, maxBytes int64) {
 		err = json.Unmarshal(result, &usage)
 	}
 	if err != nil || usage.MaxBytes != maxBytes || usage.Bytes > maxBytes+quotaExcess {
-		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use", p.name, result, err, maxBytes)
+		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use, and %d for records", p.name, result, err, maxBytes, quotaExcess)
 	}
 	t.Logf("the jobs of %s hold %d of %d MB", p.name, usage.Bytes>>20, usage.MaxBytes>>20)
 }

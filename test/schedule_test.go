@@ -173,7 +173,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	}
 	for range 6 {
 		before := newest()
-		q.waitUntil("it runs", 20*time.Second, func() bool { return newest() != before })
+		q.waitUntil("it runs", 20*time.Second, func() bool { return !newest().Equal(before) })
 		q.kill()
 		killed := time.Now()
 		q.waitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })

@@ -224,9 +224,9 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 		if strings.Contains(got.out, "node rm") {
 			t.Fatalf("the node advises to remove itself: %s", got.out)
 		}
-		return got.code == 2 && strings.HasPrefix(got.out, "failing: "+trouble)
+		return got.code == 2 && strings.HasPrefix(got.out, "failing: "+trouble) && strings.Contains(got.out, "; check the database server")
 	})
-	if got := q.cli("doctor"); !strings.Contains(got.out, trouble) || strings.Contains(got.out, "node rm") {
+	if got := q.cli("doctor"); got.code != 1 || !strings.Contains(got.out, "FAILURE  work         "+trouble) || strings.Contains(got.out, "node rm") {
 		t.Errorf("doctor: %+v", got)
 	}
 	set("off")

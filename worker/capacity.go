@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStartLocked reports whether jobs may be sent to runners now: not during a stop, a drain, a
-// pause of the queue or a recall, and not after the node lease has ended. The caller holds mu.
+// mayStartLocked reports whether jobs may be sent to runners now: not during a stop, a drain or a
+// pause of the queue, and not after the node lease has ended. The caller holds mu.
 func (l *loop) mayStartLocked() bool {
-	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked() && !l.leases.recalling()
+	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked()
 }
 
 // capacityLocked returns how many jobs may be claimed now: one for each free worker, plus a block
@@ -24,7 +24,7 @@ func (l *loop) capacityLocked() int {
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkersLocked()
-	if !l.mayStartLocked() {
+	if !l.mayStartLocked() || l.leases.recalling() {
 		return 0
 	}
 	if workers == 0 || l.runners.current() == nil {

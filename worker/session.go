@@ -156,7 +156,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn := l.runners.current()
-	if conn == nil || !l.mayStartLocked() { // changed during the claim, or the runner died
+	if conn == nil || !l.mayStartLocked() || l.leases.recalling() { // changed during the claim, or the runner died
 		l.returnClaimed(jobs)
 		return
 	}

@@ -91,8 +91,9 @@ type engine struct {
 	isCopy     bool   // the database had another identifier when it was last used, so it is a copy
 
 	order   atomic.Pointer[queue.Order] // the order as of the last commit
-	created time.Time
-	// commitStart is when the commit that is in progress started, in nanoseconds since created; 0 if none is.
+	created time.Time                   // start of the clock of commitStart
+	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds
+	// since created; 0 if there is none.
 	commitStart atomic.Int64
 	mu          sync.Mutex
 	err         error                 // the reason why the store has failed; guarded by mu

@@ -50,10 +50,17 @@ func fileLimit() (n int64, ok bool) {
 	return int64(limit.Cur), true
 }
 
-// canWrite reports whether this process may write to a file or directory. It does not open the file: closing it would
-// release the locks that SQLite holds on it in this process.
-func canWrite(path string, _ os.FileInfo) bool {
-	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
+// checkWritable returns an error if this process cannot write to a file or directory. It does not open the file: closing
+// it would release the locks that SQLite holds on it in this process.
+func checkWritable(path string, _ os.FileInfo) error {
+	switch err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err {
+	case nil:
+		return nil
+	case unix.EROFS:
+		return fmt.Errorf("%s cannot be written: %w; check the disk, then mount it writable", path, err)
+	default:
+		return fmt.Errorf("%s cannot be written: %w; allow the account that the service runs as to write to it", path, err)
+	}
 }
 
 // checkPrivate returns an error for a file or directory that belongs to another account, or whose mode has

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -37,8 +38,13 @@ func totalBytes(dir string) (int64, error) {
 	return int64(total), err
 }
 
-// canWrite reports whether a file has no read-only attribute. The attribute has no effect on directories.
-func canWrite(_ string, info os.FileInfo) bool { return info.IsDir() || info.Mode().Perm()&0o200 != 0 }
+// checkWritable returns an error if a file has the read-only attribute, which has no effect on directories.
+func checkWritable(path string, info os.FileInfo) error {
+	if info.IsDir() || info.Mode().Perm()&0o200 != 0 {
+		return nil
+	}
+	return fmt.Errorf("%s cannot be written: it is read-only; run: attrib -R %[1]s", path)
+}
 
 // checkPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
 func checkPrivate(string, os.FileInfo, os.FileMode) error { return nil }

@@ -219,8 +219,8 @@ func checkDir(dir, path string) error {
 	if err := checkPrivate(path, info, 0o077); err != nil {
 		return fmt.Errorf("the database %w", err)
 	}
-	if !canWrite(path, info) {
-		return fmt.Errorf("the database %s cannot be written; allow the account that the service runs as to write to it", path)
+	if err := checkWritable(path, info); err != nil {
+		return fmt.Errorf("the database %w", err)
 	}
 	return nil
 }

@@ -32,15 +32,21 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	if err := s.Room(); err != nil {
 		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
 	}
-	if err := s.Slow(); err != nil { // what follows would wait for the commit
-		return append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "check the disk"})
+	wait := slowCommit // for a commit that hangs
+	if s.Slow() != nil {
+		wait = 0
 	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	err := s.betweenTx(ctx, func() error {
 		list = append(append(list, examineSchema(s.conn)...), examineFrames(s.conn)...)
 		list = append(list, examineSize(s.conn)...)
 		return nil
 	})
-	if err != nil {
+	switch slow := s.Slow(); {
+	case slow != nil:
+		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: slow.Error(), Next: "check the disk"})
+	case err != nil:
 		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the service's log"})
 	}
 	return list
@@ -155,9 +161,8 @@ func ExamineFolder(dir string) (list []store.Finding) {
 		if err == nil {
 			err = checkPrivate(path, info, open)
 		}
-		if err == nil && !canWrite(path, info) {
-			add("permissions", store.Failure, "allow the account that the service runs as to write to it", "%s cannot be written", path)
-			continue
+		if err == nil {
+			err = checkWritable(path, info)
 		}
 		if err != nil {
 			add("permissions", store.Failure, "make the service's account the owner of the queue's files, and give no other account access", "%v", err)

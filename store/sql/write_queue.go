@@ -151,6 +151,7 @@ func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 	if s.writesStopped {
 		return cmp.Or(s.Err(), error(errClosed))
 	}
+	defer s.startClock()()
 	return f()
 }
 

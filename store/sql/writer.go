@@ -74,9 +74,7 @@ func (s *engine) commitNextGroup() {
 	case s.writesStopped:
 		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
 	default:
-		s.commitStart.Store(int64(time.Since(s.created)) | 1) // never 0
 		remaining, err := s.commit(group)
-		s.commitStart.Store(0)
 		if err != nil {
 			s.fail(err, remaining)
 			remaining = nil
@@ -199,10 +197,18 @@ func (s *engine) reply(group []*op, grant *claimResult) {
 	grant.waiter.done <- *grant
 }
 
+// startClock notes for Slow that a write to the database starts now. The returned function ends it. The caller holds the
+// right to write.
+func (s *engine) startClock() (stop func()) {
+	s.commitStart.Store(int64(time.Since(s.created)) | 1) // never 0
+	return func() { s.commitStart.Store(0) }
+}
+
 // try runs the transaction of a group once. If the operations are large, it runs only the first n. After an
 // error nothing is stored, unless the database is broken. culprit is the operation that met the error, or
 // nil.
 func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+	defer s.startClock()()
 	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseBuffer[:0]}
 	t.rules = rules.New(t, &s.rechecks)
 	defer func() {
