@@ -292,24 +292,20 @@ func withoutAll(args []string) []string {
 // zone is an error for a command that reads or prints times, because they would be wrong.
 func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.Unread()
-	source, next := "TZ="+value, "set another TZ"
-	_, set := os.LookupEnv("TZ")
-	if !set {
-		source, next = "the time zone of this machine", "set TZ to a time zone, such as UTC"
+	source := "TZ=" + value
+	if _, set := os.LookupEnv("TZ"); !set {
+		source = "TZ is not set, so the zone of this machine applies"
 	}
 	switch {
 	case !unread || v != nil && v.AnyTZ || asksHelp(args):
 		return false, nil
 	case a.zone == nil:
 		if _, err := a.daemonPath(); err != nil {
-			return false, Usage("%s: this machine has no data for this time zone; install tzdata or %s (queuectld has its own data, but cannot be started: %v)", source, next, err)
+			return false, Usage("%s: this machine has no data for this time zone; install tzdata or set another TZ (queuectld has its own data, but cannot be started: %v)", source, err)
 		}
 		return true, nil
 	}
-	if time.Local, err = a.zone(value); err != nil && !set {
-		err = fmt.Errorf("%w; %s", err, next)
-	}
-	if err != nil {
+	if time.Local, err = a.zone(value); err != nil {
 		return false, Usage("%s: %v", source, err)
 	}
 	return false, nil
