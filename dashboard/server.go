@@ -146,7 +146,7 @@ func (s *Server) Set(c Config) error {
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
 		if retryErr := s.open(before, s.cert.Load()); retryErr != nil {
-			s.opt.Log.Error("the web page is off, because it cannot listen on its previous address again", "error", retryErr)
+			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the previous address either", "error", retryErr)
 		}
 	}
 	return err

@@ -81,7 +81,7 @@ func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding)
 
 // enforcementFinding returns the finding about one limit.
 func enforcementFinding(e queue.Enforcement) store.Finding {
-	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to reject jobs that set this limit, enqueue them with --require-limits"}
+	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
 	switch e.Extent {
 	case queue.Enforced:
 		return store.Finding{Check: f.Check, Level: store.Fine, Message: e.Limit + " is enforced by " + e.By}

@@ -132,7 +132,7 @@ func (s *Service) apply(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := s.applyToStore(ctx); err != nil {
 		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
-		s.log.Error("changes of job order, user limits, resources or hooks take effect only when a setting is changed again or the service restarts", "error", err)
+		s.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect when a setting is changed again or the service restarts", "error", err)
 	}
 	return cmp.Or(pending, s.applyHere())
 }

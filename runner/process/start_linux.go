@@ -137,7 +137,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 			l.close()
 			r.limiter = nil
 			if r.pidfd != notCloned {
-				err = fmt.Errorf("cannot run the runner's own program, which sets the job's limits: %v", err)
+				err = fmt.Errorf("the runner cannot start its own program as the helper that sets the job's limits: %v", err)
 			}
 		}
 		r.pidfd = -1
