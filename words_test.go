@@ -42,6 +42,8 @@ func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 const (
 	allowedInMessages = 1.0
 	allowedInPages    = 1.5
+	// allowedInCode holds for comments, identifiers and texts of Go files. It is only ever lowered.
+	allowedInCode = 1.5
 )
 
 // found returns the phrases to avoid in the text of a file, each with its replacement.
@@ -85,6 +87,30 @@ func TestPagesAvoidPhrases(t *testing.T) {
 	}
 	holdsPhrases(t, words, hits, allowedInPages)
 }
+
+// Comments, identifiers and texts of Go files avoid them too.
+func TestCodeAvoidsPhrases(t *testing.T) {
+	t.Parallel()
+	phrases, words, hits, byDir := avoidedPhrases(t), 0, 0, map[string]int{}
+	for file := range sources(t) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := camelCase.ReplaceAllString(string(raw), "$1 $2")
+		words += len(strings.Fields(text))
+		n := len(found(file, text, phrases))
+		hits += n
+		byDir[filepath.Dir(file)] += n
+	}
+	if perThousand := 1000 * float64(hits) / float64(words); perThousand > allowedInCode {
+		t.Errorf("%d phrases in %d words of code, %.2f per 1,000; at most %.1f are allowed; by directory: %v",
+			hits, words, perThousand, allowedInCode, byDir)
+	}
+}
+
+// camelCase matches the border between two words of an identifier.
+var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 func holdsPhrases(t *testing.T, words int, hits []string, allowed float64) {
 	t.Helper()
