@@ -370,7 +370,7 @@ func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]result{"a user": q.runAs(daemonUser, "enqueue", "true"),
 		"root": q.cli("enqueue", "true")} {
-		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
+		if r.code != 5 || !strings.Contains(r.err, "jobs may not run as games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}
