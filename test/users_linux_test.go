@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func (q *queue) dialAs(p person) *wire {
 }
 
 // connectAs connects to the service of a directory as a person. The service sees the person's ids for the
-// whole connection, even though this process then uses it.
+// whole connection, even though this process then uses it. It waits for a full backlog, as the client does.
 func connectAs(dir string, p person) (c net.Conn, err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
@@ -115,10 +116,24 @@ func connectAs(dir string, p person) (c net.Conn, err error) {
 			}
 		}
 		runtime.KeepAlive(groups)
-		c, err = dial(dir)
+		c, err = blockingDial(filepath.Join(dir, socketName))
 	})
 	thread.Wait()
 	return c, err
+}
+
+// blockingDial connects to a socket. It waits in connect(2) while the backlog is full, whereas net.Dial fails then.
+func blockingDial(path string) (net.Conn, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
 }
 
 // binaryForAll returns a copy of the program that every user can run.
