@@ -14,11 +14,12 @@ import (
 	"time"
 )
 
-// bareVariable makes this program the bare loop. Its value is the number of workers and the number of
-// runs. The loop is a separate process so that its CPU time can be measured.
+// bareVariable is the environment variable that turns this program into the bare loop. Its value
+// contains the number of workers and the number of commands to run. The loop is a separate process
+// so that its CPU time can be measured.
 const bareVariable = "QUEUECTL_BENCH_BARE"
 
-// noop is the command of a drain.
+// noop is the command that every job of a drain runs.
 var noop = []string{"/bin/sh", "-c", "true"}
 
 // bareMain runs the no-op command n times in the cheapest way that Go offers: without a queue or a
@@ -29,7 +30,8 @@ func bareMain(spec string) {
 		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
 		os.Exit(exitLost)
 	}
-	// Additional Ps serve the threads that block in vfork. The runner has them too.
+	// More Ps than processors are needed, because a thread that blocks in vfork keeps its P. The runner
+	// has them too.
 	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -108,7 +110,8 @@ type effort struct {
 	own       cost // CPU time of a service, its runner and its jobs; zero for other programs
 }
 
-// bare runs n no-op commands on a number of workers, as xargs and make below do.
+// bare runs n no-op commands on a number of workers, as the methods xargs and make do with those
+// programs.
 func (b *bench) bare(workers, n int) (effort, error) {
 	cmd := exec.Command(b.self)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))

@@ -13,11 +13,13 @@ import (
 
 const (
 	batchJobs    = 100_000
-	minBatchRate = 40_000                // jobs per second
-	maxBesideP99 = 50 * time.Millisecond // of another client's enqueues during the batch
+	minBatchRate = 40_000 // jobs per second of a batch
+	// maxBesideP99 bounds the p99 of another client's enqueue during the batch.
+	maxBesideP99 = 50 * time.Millisecond
 )
 
-// batch measures one batch of many requests, a file of named jobs, and how it affects another client.
+// batch measures how fast a file of named jobs is enqueued, which takes one batch of many requests.
+// It also measures how much that delays another client.
 func (b *bench) batch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
 	var files, baseline, alone throughput
@@ -78,7 +80,8 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile lets a client enqueue, one request at a time, while do runs.
+// enqueueWhile lets a client enqueue, one request at a time, while the function in the parameter do
+// runs.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
@@ -86,7 +89,7 @@ func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	}
 	defer l.Close()
 	done := make(chan error, 1)
-	go func() { done <- do() }() // waited for below
+	go func() { done <- do() }() // the loop below ends only when this goroutine has ended
 	var c throughput
 	for {
 		select {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	_ "modernc.org/sqlite" // SQLite driver
+	_ "modernc.org/sqlite" // registers the SQLite driver
 
 	"github.com/queuectl/queuectl/control"
 )
@@ -30,14 +30,14 @@ var facts = []struct {
 	{"gaps between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
-// outputFact counts the attempts whose output was kept.
+// outputFact counts the attempts whose stored output contains the expected text.
 const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
 
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// check checks what a service shows of n drained jobs. It then stops the service, checks its database
-// and removes the database.
+// check checks that a service shows n drained jobs correctly. It then stops the service, checks its
+// database and removes the database.
 func (b *bench) check(s *service, n int, output string) error {
 	shown := s.checkAttempts(n)
 	if err := errors.Join(shown, s.stop()); err != nil {
@@ -46,8 +46,8 @@ func (b *bench) check(s *service, n int, output string) error {
 	return b.checkTables(s, n, output)
 }
 
-// checkAttempts checks that the service shows one successful attempt of each of n jobs. The tables
-// cannot show that, because an attempt without output has no row.
+// checkAttempts checks that the service shows one successful attempt of each of n jobs. checkTables
+// cannot check that, because an attempt without output has no row.
 func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
 		j, err := s.Show(s.ctx, control.Show{ID: control.Name(strconv.Itoa(seq))})

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // ratio of a full queue's cost to that of an empty one
-	depthAsks     = 500 // enqueues per run
-	depthJobs     = 500 // jobs drained per run
+	maxDepthRatio = 1.3 // ratio of the cost with a full queue to that with an empty one
+	depthAsks     = 500 // number of enqueues in each run
+	depthJobs     = 500 // number of jobs drained in each run
 )
 
 // depth measures whether a long queue makes the next enqueue or claim slower.
@@ -30,8 +30,8 @@ func (b *bench) depth(short *service) (err error) {
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting", waiting))
 }
 
-// compare measures whether the content of the second queue makes its next enqueue or claim slower than
-// that of the first. ended holds how many jobs have ended in each queue.
+// compare measures whether the content of the second queue makes its next enqueue or claim slower
+// than that of the first. ended holds how many jobs have already ended in each queue.
 func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
@@ -79,8 +79,9 @@ func (s *service) enqueueMany(n int) (waits []float64, err error) {
 	return waits, nil
 }
 
-// drainUntil lets two workers run until *ended jobs have ended in total. It returns the service's
-// CPU time per job, in seconds. It sets *ended to the actual number, which may be slightly higher.
+// drainUntil lets two workers run until *ended jobs of the queue have ended. It returns the
+// service's CPU time for each job that ended during the call, in seconds. It sets *ended to the
+// actual number, which may be slightly higher.
 func (s *service) drainUntil(ended *int) (float64, error) {
 	before, err := s.cost()
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Targets of a drain.
+// These constants are the targets and settings of a drain.
 const (
-	maxCPURatio  = 1 / 0.85 // ratio of CPU time per job to that of the bare loop
-	printCommand = "abc"    // output of each job in the run that checks outputs
+	maxCPURatio  = 1 / 0.85 // ratio of the CPU time for a job to the CPU time for a command in the bare loop
+	printCommand = "abc"    // output of each job in the run that checks stored outputs
 )
 
 // drain measures how fast a full queue is emptied, compared with a bare loop, xargs and make.
@@ -58,7 +58,7 @@ func (b *bench) drainWith(workers int) error {
 		name     string
 		list     []effort
 		target   string
-		maxRatio float64 // maximum ratio; 0 means no limit
+		maxRatio float64 // the ratio must be below this; 0 means that there is no target
 	}{{"bare loop", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
 		ratio := median(ratios(figures(queuectl, wall), figures(o.list, wall)))
 		r := row{name + "wall", rate(n / median(figures(queuectl, wall))), o.name + " " + rate(n/median(figures(o.list, wall))), asRatio(ratio), o.target, ""}

@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Targets of a queue with many ended jobs.
+// These constants are the targets for a queue with many ended jobs.
 const (
-	maxLook   = 50 * time.Millisecond  // time of list, status and show, each as a process
+	maxLook   = 50 * time.Millisecond  // time of each of the commands list, status and show, as a process
 	maxDryRun = 200 * time.Millisecond // time of `cleanup --dry-run`
-	keptShare = 10                     // the retention that is measured keeps one job in keptShare
+	keptShare = 10                     // the measured removal keeps one of this many jobs
 )
 
 // endedSQL creates n completed jobs, spread evenly over the last twenty days, as if they had run one

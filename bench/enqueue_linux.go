@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	minRate   = 20_000 // durable enqueues per second of 64 clients
+	minRate   = 20_000 // durable enqueues per second that 64 clients together must reach
 	pageBytes = 4096
 )
 
@@ -63,8 +63,8 @@ func (b *bench) enqueue(s *service) error {
 	return nil
 }
 
-// throughput is the result of a number of clients: a rate for each run, in jobs per second, and a
-// wait for each request, in seconds.
+// throughput is the result of clients that enqueue. rates has one element for each run, in jobs per
+// second. waits has one element for each request, in seconds.
 type throughput struct {
 	rates, waits []float64
 }
@@ -76,8 +76,8 @@ func (c *throughput) String() string {
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(c.rates)), ms(median(c.waits)), ms(quantile(c.waits, 0.99)))
 }
 
-// throughput lets a number of clients enqueue, each on its own connection and one request at a
-// time.
+// enqueueConcurrently lets a number of clients enqueue until span has passed. Each client has its
+// own connection and sends one request at a time.
 func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
 	lines := make([]*clientConn, clients)
 	for i := range lines {
@@ -106,7 +106,8 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 	return c, errors.Join(failed...)
 }
 
-// repeat calls a function until a time, and returns how long each call took, in seconds.
+// repeat calls a function again and again until the time end. It returns how long each call took,
+// in seconds.
 func repeat(end time.Time, do func() error) (waits []float64, err error) {
 	for now := time.Now(); now.Before(end); {
 		if err := do(); err != nil {

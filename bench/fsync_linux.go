@@ -49,13 +49,14 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	if err := trace.Start(); err != nil {
 		return 0, 0, err
 	}
-	first, err := bufio.NewReader(stderr).ReadString('\n') // "Process … attached"
+	first, err := bufio.NewReader(stderr).ReadString('\n') // strace prints "Process … attached"
 	if err != nil || !strings.Contains(first, "attached") {
 		return 0, 0, errors.Join(fmt.Errorf("strace: %s", strings.TrimSpace(first)), err, trace.Wait())
 	}
 	done, err := s.enqueueConcurrently(clients, time.Second/2)
-	trace.Process.Signal(syscall.SIGINT) // strace detaches from the service
-	trace.Wait()                         // returns an error, because a signal has ended strace
+	trace.Process.Signal(syscall.SIGINT) // makes strace detach from the service
+	// The error is ignored: there is always one, because a signal has ended strace.
+	trace.Wait()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -76,10 +77,10 @@ var (
 	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is the state of readTrace. Positions are line numbers of the trace.
+// traceState is the state of readTrace. A position is a line number in the trace.
 type traceState struct {
-	started  map[string]call // calls that have not returned, by thread
-	request  map[string]int  // by connection: where its last request had been read
+	started  map[string]call // for each thread, the system call that has not returned yet
+	request  map[string]int  // for each connection, the position at which its last request had been read
 	written  int             // position of the last write to the WAL
 	synced   []durable       // fsyncs of the WAL that have returned 0
 	answers  int
@@ -90,10 +91,11 @@ type traceState struct {
 type call struct {
 	name, fd, path, args string
 	line                 int
-	lastWrite            int // position of the last write to the WAL before the call began
+	lastWrite            int // when the call began: position of the last write to the WAL
 }
 
-// durable is an fsync of the WAL, with the position of the last write to the WAL before it.
+// durable is an fsync of the WAL. lastWrite is the position of the last write to the WAL before the
+// fsync began.
 type durable struct{ lastWrite int }
 
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
@@ -121,7 +123,9 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// begin handles the start of a call. An answer counts as sent when its write begins.
+// begin handles the start of a call. If the call writes an answer, begin checks that an fsync came
+// before it. The check is done at the start of the call, because the client may get the answer
+// before the call returns.
 func (t *traceState) begin(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):

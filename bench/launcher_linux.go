@@ -12,7 +12,7 @@ import (
 // launcher is the process that starts root's runners for a service.
 type launcher struct {
 	cmd      *exec.Cmd
-	lifeline io.Closer // standard input of the launcher, which exits when it is closed
+	lifeline io.Closer // standard input of the launcher; when it is closed, the launcher exits
 }
 
 // startLauncher starts a launcher in a directory next to that of the service. It returns the

@@ -46,9 +46,9 @@ func cpuModel() string {
 }
 
 // ownCPU returns the CPU time of a process and its threads, without children. It reads the CPU-time
-// clock of the process, because /proc counts in steps of 10 ms.
+// clock of the process, because the times in /proc have steps of 10 ms.
 func ownCPU(pid int) (time.Duration, error) {
-	const allThreads = 2 // CPUCLOCK_SCHED, of a whole process
+	const allThreads = 2 // CPUCLOCK_SCHED: the clock of a whole process
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &t); err != nil {
 		return 0, fmt.Errorf("read the CPU clock of %d: %w", pid, err)
@@ -56,7 +56,7 @@ func ownCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// childCPU returns the CPU time of a process's children that it has waited for.
+// childCPU returns the CPU time of the children that a process has already waited for.
 func childCPU(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -64,14 +64,16 @@ func childCPU(pid int) (time.Duration, error) {
 	}
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	var ticks int64
-	for _, f := range fields[13:15] { // cutime and cstime are fields 16 and 17
+	// These are cutime and cstime. proc(5) numbers them 16 and 17, but the first two fields were cut
+	// off.
+	for _, f := range fields[13:15] {
 		n, err := strconv.ParseInt(string(f), 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
 		}
 		ticks += n
 	}
-	const tick = time.Second / 100 // USER_HZ, the same on every Linux
+	const tick = time.Second / 100 // the unit, USER_HZ, is the same on every Linux
 	return time.Duration(ticks) * tick, nil
 }
 
@@ -82,7 +84,7 @@ func (m memory) String() string {
 	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
 }
 
-// memoryOf reads the memory of a process; rss is RssAnon + RssFile.
+// memoryOf reads the memory of a process. rss is the sum of RssAnon and RssFile.
 func memoryOf(pid int) (m memory, err error) {
 	fields := map[string]*float64{
 		"RssAnon:": &m.rss, "RssFile:": &m.rss,

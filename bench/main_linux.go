@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Exit codes.
+// These are the exit codes of the benchmark.
 const (
-	exitLost   = 1 // a check failed, or a measurement was not possible
-	exitMissed = 2 // a target was missed
+	exitLost   = 1 // a check failed (for example, a job was lost), or a measurement was not possible
+	exitMissed = 2 // all checks passed, but a target was missed
 )
 
 // bench is one run of the measurements.
@@ -29,8 +29,9 @@ type bench struct {
 	pairs           int
 	jobs            int
 	report          report
-	servicesStarted int    // number of services so far, each with its own directory
-	user            string // account of the jobs, in root's runners; "" if the service has its own runner
+	servicesStarted int // number of services started until now; it names the directory of the next one
+	// Account that jobs run as, in runners of root; "" if the service starts its own runner.
+	user string
 }
 
 // subjects lists the measurements in the order of the report.
@@ -89,10 +90,11 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// smokeShare is the divisor of the quick size with -smoke.
+// smokeShare is by how much -smoke divides the number of items that -quick measures.
 const smokeShare = 20
 
-// size returns how many items are measured: whole, or short with -quick, or fewer with -smoke.
+// size returns how many items to measure: whole by default, short with -quick, and a smokeShare-th
+// part of short with -smoke.
 func (b *bench) size(whole, short int) int {
 	if b.smoke {
 		return max(1, short/smokeShare)
@@ -161,9 +163,10 @@ func (b *bench) prepare(dir string) (err error) {
 	return nil
 }
 
-// build builds a program like a release: static, and without paths. It copies the program, as an
-// installation does. The linker leaves its output in the page cache as single pages. That makes each
-// start slower: by a sixth for a large program, by a twentieth for a small one.
+// build builds a program like a release: static, and without paths. It then copies the program, as
+// an installation does. The reason is that the linker leaves its output in the page cache as single
+// pages. Without the copy, a large program would start slower by a sixth, and a small one by a
+// twentieth.
 func build(dir, source string) error {
 	linked, err := os.MkdirTemp(dir, "linked-*")
 	if err != nil {

@@ -8,21 +8,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Targets of an idle service.
+// These constants are the targets for an idle service.
 const (
 	maxServiceMB = 25.0
 	maxRunnerMB  = 15.0
-	maxIdleCPU   = 10 * time.Millisecond // CPU time during idleSpan
+	maxIdleCPU   = 10 * time.Millisecond // CPU time that an idle process may use in idleSpan
 	idleSpan     = 5 * time.Second
-	settleTime   = time.Second // time until earlier work is finished
+	settleTime   = time.Second // how long the processes may take to finish earlier work
 )
 
-// memory measures the memory of the processes when they are idle, and after some use.
+// memory measures the memory of the service and its runner twice: while they are idle, and after
+// they have run jobs.
 func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
-	time.Sleep(2 * settleTime) // the service counts as started only after a while
+	time.Sleep(2 * settleTime) // a service releases the memory of its start only after a while
 	service, runner, err := s.memories()
 	if err != nil {
 		return err

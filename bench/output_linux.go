@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// maxOutputRatio is the target of a client that prints a job's output on a terminal, as a ratio to cat.
+// maxOutputRatio is the target of a client that prints a job's output on a terminal, as a ratio to
+// the time of cat.
 const maxOutputRatio = 2
 
 // output measures how fast run and attach print a job's output with carriage returns on a terminal,
@@ -38,7 +39,7 @@ func (b *bench) output(s *service) (err error) {
 		}
 		for _, one := range []struct {
 			words   string
-			open    bool // the job waits until the gate is written to
+			open    bool // the job waits until the FIFO gate is written to
 			samples *[]float64
 		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat}, {client + " run --output-limit 1G -- cat " + file, false, &run}} {
 			took, err := onTerminal(one.words, plainEnv(s.dir), func() error {
@@ -63,7 +64,8 @@ func (b *bench) output(s *service) (err error) {
 	return nil
 }
 
-// onTerminal returns how long a command takes on a terminal, starting when begin is called, in seconds.
+// onTerminal runs a command on a terminal and then calls the function in the parameter begin. It
+// returns how long the command takes from that call on, in seconds.
 func onTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
 	cmd := exec.Command("script", "-qec", words, os.DevNull)
 	cmd.Env = env

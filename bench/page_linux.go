@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Targets of the dashboard.
+// These constants are the targets for the dashboard.
 const (
-	maxPage          = 20 * time.Millisecond // time of the overview of a full queue
+	maxPage          = 20 * time.Millisecond // time that the overview of a full queue may take
 	maxPageBytes     = 100_000
-	maxStreamCost    = 1.05 // ratio of a drain's time with browsers to its time without
+	maxStreamCost    = 1.05 // ratio of the time of a drain with browsers to that without
 	maxStreamMB      = 64.0
 	watchingBrowsers = 500
-	slowStreams      = 50 // additional browsers that read nothing
+	slowStreams      = 50 // number of additional browsers that connect but read nothing
 )
 
 // browser is signed in to the dashboard of a service.
@@ -74,8 +74,8 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 	return got, err
 }
 
-// page measures the overview of a full queue, and what browsers cost that watch a queue while it is
-// drained.
+// page measures how long the overview of a full queue takes. It also measures how much browsers
+// slow down a drain that they watch.
 func (b *bench) page() (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
@@ -127,8 +127,9 @@ func (b *bench) watched() error {
 	return nil
 }
 
-// drainWatchedJobs is the number of jobs drained while browsers watch. The dashboard refreshes once a
-// second. The drain takes several seconds, so that one refresh more or less does not matter.
+// drainWatchedJobs is the number of jobs drained while browsers watch. The dashboard refreshes once
+// a second. The drain takes several seconds, so one refresh more or less does not change the
+// result.
 const drainWatchedJobs = 14_000
 
 // drainWatched drains a fresh queue, with or without browsers that watch it. It returns the time, and
@@ -158,7 +159,7 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 	return e.wall.Seconds(), m.rss, err
 }
 
-// watchOverview connects browsers that watch the overview until leave is called.
+// watchOverview connects browsers that watch the overview until disconnect is called.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
 	for i := range watchingBrowsers + slowStreams {
@@ -168,7 +169,7 @@ func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err err
 			return nil, err
 		}
 		if i < watchingBrowsers {
-			go func() { // ends with ctx
+			go func() { // this goroutine ends when disconnect is called
 				io.Copy(io.Discard, got.Body)
 				got.Body.Close()
 			}()

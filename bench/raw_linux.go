@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// rawQueue is SQLite alone, with the schema of the shipped program. It writes the same as an enqueue,
-// but without a service, a socket or checks.
+// rawQueue is a database with the schema of the shipped program. It writes the same rows as an
+// enqueue, but without a service, a socket or checks. So it measures SQLite alone.
 type rawQueue struct {
 	db    *sql.DB
 	stmts []*sql.Stmt

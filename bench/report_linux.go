@@ -18,7 +18,7 @@ type report struct {
 type row struct {
 	what     string
 	queuectl string
-	limit    string // the result to compare with, and its name
+	limit    string // name and value of the result to compare with
 	ratio    string
 	target   string
 	verdict  string
@@ -29,7 +29,7 @@ func (r *report) add(what, queuectl, limit, ratio string) {
 	r.rows = append(r.rows, row{what: what, queuectl: queuectl, limit: limit, ratio: ratio})
 }
 
-// judge adds a row with a target.
+// judge adds a row with a target. met reports whether the target was met.
 func (r *report) judge(w row, met bool) {
 	w.verdict = "ok"
 	if !met {
@@ -62,8 +62,8 @@ func quantile(v []float64, q float64) float64 {
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
-// ratios divides the results pair by pair. The runs of a pair took place close together, so other load
-// mostly affected both.
+// ratios divides the results pair by pair. The two runs of a pair follow each other directly, so
+// other load on the machine affects both alike.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

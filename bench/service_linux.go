@@ -27,8 +27,8 @@ const waitTimeout = 5 * time.Minute
 type service struct {
 	*control.Client
 	dir      string
-	roots    string // directory of root's runners; "" if the service has its own runner
-	user     string // account of the jobs; "" means that the service decides
+	roots    string // directory of the runners that run as root; "" if the service starts its own runner
+	user     string // account that the jobs run as; if "", the service chooses it
 	launcher *launcher
 	cmd      *exec.Cmd
 	ended    chan error
@@ -46,8 +46,8 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
-// withFreshService returns a measurement that gets a fresh service. The service is removed
-// afterwards.
+// withFreshService returns a function that starts a fresh service and calls measure with it.
+// Afterwards the function stops and removes the service.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.serve()
@@ -81,7 +81,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { s.ended <- s.cmd.Wait() }() // stop waits for it
+	go func() { s.ended <- s.cmd.Wait() }() // the method stop waits for this goroutine
 	s.ctx, s.cancel = context.WithTimeout(context.Background(), waitTimeout)
 	s.Client = control.NewClient(s.socket())
 	for {
@@ -104,7 +104,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv returns the environment of all measured programs.
+// plainEnv returns the environment with which all measured programs run.
 func plainEnv(home string) []string {
 	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
@@ -172,8 +172,8 @@ func (s *service) fill(n int, command string) error {
 	return nil
 }
 
-// waitForState polls the status until at least n jobs are in a state. It polls rarely at first,
-// because each poll costs the service CPU time.
+// waitForState polls the status until at least n jobs are in a state. Each poll costs the service
+// CPU time. So it polls rarely at first, and more often when few jobs are left.
 func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
@@ -201,7 +201,8 @@ func (s *service) waitForState(state queue.State, n int) error {
 	}
 }
 
-// cost is the CPU time so far of a service, its runners and their children.
+// cost holds the CPU times that a service, its runners and the children of the runners have used
+// until now.
 type cost struct{ service, runner, children time.Duration }
 
 func (c cost) minus(o cost) cost {
@@ -242,7 +243,7 @@ func (s *service) dial() (*clientConn, error) {
 
 var resultMember = []byte(`"result":`)
 
-// request sends a request and waits for the answer. It returns an error if the answer is one.
+// request sends a request and waits for the answer. It returns an error if the answer reports one.
 func (l *clientConn) request(payload []byte) error {
 	if _, err := l.Write(payload); err != nil {
 		return err

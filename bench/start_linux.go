@@ -12,26 +12,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Targets of an idle system.
+// These constants are the targets for an idle system.
 const (
-	maxStartOver       = 1500 * time.Microsecond // p50, in addition to a bare spawn
-	maxCLIRatio        = 2.2                     // ratio to a bare Go process
-	maxPueue           = 1.0                     // ratio to `pueue add`
+	maxStartOver       = 1500 * time.Microsecond // median of the time that queuectl adds to a bare spawn
+	maxCLIRatio        = 2.2                     // ratio to the time of a Go program that does nothing
+	maxPueue           = 1.0                     // ratio to the time of `pueue add`
 	pauseBetweenStarts = 10 * time.Millisecond   // pause between measurements, so that the system is idle
 )
 
-// start measures the time from a request to the running process in an idle queue, and compares it with
-// a bare spawn of the same process. The process reports its start through a FIFO.
+// start measures the time from a request to an idle queue until the job's process runs. It compares
+// that with a bare spawn of the same process. The process reports its start through a FIFO.
 func (b *bench) start(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
 	fifo := filepath.Join(b.dir, "fifo")
-	// The account that the jobs run as may differ.
+	// The jobs may run as another account, which must be able to open the FIFO.
 	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil {
 		return fmt.Errorf("make a FIFO: %w", err)
 	}
-	// Also open for writing, so that it never ends.
+	// The FIFO is also opened for writing. Otherwise reading would end when a process closes it.
 	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the FIFO: %w", err)
@@ -77,7 +77,7 @@ func (b *bench) start(s *service) error {
 func measureStart(fifo int, begin func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
 	told := make(chan time.Time, 1)
-	go func() { // ends when the process has written its line
+	go func() { // this goroutine ends when the process has written its line
 		var line [1]byte
 		for {
 			if _, err := syscall.Read(fifo, line[:]); err != syscall.EINTR {
@@ -98,10 +98,11 @@ func measureStart(fifo int, begin func() error) (float64, error) {
 	}
 }
 
-// cli measures `queuectl enqueue` as a process. It compares that with a Go program that does nothing
-// and, if pueue 4 is installed, with `pueue add`, which does not wait for the disk. In the same turns,
-// it measures the minimum of every client: one request from connect to answer, and one fsync. If other
-// programs use the disk, these two show the delay, which the Go program does not.
+// cli measures `queuectl enqueue` as a process. It compares that with a Go program that does
+// nothing. If pueue 4 is installed, it also compares with `pueue add`, which does not wait for the
+// disk. In the same rounds, it measures what no client can avoid: one request from connect to
+// answer, and one fsync. If other programs use the disk, these two measurements show how much they
+// delay a client.
 func (b *bench) cli(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}

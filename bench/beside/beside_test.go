@@ -20,7 +20,7 @@ import (
 // program is a queue to measure: the command of a node, and the command that fills the queue.
 type program struct {
 	name string
-	node []string // command of a node; nil means this program, with the name as its role
+	node []string // command of a node; nil means this test program, with name as its role
 	fill []string
 }
 
@@ -43,7 +43,7 @@ func (p program) command(fill bool, url, name string) *exec.Cmd {
 		argv = []string{self}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "GOGC=400", // the same value as in the service
+	cmd.Env = append(os.Environ(), "GOGC=400", // the service runs with the same value
 		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -128,7 +128,7 @@ func TestBesideOthers(t *testing.T) {
 	for round := range rounds {
 		for _, nodes := range nodesOf() {
 			for i := range programs {
-				p := programs[(i+round)%len(programs)] // the order changes in each round
+				p := programs[(i+round)%len(programs)] // each round begins with another program
 				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 					continue
 				}
@@ -138,7 +138,8 @@ func TestBesideOthers(t *testing.T) {
 				pgserver.Query(t, url, "CHECKPOINT")
 				took := p.drain(t, url, nodes, jobs)
 				name := pgserver.Query(t, url, "SELECT current_database()")
-				// Otherwise, the server may vacuum it during the next measurement.
+				// Drop the database, because the server may otherwise vacuum it during the next
+				// measurement.
 				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
 				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
 				rates[key] = append(rates[key], float64(jobs)/took.Seconds())
@@ -157,7 +158,8 @@ func TestBesideOthers(t *testing.T) {
 	}
 }
 
-// count returns the value of an environment variable that holds a number.
+// count returns the number that an environment variable holds, or the parameter otherwise if it
+// holds none.
 func count(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -174,8 +176,8 @@ func nodesOf() (list []int) {
 	return list
 }
 
-// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, from queues with more and more
-// waiting jobs. The node ends 1,000 jobs before the measurement.
+// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time. It repeats that with more
+// and more waiting jobs. Before each measurement, the node ends 1,000 other jobs.
 func TestDepth(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
 	defer server.Remove()
@@ -204,8 +206,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// again starts a node. The returned function lets the node end a number of jobs and returns how long
-// that took. With 0, it ends the node.
+// again starts a node. The returned function lets the node end a number of jobs and returns how
+// long that took. If it is called with 0, it ends the node instead.
 func again(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
@@ -276,7 +278,8 @@ func TestWakeUp(t *testing.T) {
 			}
 			begun <- time.Now()
 		}()
-		time.Sleep(20 * time.Millisecond) // b then waits, and the nodes have exchanged all changes
+		// After this time, b waits for a job, and both nodes know all earlier changes.
+		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
 		if err := enqueue(t.Context(), a, 1); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// Environment variables that make this program a node.
+// These environment variables turn this test program into a node and set what the node does.
 const (
 	roleVariable = "QUEUECTL_BESIDE_ROLE"
 	urlVariable  = "QUEUECTL_BESIDE_URL"
@@ -41,9 +41,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles lists what a process of this program can do. A node prints that it is ready and begins when it
-// gets a line. Every few milliseconds, it prints how many jobs have ended and are stored in the
-// database. It continues until it is killed.
+// roles maps the value of roleVariable to what a process of this program then does. A node prints
+// that it is ready and begins when it gets a line. Every few milliseconds, it prints how many jobs
+// have ended and are stored in the database. A node runs until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
 	"river": riverNode, "river-fill": riverFill,
@@ -55,7 +55,7 @@ func ready() {
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// tell prints the number of ended jobs whenever it has changed.
+// The function tell prints the number of ended jobs whenever it has changed.
 func tell(done *atomic.Int64) {
 	said := int64(-1)
 	for range time.Tick(5 * time.Millisecond) {
@@ -72,8 +72,8 @@ func size() int {
 	return n
 }
 
-// block is how many jobs a node takes with one request. graphile-worker and pg-boss take the same
-// number, River twice that number.
+// block is how many jobs a node takes with one request. The nodes of graphile-worker and pg-boss
+// take the same number, those of River twice as many.
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*sql.Server, error) {
@@ -145,7 +145,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain takes jobs and ends them, until the number of ended jobs has reached most.
+// drain takes jobs and ends them until the number of ended jobs has reached the parameter most.
 func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) error {
 	report, left := store.Report{}, most
 	for {
@@ -215,8 +215,8 @@ func riverFill(ctx context.Context, url string) error {
 	return nil
 }
 
-// riverNode is a client with the settings of River's own benchmark: it polls for jobs as often as it
-// can, and takes as many jobs as it has workers with one request.
+// riverNode is a client of River with the settings of River's own benchmark. It polls for jobs as
+// often as it can. With each request it takes as many jobs as it has workers.
 func riverNode(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
