@@ -36,15 +36,15 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			case launcher != "":
 				return launch(cmd.Context(), a.Dir, launcher, policy, log)
 			case watchdog:
-				// The watchdog ends with its runner.
+				// The watchdog ignores signals, because it ends when its runner ends.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return runner.RunWatchdog(a.Dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
 			}
-			signal.Notify(make(chan os.Signal, 1), os.Interrupt) // ignore Ctrl-C in a terminal
-			go reopenLog(a.Err, logFile)                         // ends with this process
+			signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the runner ignores Ctrl-C in a terminal
+			go reopenLog(a.Err, logFile)                         // this goroutine ends with this process
 			ctx, end := stopCtx(cmd.Context(), log)
 			defer end()
 			o := runner.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
@@ -106,22 +106,22 @@ func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse fu
 	return err
 }
 
-// warnUndivided logs why control groups cannot be used, if why is not nil.
+// warnUndivided logs the reason why control groups cannot be used. It does nothing if why is nil.
 func warnUndivided(log *slog.Logger, why error) {
 	if why != nil {
 		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and environment variable", "error", why)
 	}
 }
 
-// askStopFor bounds the query whether the unit is being stopped. It is long because the process has
-// nothing else to do.
+// askStopFor bounds the query whether the unit is being stopped. The bound may be long, because
+// this process has nothing else to do.
 const askStopFor = 10 * time.Second
 
-// runnersStopFor bounds the wait for runners that end.
+// runnersStopFor bounds the wait until the runners have ended.
 const runnersStopFor = 80 * time.Second
 
 // stopRunners stops the runners that run as root if systemd is stopping the service's unit for
-// good. systemd calls it each time that the service has ended, also after a crash.
+// good. systemd runs this command each time the service has ended, even after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
 		return cli.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
@@ -144,7 +144,7 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	// The launcher ends with its service.
+	// The launcher ignores signals, because it ends when its service ends.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 	return runner.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
 }

@@ -73,7 +73,9 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 		}
 		begin := t.Start
 		if t.Own {
-			begin = "queuectl enqueue true" // this command starts the service
+			// The command enqueue starts the user's own service, so suggest it if that service does not
+			// run.
+			begin = "queuectl enqueue true"
 		}
 		return service.Examine(p, t.Start, begin, verify)
 	}

@@ -28,18 +28,18 @@ const (
 // eventHandler is a slog.Handler for the event log of Windows. It reports the start and the end of
 // the service, and its warnings and errors. The methods may be called concurrently.
 type eventHandler struct {
-	text slog.Handler // writes to the book's line
+	text slog.Handler // formats a record and writes it to log.line
 	log  *eventLog
 }
 
 // eventLog is the state that the handlers of one event log share.
 type eventLog struct {
 	mu        sync.Mutex
-	report    func(kind uint16, text string) error // called under mu
+	report    func(kind uint16, text string) error // writes an event; called while mu is held
 	line      bytes.Buffer                         // scratch space for an event; guarded by mu
-	reported  int                                  // events reported in this span; guarded by mu
-	omitted   int                                  // events omitted in this span; guarded by mu
-	windowEnd time.Time                            // end of this span; guarded by mu
+	reported  int                                  // events reported in the current window; guarded by mu
+	omitted   int                                  // events omitted in the current window; guarded by mu
+	windowEnd time.Time                            // end of the current window; guarded by mu
 }
 
 // openEventLog returns the event log, under the source that was added when the service was
@@ -66,7 +66,7 @@ func openEventLog() *eventHandler {
 func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
 	book := &eventLog{report: report}
 	plain := slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		// An event has its own time and level.
+		// The event log has its own fields for the time and the level.
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
@@ -120,7 +120,8 @@ func (e *eventHandler) ended(err error) {
 func (e *eventHandler) reportNow(kind uint16, text string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	e.log.reportOmitted() // the process may end before the timer reports it
+	// Report the omitted events now, because the process may end before the timer does so.
+	e.log.reportOmitted()
 	e.log.report(kind, fitEvent(text))
 }
 

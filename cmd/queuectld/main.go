@@ -6,7 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"os"
-	_ "time/tzdata" // for machines without zone files
+	_ "time/tzdata" // embeds the zone database, for machines without zone files
 
 	"github.com/spf13/cobra"
 
@@ -49,13 +49,14 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: cli.EventsVerb},
 }
 
-// withApp adapts a build function with an app to the type of Verb.Build.
+// withApp converts a function that builds a command from an app to the type of Verb.Build.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == webhookName { // a webhook job that the service created
+	// The service has created a job that executes this program to post a webhook.
+	if len(os.Args) == 2 && os.Args[1] == webhookName {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
 	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, EachTable: (*cli.App).EachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})

@@ -20,7 +20,7 @@ func manVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages to a directory",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := a.Root(nil) // with all commands
+			root := a.Root(nil) // without arguments, Root builds all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
 				return a.Println(strings.TrimSpace(chapter(root)))
@@ -108,7 +108,8 @@ func flagText(f *pflag.Flag) (text, doc string) {
 }
 
 // writePages writes a page for a command and for each of its subcommands. It does not use cobra's
-// own page writer, because the imports of that would make each start of the program a tenth slower.
+// own page writer, because the packages that it imports would make each start of the program a
+// tenth slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, name, date)), 0o644); err != nil {

@@ -24,7 +24,7 @@ func TestManualPageDate(t *testing.T) {
 	}
 }
 
-// man creates the directory of the pages if it is missing, with its parents.
+// The command man creates the directory for the pages, and its parents, if they are missing.
 func TestManMakesItsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "share", "man", "man1")
 	cmd := manVerb(&app{new(cli.App)})

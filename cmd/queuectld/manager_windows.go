@@ -39,16 +39,16 @@ type serviceHandler struct {
 	events *eventHandler
 }
 
-// checkpointEvery is how often a starting service reports progress. A stopping service reports it
-// at each call of Longer. startWaitHint is how long the service manager should wait for the next
-// report.
+// checkpointEvery is how often a starting service reports progress. A stopping service reports
+// progress at each call of Longer. startWaitHint is how long the service manager should wait for
+// the next report.
 const (
 	checkpointEvery = 3 * time.Second
 	startWaitHint   = 40 * time.Second
 )
 
-// ends are the requests that the service accepts until it stops. accepted are those that it accepts
-// while it runs.
+// stopControls are the requests that a starting service accepts. acceptedControls are those that a
+// running service accepts.
 const (
 	stopControls     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
 	acceptedControls = stopControls | svc.AcceptParamChange
@@ -62,7 +62,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	listens, longer := make(chan struct{}, 1), make(chan struct{}, 1)
 	reload := make(chan os.Signal, 1)
 	ended := make(chan error, 1)
-	go func() { // ends before Execute returns
+	go func() { // this goroutine ends before Execute returns
 		ended <- m.serve(ctx, &manager{
 			Manager: service.Manager{Listens: func() { trySend(listens) }, Longer: func() { trySend(longer) }, Log: m.events},
 			reload:  reload,
@@ -89,13 +89,15 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	for {
 		select {
 		case <-starts.C:
-			// Opening a database may take long, and so may waiting on a full disk.
+			// A start may take long, because the database is large or the disk is full. So progress is
+			// reported again and again.
 			if now.State == svc.StartPending {
 				become(svc.StartPending)
 			}
 		case <-listens:
 			starts.Stop()
-			if now.State == svc.StartPending { // otherwise a stop was requested before
+			// If the state is different, a stop was requested while the service was starting.
+			if now.State == svc.StartPending {
 				become(svc.Running)
 				m.events.started()
 			}
@@ -110,8 +112,8 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 				stop()
 			case svc.ParamChange:
 				select {
-				case reload <- os.Interrupt: // like SIGHUP on other systems
-				default: // the pending reload will see this change too
+				case reload <- os.Interrupt: // reload the settings, as SIGHUP does elsewhere
+				default: // a reload is already pending and will read this change too
 				}
 			}
 		case err := <-ended:
@@ -124,7 +126,8 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	}
 }
 
-// trySend sends to a channel, unless a previous value has not been received yet.
+// trySend sends a value to a channel. If the previous value has not been received yet, it does
+// nothing.
 func trySend(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

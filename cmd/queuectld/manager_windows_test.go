@@ -72,7 +72,7 @@ func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
 		s := runHandler(t, func(ctx context.Context, m *manager) error {
-			time.Sleep(10 * time.Second) // opening the database
+			time.Sleep(10 * time.Second) // the service takes this long to open its database
 			m.Listens()
 			for {
 				select {
@@ -83,7 +83,7 @@ func TestManagedService(t *testing.T) {
 				}
 				break
 			}
-			for range 12 { // waiting for jobs to finish
+			for range 12 { // the service waits for its jobs to finish
 				time.Sleep(5 * time.Second)
 				m.Longer()
 			}
@@ -131,11 +131,12 @@ func TestManagedService(t *testing.T) {
 	}
 }
 
-// A service that is stopped while it starts stops, and is never reported as started.
+// If the service manager stops a service while it is starting, the service ends and is never
+// reported as running.
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	s := runHandler(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
-		m.Listens() // it was about to listen
+		m.Listens() // the service was about to listen when the stop was requested
 		time.Sleep(time.Second)
 		return nil
 	}, func(s *scm) {
@@ -150,8 +151,8 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	}
 }
 
-// A service that fails reports its exit code. One that was stopped through its pipe reports that it
-// is stopping.
+// A service that fails reports its exit code. A service that is stopped through its pipe reports to
+// the service manager that it is stopping.
 func TestManagedServiceEnds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -213,8 +214,8 @@ func TestServiceByHand(t *testing.T) {
 	}
 }
 
-// The event log gets warnings and errors, but at most maxEvents a minute, and then the number of
-// omitted ones.
+// The event log gets warnings and errors, but at most maxEvents in a minute. After that minute, it
+// gets the number of omitted ones.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string

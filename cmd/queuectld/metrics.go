@@ -49,8 +49,8 @@ func metricsVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTextfile replaces a file with the metrics. If the service does not answer, the file reports
-// it as unhealthy: the old content would otherwise report a stopped service as healthy.
+// writeTextfile replaces a file with the metrics. If the service does not answer, the new file
+// reports it as unhealthy. If the old file were kept, it would report a stopped service as healthy.
 func writeTextfile(ctx context.Context, a *app, file string) error {
 	text, err := gather(ctx, a)
 	if err != nil {
@@ -75,7 +75,7 @@ func gather(ctx context.Context, a *app) ([]byte, error) {
 // may read it.
 func replaceFile(file string, text []byte) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target // keep a symbolic link and replace its target
+		file = target // a symbolic link is kept, and the file that it leads to is replaced
 	}
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
 		return queue.Invalid("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile", file)

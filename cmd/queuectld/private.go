@@ -17,19 +17,19 @@ func private(ctx context.Context, c *cli.App, ready func()) error {
 	if err != nil {
 		return err
 	}
-	// Keep all jobs: a removed one would run again.
+	// No ended job is removed by age, because the next run of the list would run it again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.Flags[key] = "never"
 	}
 	o.Flags["retention_max_jobs"] = "0"
-	// Regardless of the machine's settings.
+	// Use SQLite even if the machine's settings name another store.
 	o.Flags["store"], o.Flags["store_file"] = config.StoreSQLite, "none"
 	log, err := logs.Open(filepath.Join(o.Places.State, config.LogName))
 	if err != nil {
 		return err
 	}
 	o.Log, o.Terminal, o.Background = log, false, true
-	o.Patient = true // the reader of the jobs' output may pause
+	o.Patient = true // do not disconnect a slow reader, because the reader of the jobs' output may pause
 	o.Full = func(err error) {
 		fmt.Fprintf(c.Err, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}

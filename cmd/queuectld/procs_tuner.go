@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// singleProcessorAfter is how long requests must not overlap before the service returns to one
-// processor.
+// singleProcessorAfter is how long no requests may have overlapped before the service returns to
+// one processor.
 const singleProcessorAfter = time.Second
 
 // procsTuner adapts GOMAXPROCS to the number of concurrent requests.
@@ -24,7 +24,7 @@ type procsTuner struct {
 	overlapped atomic.Bool // raise was called since the last check
 
 	mu     sync.Mutex
-	raised bool // GOMAXPROCS is most; guarded by mu
+	raised bool // GOMAXPROCS is maxProcs, not 1; guarded by mu
 }
 
 // newProcsTuner sets GOMAXPROCS to 1.
@@ -34,8 +34,8 @@ func newProcsTuner() *procsTuner {
 	return p
 }
 
-// raise raises GOMAXPROCS, until it has not been called for a while. The service calls it when
-// requests overlap.
+// raise raises GOMAXPROCS. When raise has not been called for singleProcessorAfter, GOMAXPROCS
+// falls again. The service calls it when requests overlap.
 func (p *procsTuner) raise() {
 	if p.overlapped.Swap(true) {
 		return
@@ -68,9 +68,10 @@ const (
 )
 
 // tuneGC makes the garbage collector run rarely: the heap of a service is only a few MB, but short
-// jobs fill it each second. Above heapLimit, which large requests or many browsers cause, memory
-// matters more than time. But a limit near the size of the live heap would make the collector run
-// continuously. So tuneGC adjusts the limit after each collection, until stop is called.
+// jobs fill it each second. Large requests or many browsers can make the heap larger than
+// heapLimit. Then saving memory matters more than saving time. But if the limit were near the size
+// of the live heap, the collector would run continuously. So tuneGC adjusts the limit after each
+// collection, until stop is called.
 // See docs/decisions/0073.
 func tuneGC() (stop func()) {
 	debug.SetGCPercent(400)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// GOMAXPROCS rises immediately when requests overlap, stays high while they do, and falls after a
-// while without overlap.
+// GOMAXPROCS rises as soon as requests overlap, and stays high while they do. It falls when
+// requests have not overlapped for singleProcessorAfter.
 func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
@@ -24,7 +24,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p.raise()
 		time.Sleep(10 * time.Second)
-		p.mu.Lock() // which look held
+		p.mu.Lock() // lowerIfIdle held the lock when it changed set, so this makes its changes visible
 		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -46,7 +46,7 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 			if now = debug.SetMemoryLimit(-1); least <= now && now <= most {
 				return
 			}
-			runtime.Gosched() // let the finalizers run
+			runtime.Gosched() // let the goroutine run that executes finalizers
 		}
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
 	}

@@ -75,7 +75,8 @@ func serviceVerb(a *app) *cobra.Command {
 			return a.serviceAct(own, "restarted", func(r *register.Service) error {
 				c := control.NewClient(r.Places.Socket)
 				defer c.Close()
-				if c.Connect(ctx) == nil { // otherwise no running service can be lost
+				// If no service runs, a failed restart does no harm, so the check is not needed.
+				if c.Connect(ctx) == nil {
 					if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
 						return err
 					}
@@ -120,7 +121,7 @@ func (a *app) controlFuncs(p config.Places) register.Talk {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
 			if c.Connect(ctx) == nil {
-				return nil // it is running already
+				return nil // the service is already running
 			}
 			return a.StartAndReach(ctx, c, cli.Target{Socket: p.Socket, Own: true})
 		},
@@ -139,8 +140,8 @@ func (a *app) controlFuncs(p config.Places) register.Talk {
 }
 
 // managed returns the registered service that a command acts on: the one that the client would
-// choose. It returns nil if that is not registered; the command then uses the socket. With --user,
-// a missing registration is an error.
+// choose. It returns nil if that service is not registered. The command then talks to the service
+// through its socket. With --user, a missing registration is an error.
 func (a *app) managed(own bool) (*register.Service, error) {
 	if own {
 		r, err := a.registration(true)
@@ -155,7 +156,7 @@ func (a *app) managed(own bool) (*register.Service, error) {
 	}
 	r, err := a.registration(t.Own)
 	if err != nil || !r.Registered() {
-		return nil, nil // on an unsupported system, nothing is registered
+		return nil, nil // the error is ignored, because on an unsupported system no service can be registered
 	}
 	return r, nil
 }
@@ -212,8 +213,9 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// unregistered returns the service that the client would choose. mine reports whether that is the
-// user's own or one of a named directory, and not registered.
+// unregistered returns the service that the client would choose. The result mine is true if that
+// service is not registered and can be started in the background. It can if it is the user's own,
+// or if its directory is known.
 func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	r, err := a.managed(own)
 	if r != nil || err != nil {
@@ -225,7 +227,8 @@ func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 
 // checkRestart returns an error if a running service could not start again with the settings in the
 // file and in environ. It also asks the service to validate the file. As a side effect, the service
-// reloads the file. Settings that the caller may not read or reload are not checked.
+// reloads the file. If the caller may not read the file or may not reload the service, that part of
+// the check is skipped.
 func checkRestart(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
 	if errors.Is(err, fs.ErrPermission) {
@@ -257,7 +260,8 @@ func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string,
 		return nil, err
 	}
 	serve = slices.Clone(serve)
-	if _, err := os.Stat(st.Settings); err == nil { // otherwise the default path applies
+	// Without a settings file, the service uses the default path.
+	if _, err := os.Stat(st.Settings); err == nil {
 		serve = append(serve, "--config", st.Settings)
 	}
 	if v, err := c.ConfigGet(ctx, control.ConfigKey{Key: "workers"}); err == nil && v.Origin == string(config.FromFlag) {
@@ -284,8 +288,8 @@ func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
 	return a.Tell(map[string]any{"started": true}, "service started")
 }
 
-// serviceAct starts or restarts the registered service that the client would choose, or else the
-// system's.
+// serviceAct starts or restarts the service that the client would choose. If that service is not
+// registered, serviceAct acts on the system's service.
 func (a *app) serviceAct(own bool, done string, do func(*register.Service) error) error {
 	r, err := a.managed(own)
 	if r == nil && err == nil {
@@ -340,8 +344,8 @@ func (a *app) stopRunners(roots string) error {
 	return a.Tell(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
-// serviceStatus first asks the service manager if the service is registered, because a connection
-// would start the service.
+// serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks
+// the service manager first, because a connection to the socket would start the service.
 func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	r, err := a.managed(own)
 	var c *control.Client
@@ -396,7 +400,7 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 // slowStopAfter is the time after which a stop prints what it waits for.
 const slowStopAfter = time.Second
 
-// warnIfSlow prints on a terminal what the stop of a service waits for, once it has taken
+// warnIfSlow prints on a terminal what a stopping service waits for, if the stop takes longer than
 // slowStopAfter. It queries the service before the stop, because a later connection could start the
 // service again through its socket unit. The caller calls stopped when the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
@@ -432,7 +436,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 	return got, runnersEnded(ctx, config.In(got.Folder), got.RunnerDir)
 }
 
-// pauseInStop waits for one polling interval while a service stops.
+// pauseInStop waits until the state of a stopping service should be polled again.
 func pauseInStop(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -447,7 +451,8 @@ func pauseInStop(ctx context.Context) error {
 const runnersEndWithin = 5 * time.Second
 
 // runnersEnded waits until the runners of a stopped service have ended. It returns an error if they
-// are still alive after runnersEndWithin, as after a crash of the service during the stop.
+// are still alive after runnersEndWithin, which happens if the service crashes while it stops its
+// runners.
 func runnersEnded(ctx context.Context, p config.Places, roots string) error {
 	for end := time.Now().Add(runnersEndWithin); service.RunnersLeft(p, roots); {
 		if time.Now().After(end) {

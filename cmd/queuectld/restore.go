@@ -23,7 +23,7 @@ func restoreVerb(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			file.Close() // only to check that it can be read
+			file.Close() // the file was opened only to check that it can be read
 			began := time.Now()
 			done, err := service.Restore(places, args[0], func(done, of int64) {
 				a.Draw(cli.Bar{Done: done, Of: of, Since: began, Note: "copying", Bytes: true})

@@ -117,16 +117,16 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 }
 
 // manager is a service manager that has started this process and controls it by calls. It stops the
-// service by ending the context.
+// service by cancelling the context that serve gets.
 type manager struct {
 	service.Manager
 	reload <-chan os.Signal
 }
 
-// minUptime is how long after becoming ready a service counts as started.
+// minUptime is how long a service must have been ready before its start counts as a success.
 const minUptime = time.Second
 
-// serve runs the service until it is stopped, by m or, if m is nil, by signals.
+// serve runs the service until the service manager m stops it. If m is nil, signals stop it.
 func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	name := config.LogName
 	if m != nil {
@@ -138,13 +138,15 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		if a.Err != os.Stderr {
-			// This descriptor refers to the log too, and would keep a rotated file in use.
+			// This descriptor refers to the log, too. If it stayed open, it would keep a rotated log in
+			// use.
 			a.Err.Close()
 		}
 		o.Log, a.Err = log, log
-		// A crash report would otherwise be lost, because the process has no other output.
+		// The process has no other output, so a crash report would be lost if it did not go to the log.
 		if m != nil {
-			debug.SetCrashOutput(log, debug.CrashOptions{}) // an error changes nothing else
+			// An error is ignored, because it affects only crash reports.
+			debug.SetCrashOutput(log, debug.CrashOptions{})
 		}
 		leaveConsole()
 	}

@@ -40,8 +40,8 @@ characters; without one, use: queuectl status --watch`,
 	}
 }
 
-// editFromTop lets the user edit a job. It returns an error if the user gave up after the service
-// rejected the changes.
+// editFromTop lets the user edit a job. It returns an error if the service rejected the changes and
+// the user did not correct them.
 func (a *app) editFromTop(ctx context.Context, id string) error {
 	err := a.EditJob(ctx, id)
 	if err == nil && a.Exit != 0 {

@@ -85,7 +85,7 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
-	// The body is only for information, so errors are ignored.
+	// The body of the response is only printed for information, so errors are ignored.
 	io.Copy(out, io.LimitReader(answer.Body, maxAnswer))
 	return answer.StatusCode, nil
 }
