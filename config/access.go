@@ -8,20 +8,21 @@ import (
 	"strings"
 )
 
-// Values of run_as. fixed is a prefix that is followed by a user.
+// Values of run_as. The constant fixed is a prefix, which is followed by the name of a user.
 const (
 	RunAsService   = "service"
 	RunAsSubmitter = "submitter"
 	fixed          = "fixed:"
 )
 
-// Words that stand for a list of names: an empty list, and a list that depends on run_as.
+// Words that may replace a list of names: "none" means an empty list, and "auto" means a list that
+// depends on run_as.
 const (
 	none = "none"
 	auto = "auto"
 )
 
-// Limits of the table access: the number of names in a list, and bytes of a name.
+// Limits of the table access: the number of names in a list, and the length of a name in bytes.
 const (
 	maxNames = 256
 	maxName  = 256
@@ -129,7 +130,8 @@ func setSocketGroup(s *Settings, text string) error {
 	return nil
 }
 
-// names is a list of users and groups. If the default is auto, auto is a valid value too.
+// names returns a setting that is a list of users and groups. If the default is "auto", "auto" is a
+// valid value too.
 func names(name, def, doc string, at func(*Settings) *string) Key {
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		list := strings.Fields(text)

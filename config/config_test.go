@@ -19,7 +19,7 @@ func layer(origin config.Origin, pairs ...string) config.Layer {
 	return l
 }
 
-// Every default is valid and is shown as a text that means the same.
+// Every default is valid. The text that Show returns for it is a valid value with the same meaning.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := config.Merge()
 	if err != nil {

@@ -63,7 +63,8 @@ func Example() string {
 		case value == "true", value == "false":
 		case isList(k.Name) && value == none:
 			value = "[]"
-		case err != nil || len(value) > 1 && value[0] == '0': // an octal number is text
+		case err != nil || len(value) > 1 && value[0] == '0':
+			// A number with a leading zero is octal, and TOML does not allow it, so it is written as text.
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&b, "%s = %s\n", name, value)

@@ -25,7 +25,7 @@ func (w *Webhook) Wants(moment queue.HookSet, of string) bool {
 	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
 }
 
-// Limits of the table webhooks: the number of webhooks, and bytes of a URL.
+// Limits of the table webhooks: the number of webhooks, and the length of a URL in bytes.
 const (
 	maxWebhooks = 64
 	maxURL      = 2048
@@ -85,8 +85,8 @@ func (s *Settings) WebhooksByName() map[string]Webhook {
 	return of
 }
 
-// TakeWebhooks sets the setting webhooks to the table of a file. Each webhook in the table has url
-// and secret_file, and optionally events and queues.
+// TakeWebhooks sets the setting webhooks to the table of that name in a settings file. Each webhook
+// in the table has url and secret_file, and optionally events and queues.
 func (l *Layer) TakeWebhooks(table map[string]any) error {
 	text := []byte(none)
 	if len(table) > 0 {

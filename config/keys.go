@@ -32,11 +32,11 @@ type Settings struct {
 	KillAfter       time.Duration
 	OutputGrace     time.Duration
 	OutputLimit     int64
-	// JobTmpdir is an absolute path. "" means a directory below that of the runners.
+	// JobTmpdir is an absolute path. "" means a directory below the directory of the runners.
 	JobTmpdir string
 	Priority  int64
-	// PriorityRange is how far from the default a user whose strongest right is submit may set a
-	// priority.
+	// PriorityRange limits the priorities that users may set if their strongest right is submit.
+	// Such a priority may differ from the default by at most PriorityRange.
 	PriorityRange      int64
 	Shell              string
 	OnLost             string
@@ -62,7 +62,7 @@ type Settings struct {
 	LogLevel           string
 	LogFormat          string
 	RunAs              string // account that runs jobs: service, submitter or fixed:USER
-	SocketMode         string // octal
+	SocketMode         string // mode of the socket file, as an octal number
 	SocketGroup        string // "none" means the group of the service
 	AccessRead         string // names, "none" or "auto", as for the fields below; see Access
 	AccessSubmit       string
@@ -73,9 +73,9 @@ type Settings struct {
 	HooksUser          string // "none" means the account of the service
 	Webhooks           string // "none" or JSON; see WebhooksByName
 	TracesEndpoint     string // "" means none
-	WebListen          string // "" means no page; "" also means none in the texts below
-	WebAnonymous       string // none or read
-	WebMetrics         string // false or true
+	WebListen          string // "" means that there is no page; for the fields below, "" means "none"
+	WebAnonymous       string // right of visitors without a session: none or read
+	WebMetrics         string // whether programs may read metrics without a session: false or true
 	WebHosts           string // "none" or host names; see Hosts
 	WebTLSCert         string
 	WebTLSKey          string
@@ -207,8 +207,8 @@ func keys() []Key {
 	}, webKeys())
 }
 
-// spelling is another name for a setting. read converts a value under this name to the value of the
-// setting, and show converts it back.
+// spelling is another name for a setting. The function read converts a value given under this name
+// to a value of the setting, and show converts it back.
 type spelling struct {
 	name, key string
 	read      func(text string) (string, error)
@@ -224,7 +224,7 @@ var spellings = []spelling{
 		}
 		return strconv.FormatInt(n-1, 10), nil
 	}, func(t string) string {
-		n, _ := strconv.ParseInt(t, 10, 64) // text is the valid value of the setting
+		n, _ := strconv.ParseInt(t, 10, 64) // t is valid, because it is a value of the setting
 		return strconv.FormatInt(n+1, 10)
 	}},
 	{"job_timeout", "timeout", func(t string) (string, error) {
@@ -233,7 +233,7 @@ var spellings = []spelling{
 		}
 		return t, nil
 	}, func(t string) string {
-		d, _ := queue.ParseDuration(t) // text is the valid value of the setting
+		d, _ := queue.ParseDuration(t) // t is valid, because it is a value of the setting
 		return strconv.FormatInt(d.Milliseconds(), 10)
 	}},
 }
@@ -379,7 +379,7 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 	}, nil}
 }
 
-// forever is a duration that may be "never", which is stored as 0.
+// forever returns a setting that is a duration or "never". The value "never" is stored as 0.
 func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		if text == "never" {
@@ -402,8 +402,8 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 
 // Limits of settings.
 const (
-	maxKept  = 1 << 50 // bytes of all outputs
-	maxCount = 1 << 20 // connections, and running jobs
+	maxKept  = 1 << 50 // maximum number of bytes of all outputs
+	maxCount = 1 << 20 // maximum number of connections, and of running jobs
 )
 
 func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
@@ -417,7 +417,8 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }, nil}
 }
 
-// sizeOrAuto is a size that may be "auto", which is stored as -1 and is the default.
+// sizeOrAuto returns a setting that is a size or "auto". The value "auto" is the default, and is
+// stored as -1.
 func sizeOrAuto(name, doc string, at func(*Settings) *int64) Key {
 	return Key{name, "auto", doc, false, func(s *Settings, text string) error {
 		if text == "auto" {

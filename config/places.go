@@ -11,7 +11,8 @@ type Places struct {
 const (
 	FileName = "queuectl.toml"
 	LogName  = "queuectl.log"
-	// BothName marks that queuectl has informed the user that the machine has a service too.
+	// BothName is the name of an empty file. It exists if queuectl has already informed the user
+	// that there is a system service in addition to the user's own.
 	BothName = "both-services"
 
 	// ServiceLogName is the log of the system service on Windows, which has no journal.

@@ -18,8 +18,9 @@ const maxID = 1<<53 - 1
 const pipeName = `\\.\pipe\queuectl`
 
 // In returns the paths of a service that keeps everything in one directory. Pipes are not in a
-// directory, so the name of the pipe contains a hash of the directory: the first 16 hexadecimal
-// digits of the SHA-256 of its absolute path with long names, in lower case.
+// directory, so the name of the pipe contains a hash of the directory's path. The path is made
+// absolute, with long names, in lower case. The hash is the first 16 hexadecimal digits of its
+// SHA-256.
 func In(dir string) Places {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {

@@ -37,7 +37,8 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 	}
 }
 
-// The highest valid number of an account is maxID, which includes the hashes of SIDs.
+// The highest valid number of an account is maxID. The hashes of SIDs, which serve as such numbers,
+// are valid.
 func TestNumbersOfAccounts(t *testing.T) {
 	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false, `CORP\alice`: true, "S-1-5-32-545": true} {
 		if err := checkAccount(name); (err == nil) != want {

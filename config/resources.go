@@ -23,8 +23,8 @@ const (
 	maxUnitName  = 128  // bytes of the id of a unit
 )
 
-// TakeResources sets the setting resources to the table of a file. Each resource in the table has
-// count or ids, and optionally env.
+// TakeResources sets the setting resources to the table of that name in a settings file. Each
+// resource in the table has count or ids, and optionally env.
 func (l *Layer) TakeResources(table map[string]any) error {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {

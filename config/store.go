@@ -18,8 +18,8 @@ import (
 // StoreSQLite is the value of store for an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credential is the prefix in store_file for the name of a credential that systemd passes to the
-// service.
+// credential is a prefix in store_file. After it comes the name of a credential that systemd passes
+// to the service.
 const credential = "credential:"
 
 // nodeSettings lists the settings that determine where the queue is stored, or that belong to one
@@ -140,7 +140,7 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStore("store_file", path)
 }
 
-// ReadStore reads a database URL from a file. Its errors are about the field.
+// ReadStore reads a database URL from a file. Its errors name the given field.
 func ReadStore(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

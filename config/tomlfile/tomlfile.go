@@ -47,12 +47,14 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 	return file, nil
 }
 
-// takes holds the functions for tables that contain tables with names of the user's choice.
+// takes lists the tables whose entries are tables, with names that the user chooses. For each, it
+// holds the function that sets the setting.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
-// wrongTable returns the line of the error in a table that contains tables, which are checked in
-// the order of their names. That is the line of a key if the error names the key and disappears or
-// changes without it. Otherwise it is the line of the inner table.
+// wrongTable returns the line of the error in a table that contains tables. It looks for the first
+// invalid inner table, in the order of the names. If the error names a key of the inner table, and
+// the error disappears or changes without that key, wrongTable returns the line of the key.
+// Otherwise it returns the line of the inner table.
 func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
@@ -122,8 +124,9 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// lineOf returns the line of a key in a table, of a key outside of tables if table is "", or of a
-// table. It returns 1 if it does not find the line.
+// lineOf returns the line of the key name in a table. If table is "", it returns the line of a key
+// outside of tables, or the line at which the table name begins. It returns 1 if it does not find
+// the line.
 func lineOf(raw []byte, table, name string) int {
 	n, in := 0, ""
 	for line := range strings.Lines(string(raw)) {
@@ -136,7 +139,7 @@ func lineOf(raw []byte, table, name string) int {
 		}
 		word := strings.Trim(line, `["'`)
 		if table != "" && in != table {
-			rest, ok := strings.CutPrefix(word, table) // table.key = …, or table = {key = …}
+			rest, ok := strings.CutPrefix(word, table) // such as table.key = … or table = {key = …}
 			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
 				continue
 			}
