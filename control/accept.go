@@ -12,17 +12,18 @@ import (
 )
 
 // Limits for connections that the server does not serve yet, or no longer serves. The connections
-// of maxRefusals and maxClosings are not counted in max_connections. Their descriptors are part of
-// the 64 that the service reserves for itself.
+// that maxRefusals and maxClosings limit do not count towards the setting max_connections. Their
+// descriptors are part of the 64 that the service reserves for itself.
 const (
 	maxStarting = 4  // goroutines of one user that were started but do not run yet
-	acceptBurst = 16 // accepted connections before other goroutines may run; that many take about 1 ms
-	// maxRefusals is how many refusals of users without access may look up names concurrently,
-	// which takes seconds if the directory of accounts is slow. Beyond it such users are refused
-	// immediately, by an error without names.
+	acceptBurst = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
+	// maxRefusals is the number of refusals of users without access that may look up names
+	// concurrently. A look-up takes seconds if the directory of accounts is slow. At this limit,
+	// further users without access are refused immediately, by an error that contains no names.
 	maxRefusals = 16
-	// maxClosings is how many evicted connections may be closed in the background concurrently.
-	// Beyond it a connection is served only after the one that it evicts is closed.
+	// maxClosings is the number of evicted connections that may be closed in the background
+	// concurrently. At this limit, a new connection is served only after the connection that it has
+	// evicted is closed.
 	maxClosings = 16
 )
 
@@ -107,10 +108,10 @@ func (a *acceptedConns) goroutineStarted(uid int) {
 	})
 }
 
-// closeEvicted closes evicted connections, which the limits no longer count. Close returns only
-// after the goroutine that reads from the connection has noticed, so it runs in the background.
-// With maxClosings of these under way, closeEvicted itself closes the connection and waits, because
-// otherwise the descriptors in use would be unbounded.
+// closeEvicted closes evicted connections. It calls Close in the background, because Close waits
+// for the goroutine that reads from the connection. Evicted connections no longer count towards the
+// limits, but still use descriptors. So if maxClosings of them are being closed already,
+// closeEvicted closes the connection itself and waits.
 func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	for _, c := range evicted {
 		c.cancelRequests() // the connection may be waiting for room
@@ -128,7 +129,7 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 
 // accept admits a connection and starts serving it. It admits the connection before the server
 // accepts the next one, so a user who connects over and over occupies only the accepting goroutine.
-// Where identifying the peer can block, admission gets its own goroutine.
+// On systems where identifying the peer can block, a separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	if identifyBlocks { // a client that sends nothing must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
@@ -140,7 +141,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	switch {
 	case err == nil:
 		a.start(c, func() { s.serveAdmitted(ctx, c, nil) })
-	case errors.Is(err, errNoAccess): // explaining the refusal may need a slow user name lookup
+	case errors.Is(err, errNoAccess): // the error names users, which may need a slow look-up
 		select {
 		case a.refusals <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -174,8 +175,8 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 }
 
 // admit identifies the peer and adds the connection to those that the server serves. At a limit, it
-// evicts the connection that has been idle longest. If the user has reached the limit for one user,
-// that is a connection of the same user. Connections of users without access evict none.
+// evicts the connection that has been idle longest. If the limit is the one for each user, it
+// evicts a connection of the same user. Connections of users without access evict none.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	known, isKnown := c.net.(identifiedConn)
@@ -204,7 +205,7 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	defer s.conns.remove(c)
 	endIfGone := c.cancelIfHungUp
 	if _, isKnown := c.net.(identifiedConn); isKnown || s.inProcess {
-		endIfGone = func() bool { return false } // such a connection ends with its server
+		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}
 	c.share = s.shares.connect(c.peer.UID, endIfGone)
 	defer c.share.close()

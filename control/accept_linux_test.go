@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// countedConn is a connection that is counted in open until it is closed.
+// countedConn is a connection that the counter open includes until the connection is closed.
 type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
@@ -35,7 +35,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
-		a.users[1] = &userStarts{goroutines: maxStarting} // goroutines that do not run yet
+		a.users[1] = &userStarts{goroutines: maxStarting} // as many goroutines as allowed, which do not run yet
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -69,8 +69,8 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	})
 }
 
-// While the look-up of names hangs for every refusal that may make one, people without a right are
-// refused without names, and other users are served.
+// When maxRefusals refusals hang because the look-up of names is slow, further users without access
+// are refused without names, and other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
 	d := &fakeAuthorizer{onRefuse: func() { <-known }}

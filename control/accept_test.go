@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// A user's connections that wait to be served do not delay other users' connections. Each of them
-// is served exactly once.
+// A user's connections that wait to be served do not delay other users' connections. Each waiting
+// connection is served exactly once.
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := newAcceptedConns()
 	conn := func(uid int) *serverConn { return &serverConn{peer: Peer{UID: uid}} }
 	var served atomic.Int64
-	a.users[1] = &userStarts{goroutines: maxStarting} // started, but not running yet
+	a.users[1] = &userStarts{goroutines: maxStarting} // as many goroutines as allowed, which do not run yet
 	for range 1000 {
 		a.start(conn(1), func() { served.Add(1) })
 	}

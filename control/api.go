@@ -1,5 +1,5 @@
-// Package control lets clients use a running queue: it defines the API, its wire format, a server
-// and a client, and identifies the peer of a connection.
+// Package control lets clients use a running queue. It defines the API, its wire format, a server
+// and a client, and determines which user is at the other end of a connection.
 //
 // Start with API, which the service and Client both implement. Methods is the table of methods, and
 // Server.Run serves them.
@@ -26,13 +26,14 @@ type API interface {
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	List(ctx context.Context, p List) (JobPage, error)
 	Status(ctx context.Context, p Nothing) (Status, error)
-	// Screen returns an overview of the queue. Its cost does not depend on the number of jobs.
+	// Screen returns an overview of the queue. The cost of a call does not depend on the number of
+	// jobs.
 	Screen(ctx context.Context, p ScreenRows) (Screen, error)
-	// Wait waits for jobs to end, and calls each for every job that has ended.
+	// Wait waits for jobs to end. It calls the function each once for every job that has ended.
 	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
 	// Logs sends an attempt's output piece by piece.
 	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
-	// Attach sets the size of a job's terminal and types into it.
+	// Attach sets the size of a job's terminal and types text into it.
 	Attach(ctx context.Context, p Attach) (Attached, error)
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
 	Retry(ctx context.Context, p Retry) (BulkResult, error)
@@ -42,7 +43,7 @@ type API interface {
 	// Pause freezes running jobs together with their timeouts. Resume continues them. With All, the
 	// methods affect the whole queue and need the right "operate": running jobs are frozen and no
 	// job starts, also after a restart, until everything is resumed. Jobs and queues that were
-	// paused individually stay paused then.
+	// paused individually stay paused even then.
 	Pause(ctx context.Context, p Selection) (BulkResult, error)
 	Resume(ctx context.Context, p Selection) (BulkResult, error)
 	// Requeue stops running jobs and puts them back in the queue. The attempt does not count.
@@ -94,7 +95,8 @@ type API interface {
 	NodeList(ctx context.Context, p Nodes) (NodeList, error)
 	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
 	NodeRemove(ctx context.Context, p NodeName) (NodeView, error)
-	// HookTest enqueues a hook or a webhook of the settings for a fictitious job.
+	// HookTest enqueues a hook or a webhook from the settings with the data of a fictitious job, so
+	// that users can test it.
 	HookTest(ctx context.Context, p HookName) (Enqueued, error)
 	// WebStart serves the web page until the service ends, overriding the settings. WebStop turns
 	// the page off.
@@ -110,16 +112,17 @@ type API interface {
 	// Events sends the stored events after a given number and, with Follow, the events that happen
 	// later.
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
-	// Cleanup removes old ended jobs. It reports its progress to each.
+	// Cleanup removes old ended jobs. It reports its progress by calling the function each.
 	Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error)
 	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
 	// was acknowledged before the call.
 	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
-	// Doctor checks the queue and its environment. It reports its progress to each.
+	// Doctor checks the queue and its environment. It reports its progress by calling the function
+	// each.
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
 	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It
-	// returns once no job can start any more. If a job can still start after a time limit, Drain
-	// returns an error that says where. The drain stays on even then.
+	// returns once no job can start any more. If jobs can still start after a time limit, Drain
+	// returns an error that names the job or the node. The drain stays on even after that error.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
 	Reload(ctx context.Context, p Nothing) (Reloaded, error)
@@ -158,7 +161,7 @@ type Whoami struct {
 	Right  Right     `json:"right"`
 	Rights []Right   `json:"rights"` // Right and the rights that it includes
 	RunAs  string    `json:"run_as"` // value of the setting run_as
-	// JobsRunAs is the user as whom the caller's jobs run. It is "" if the caller may not enqueue
+	// JobsRunAs is the account that runs the caller's jobs. It is "" if the caller may not enqueue
 	// jobs.
 	JobsRunAs string `json:"jobs_run_as"`
 	// MaxPending and MaxRunning limit how many of the caller's jobs may wait and may run at the
@@ -190,8 +193,8 @@ type Enqueue struct {
 	Key  string // idempotency key; at most queue.MaxKey bytes
 	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireLimits bool
-	// Next makes the service choose the priority. The job then starts before the caller's other
-	// jobs that could start now or wait to be retried.
+	// Next makes the service choose the priority. With that priority, the job starts before all
+	// other jobs of the caller that could start now or that wait for a retry.
 	Next bool
 }
 
@@ -204,7 +207,8 @@ type Enqueued struct {
 	// Unenforced lists the job's limits that this machine does not enforce, or enforces only in
 	// part.
 	Unenforced []string `json:"unenforced,omitempty"`
-	// NewQueues lists the queues without settings that had no unfinished jobs before this request.
+	// NewQueues lists the queues that are new with this request: they have no settings and had no
+	// unfinished jobs before.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
 	// State is cancelled or held if the job has this state because one of its dependencies had
 	// already failed. Otherwise it is "".
@@ -217,11 +221,11 @@ type Enqueued struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// EnqueueBatch enqueues all jobs of a batch or none of them. A batch is one request with Commit and
-// 1 to queue.MaxBatch jobs, or several requests with the same Batch. Of these, the last one has
-// Commit, and each of the others has at most BatchStep jobs. The jobs are invisible until the
-// commit, but their ids are already taken. A rejected request adds no jobs. Abort discards the
-// batch.
+// EnqueueBatch enqueues all jobs of a batch or none of them. A batch is either one request with
+// Commit and 1 to queue.MaxBatch jobs, or several requests with the same Batch. If there are
+// several, only the last one has Commit, and each of the others has at most BatchStep jobs. The
+// jobs are invisible until the commit, but their ids are already taken. A rejected request adds no
+// jobs. Abort discards the batch.
 type EnqueueBatch struct {
 	Batch  string       `json:"batch,omitempty"` // name chosen by the caller, at most queue.MaxKey bytes
 	Jobs   []queue.Spec `json:"jobs,omitempty"`
@@ -276,14 +280,16 @@ const BatchStep = 1000
 type EnqueuedBatch struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
-	// Found lists the indexes, from 0, of the request's jobs that were not enqueued because a job
-	// with the same unique key exists. IDs holds the id of that other job at these indexes.
+	// Found lists the request's jobs that were not enqueued, by their index from 0. For each of
+	// them, a job with the same unique key already exists. IDs holds the id of the existing job at
+	// that index.
 	Found []int `json:"found,omitempty"`
-	// Unenforced and NewQueues combine those of Enqueued for all jobs of the request.
+	// Unenforced and NewQueues have the same meaning as in Enqueued, for all jobs of the request
+	// together.
 	Unenforced []string   `json:"unenforced,omitempty"`
 	NewQueues  []NewQueue `json:"new_queues,omitempty"`
-	// MaxAttempts is the largest MaxAttempts of the request's jobs. Notes does the same as
-	// Enqueued.Notes.
+	// MaxAttempts is the largest value of Enqueued.MaxAttempts among the request's jobs. Notes has
+	// the same meaning as Enqueued.Notes.
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
@@ -293,8 +299,8 @@ type EnqueuedBatch struct {
 type Show struct {
 	ID            Name `json:"id"`
 	HistoryBefore int  `json:"history_before,omitempty"`
-	// WithoutEnv hides the values of environment variables. Showing those of another user's job is
-	// recorded as an audit event.
+	// WithoutEnv hides the values of environment variables. A request that shows the values of
+	// another user's job is recorded as an audit event.
 	WithoutEnv bool `json:"without_env,omitempty"`
 }
 
@@ -309,9 +315,11 @@ type List struct {
 	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
 	User   string `json:"user,omitempty"`
 	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
-	Since  Time   `json:"since,omitzero"`    // ended (or, if unfinished, was enqueued) at this time or later
-	Until  Time   `json:"until,omitzero"`    // ended (or, if unfinished, was enqueued) before this time
-	Limit  int    `json:"limit,omitempty"`   // 1 to 1000; 0 means 1000
+	// Since and Until select the jobs that ended at the time Since or later, and before the time
+	// Until. For an unfinished job, the time at which it was enqueued counts instead.
+	Since  Time   `json:"since,omitzero"`
+	Until  Time   `json:"until,omitzero"`
+	Limit  int    `json:"limit,omitempty"` // 1 to 1000; 0 means 1000
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -322,8 +330,8 @@ type DLQList struct {
 	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
 	User   string `json:"user,omitempty"`
 	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
-	Since  Time   `json:"since,omitzero"`    // ended at this time or later
-	Until  Time   `json:"until,omitzero"`    // ended before this time
+	Since  Time   `json:"since,omitzero"`    // only jobs that ended at this time or later
+	Until  Time   `json:"until,omitzero"`    // only jobs that ended before this time
 	Limit  int    `json:"limit,omitempty"`   // 1 to 1000; 0 means 1000
 	Cursor string `json:"cursor,omitempty"`
 }
@@ -350,12 +358,11 @@ type JobPage struct {
 type Status struct {
 	Jobs    map[string]int64 `json:"jobs"` // number of jobs by state, including zeros
 	Workers WorkerSummary    `json:"workers"`
-	// Oldest is when the job that has been runnable for the longest time became runnable. It is
-	// null if no job is runnable.
+	// Oldest is the time at which the longest-waiting runnable job became runnable. It is null if
+	// no job is runnable.
 	Oldest   Time  `json:"oldest_waiting"`
 	Enqueued int64 `json:"enqueued"` // number of jobs that were ever enqueued
-	// LastEvent is the number of an event. The other fields include the effects of this event and
-	// all earlier ones.
+	// LastEvent is the number of the newest event whose effects are included in the other fields.
 	LastEvent int64 `json:"last_event"`
 	// Throughput is the number of attempts that ended in the last minute on all nodes.
 	Throughput int    `json:"throughput_per_minute"`
@@ -387,8 +394,8 @@ type Status struct {
 	// Reranking is true while the priorities of waiting jobs are recomputed after a change of the
 	// settings for the order.
 	Reranking bool `json:"reranking"`
-	// Away is the reason why the store cannot be read. The other fields hold the last known values
-	// then.
+	// Away is the reason why the store cannot be read, "" if it can be read. While Away is set, the
+	// other fields hold the last known values.
 	Away   string `json:"away,omitempty"`
 	Health string `json:"health"` // "ok", or "degraded" or "failing" followed by the reason
 }
@@ -406,7 +413,7 @@ type ScreenRows struct {
 }
 
 // Screen is an overview of the queue: its status and the first jobs of each section. Commands and
-// errors are truncated to 1 KiB. Labels are left out if they are longer in total.
+// errors are truncated to 1 KiB. A job's labels are left out if they are longer than that in total.
 type Screen struct {
 	Status  Status      `json:"status"`
 	Running []ScreenJob `json:"running"` // oldest first
@@ -420,9 +427,9 @@ type Screen struct {
 	Done   []Job       `json:"done"`   // completed and cancelled jobs, the most recently ended first
 }
 
-// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if it
-// failed with an exit code. It is then the last line of standard error or, if that is empty, of
-// standard output.
+// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the
+// job failed with an exit code. It is the last line of standard error or, if standard error is
+// empty, of standard output.
 type ScreenJob struct {
 	Job
 	LastLine string `json:"last_line"`
@@ -464,10 +471,10 @@ type Logs struct {
 	Stdout  bool `json:"stdout,omitempty"`  // standard output only
 	Stderr  bool `json:"stderr,omitempty"`  // standard error only
 	N       *int `json:"n,omitempty"`       // only the last N lines; at most MaxLines
-	Since   Time `json:"since,omitzero"`    // printed at this time or later
-	Until   Time `json:"until,omitzero"`    // printed before this time
-	// Ends, with Follow, requests a report each time an attempt has ended and another one will
-	// follow.
+	Since   Time `json:"since,omitzero"`    // only output printed at this time or later
+	Until   Time `json:"until,omitzero"`    // only output printed before this time
+	// Ends requests a report each time an attempt has ended and another one will follow. It works
+	// only with Follow.
 	Ends bool `json:"ends,omitempty"`
 }
 
@@ -579,20 +586,22 @@ type Selection struct {
 	IDs Names `json:"ids,omitempty"`
 	All bool  `json:"all,omitempty"` // every job whose state the method accepts
 	// State selects jobs in any of these states. Empty means the states that the method accepts.
-	State     Texts  `json:"state,omitempty"`
-	Failed    bool   `json:"failed,omitempty"` // the same as the states dead and failed
-	Label     Labels `json:"label,omitempty"`  // with all of these labels
-	Queue     string `json:"queue,omitempty"`
-	Batch     string `json:"batch,omitempty"`      // value of the label batch; selects only the caller's jobs
-	User      string `json:"user,omitempty"`       // user who enqueued the jobs
-	OlderThan Span   `json:"older_than,omitempty"` // ended (or, if unfinished, was enqueued) this long ago
-	IDGlob    string `json:"id_glob,omitempty"`    // pattern; wildcards: *, ? and sets such as [a-z]
-	DryRun    bool   `json:"dry_run,omitempty"`    // count the jobs without changing them
+	State  Texts  `json:"state,omitempty"`
+	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
+	Label  Labels `json:"label,omitempty"`  // only jobs that have all of these labels
+	Queue  string `json:"queue,omitempty"`
+	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
+	User   string `json:"user,omitempty"`  // user who enqueued the jobs
+	// OlderThan selects jobs that ended at least this long ago. For an unfinished job, the time at
+	// which it was enqueued counts instead.
+	OlderThan Span   `json:"older_than,omitempty"`
+	IDGlob    string `json:"id_glob,omitempty"` // pattern; wildcards: *, ? and sets such as [a-z]
+	DryRun    bool   `json:"dry_run,omitempty"` // count the jobs without changing them
 	Cursor    string `json:"cursor,omitempty"`
 }
 
-// PauseSelection selects jobs for the methods pause and resume. Its field All means everything, so
-// it cannot be combined with fields that select some of the jobs.
+// PauseSelection selects jobs for the methods pause and resume. For these methods, All means the
+// whole queue. It therefore cannot be combined with fields that select some of the jobs.
 type PauseSelection struct{ Selection }
 
 // SelectStep is the maximum number of selected jobs that one request processes.
@@ -632,17 +641,18 @@ func (s Selection) Names() []string {
 	return append([]string{string(s.ID)}, s.IDs...)
 }
 
-// BulkResult lists the jobs that a method has changed, and why it was refused for others.
+// BulkResult lists the jobs that a method has changed, and the jobs for which the method was
+// refused, with the reasons.
 type BulkResult struct {
 	// Done and Refused are always sent, even if empty, except after a dry run.
 	Done    []string  `json:"done,omitempty"`
 	Refused []Refusal `json:"refused,omitempty"`
 	Matched *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
 	Next    *string   `json:"next,omitempty"`    // cursor for the remaining jobs
-	// Unenforced lists the limits set by an edit that this machine does not enforce, or enforces
-	// only in part.
+	// For an edit, Unenforced lists those of the new limits that this machine does not enforce, or
+	// enforces only in part.
 	Unenforced []string `json:"unenforced,omitempty"`
-	// Notes has the same meaning as Enqueued.Notes, for an edit.
+	// For an edit, Notes has the same meaning as Enqueued.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -666,7 +676,7 @@ func (r BulkResult) MarshalJSON() ([]byte, error) {
 type Refusal struct {
 	ID      string     `json:"id"`
 	Code    queue.Code `json:"code"`
-	Field   string     `json:"field,omitempty"` // the invalid field of the job; "" if it is not about a field
+	Field   string     `json:"field,omitempty"` // the invalid field of the job; "" if the reason is not a field
 	Message string     `json:"message"`
 }
 
@@ -675,8 +685,9 @@ func (r *Refusal) Err() *queue.Error {
 	return &queue.Error{Code: r.Code, Field: r.Field, Message: r.Message}
 }
 
-// DLQRetry puts dead jobs back in the queue: the given ids, all dead jobs, or all dead jobs in a
-// batch of the caller. Like a Selection, it processes at most SelectStep jobs in a request.
+// DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all
+// dead jobs in a batch of the caller. Like a Selection, it processes at most SelectStep jobs in a
+// request.
 type DLQRetry struct {
 	ID      Name   `json:"id,omitempty"`
 	IDs     Names  `json:"ids,omitempty"`
@@ -687,7 +698,8 @@ type DLQRetry struct {
 	Cursor  string `json:"cursor,omitempty"`
 }
 
-// Sure guards the permanent removal of all jobs, or of all jobs in a batch of the caller.
+// Sure holds the parameters of methods that remove jobs permanently: all jobs, or all jobs in a
+// batch of the caller.
 type Sure struct {
 	Yes    bool   `json:"yes"` // confirms the removal; required unless DryRun is set
 	Batch  string `json:"batch,omitempty"`
@@ -726,8 +738,8 @@ type WorkerScale struct {
 }
 
 // WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means
-// DefaultStopTimeout) to finish. The jobs that are still running then are ended and put back in the
-// queue.
+// DefaultStopTimeout) to finish. Jobs that are still running after that time are ended and put back
+// in the queue.
 type WorkerStop struct {
 	Count   *int  `json:"count,omitempty"`
 	All     bool  `json:"all,omitempty"`
@@ -747,11 +759,13 @@ type WorkerList struct {
 
 // Worker is one worker.
 type Worker struct {
-	ID            string `json:"id"`
-	Node          string `json:"node"`
-	PID           *int   `json:"pid"` // pid of the worker's job, or of its process that cannot be killed
-	StartedAt     Time   `json:"started_at"`
-	LastHeartbeat Time   `json:"last_heartbeat"`
+	ID   string `json:"id"`
+	Node string `json:"node"`
+	// PID is the pid of the worker's job. For a stuck worker, it is the pid of the process that
+	// survived SIGKILL.
+	PID           *int `json:"pid"`
+	StartedAt     Time `json:"started_at"`
+	LastHeartbeat Time `json:"last_heartbeat"`
 	// State is idle, busy, paused, stopping, stale, or stuck. A stuck worker's job has ended, but a
 	// process of it has survived SIGKILL.
 	State string  `json:"state"`

@@ -35,8 +35,8 @@ type testServer struct {
 	ended chan struct{}
 
 	mu      sync.Mutex
-	reading map[string]int // reads that hold a slot, by user and class; guarded by mu, like most
-	most    map[string]int
+	reading map[string]int // number of reads that hold a slot, by user and class; guarded by mu
+	most    map[string]int // largest values that reading has had; guarded by mu
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -103,7 +103,7 @@ func (v *testServer) read(ctx context.Context, class Class) error {
 			v.reading[who]--
 		}()
 		if PeerFrom(ctx).UID%3 == 0 {
-			return nil // a read of a user that is not an attacker
+			return nil // the user is not an attacker, so the read ends immediately
 		}
 		select {
 		case <-v.ended:
@@ -128,7 +128,7 @@ func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "town"}, nil
 }
 
-// waitUntil waits until holds returns true.
+// waitUntil waits until the function holds returns true. what names the condition in the error.
 func (v *testServer) waitUntil(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -166,7 +166,7 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 		v.t.Fatal(err)
 	}
 	answer := make(chan string, 1)
-	go func() { // ends with the connection
+	go func() { // this goroutine ends when the connection is closed
 		text, _ := bufio.NewReader(c).ReadString('\n')
 		answer <- text
 	}()
@@ -174,9 +174,8 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 }
 
 // A user who connects over and over, sends many requests and disconnects never has more connections
-// in progress than the limit for one user. Connections whose requests wait for room do not count as
-// idle. So they are not evicted to make room for further connections, which would leave the evicted
-// ones waiting.
+// in progress than the limit for one user. A connection whose request waits for room does not count
+// as idle, so it is not evicted. An evicted connection would continue to wait for room.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	v := newTestServer(t)
 	v.user = 20
@@ -224,7 +223,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 			for range conns {
 				c := v.dial(uid)
 				sending.Go(func() { io.WriteString(c, strings.Repeat(line, each)) })
-				go io.Copy(io.Discard, c) // ends with the connection
+				go io.Copy(io.Discard, c) // this goroutine ends when the connection is closed
 			}
 		}
 		full := v.waitForFullLoad(attack.attackers)
@@ -299,7 +298,8 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 }
 
 // Connections that each send most of a line but not its end cost their user as much memory as one
-// line. A line of another user is processed nevertheless. The refused connections get the reason.
+// line. During that time, a line of another user is processed. The refused connections get an error
+// that says why.
 func TestIncompleteLinesCostOneLine(t *testing.T) {
 	v := newTestServer(t)
 	const conns = 200
@@ -369,8 +369,8 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	close(v.ended)
 }
 
-// A user may have 64 streams over all connections, and the next one is refused with the reason.
-// Pieces of a stream that were read while a slot was held are sent after the slot is released.
+// A user may have 64 streams over all connections. The next stream is refused, and the error says
+// why. Pieces of a stream that were read while a slot was held are sent after the slot is released.
 func TestStreamsHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
 	b := &chattySystem{town: v, piece: strings.Repeat("x", 64<<10)}

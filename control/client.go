@@ -20,9 +20,9 @@ import (
 // reconnectTimeout is how long a client tries to reconnect after its connection broke.
 const reconnectTimeout = 5 * time.Second
 
-// If no line arrives for probeAfter after a request, the client sends a hello. If nothing arrives
-// within probeTimeout either, the client gives the service up: systemd accepts connections even for
-// a service that cannot start.
+// If the service sends nothing for probeAfter after a request, the client sends a hello. If nothing
+// arrives within probeTimeout after that, the client closes the connection. Otherwise it could wait
+// forever, because systemd accepts connections even for a service that cannot start.
 const (
 	probeAfter   = 20 * time.Second
 	probeTimeout = 10 * time.Second
@@ -36,19 +36,20 @@ const ServiceAccount = "queuectl"
 const readAfterWriteError = time.Second
 
 // Client calls the API of a running service over its socket. It connects at the first call and
-// reconnects when the connection breaks. It then repeats an interrupted call once if that is safe:
-// an enqueue, which carries an idempotency key, and calls that change nothing.
+// reconnects when the connection breaks. After reconnecting, it repeats the interrupted call once
+// if a second execution does no harm. Examples are calls that change nothing, and an enqueue, which
+// carries an idempotency key.
 type Client struct {
 	path string
-	// within, if not nil, returns a connection to a server in this process. The client then uses it
-	// instead of path.
+	// dialInProcess returns a connection to a server in this process. If it is not nil, the client
+	// uses it instead of path.
 	dialInProcess func() net.Conn
 
 	mu   sync.Mutex
 	conn *clientConn // nil before the first call; guarded by mu
 }
 
-// clientConn is one connection. It ends with the first error.
+// clientConn is one connection. The first error ends it.
 type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
@@ -59,7 +60,7 @@ type clientConn struct {
 
 	lastID   atomic.Int64
 	received atomic.Int64 // number of lines received
-	gaveUp   atomic.Bool  // checkAlive has given the service up
+	gaveUp   atomic.Bool  // checkAlive has closed the connection because the service did not answer
 
 	mu      sync.Mutex
 	pending map[int64]*call // guarded by mu
@@ -93,15 +94,15 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ErrUnreachable means that no service is running on the socket. It is not a *queue.Error:
-// errors.Is compares only the codes of those, so every other error with the code unavailable would
-// count as ErrUnreachable.
+// ErrUnreachable means that no service is running on the socket. It is not a *queue.Error, because
+// errors.Is compares only the codes of two such errors. Every error with the code unavailable would
+// then match ErrUnreachable.
 var ErrUnreachable = errors.New("the service is not running")
 
 // errOverloaded means that a service is running, but did not accept the connection in time.
 var errOverloaded = &queue.Error{Code: queue.CodeUnavailable, Message: "the service is overloaded: too many clients are connecting; try again later"}
 
-// unreachable is an ErrUnreachable with its cause.
+// unreachable is an error that matches ErrUnreachable and holds the cause.
 type unreachable struct {
 	path  string
 	cause error
@@ -150,7 +151,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, noAccess(c.path)
-	case err == errOverloaded, errors.Is(err, context.Canceled): // neither shows that no service is running
+	case err == errOverloaded, errors.Is(err, context.Canceled): // a service may be running
 		return nil, err
 	case err != nil:
 		return nil, &unreachable{c.path, err}
@@ -195,8 +196,8 @@ func (c *clientConn) closed() bool {
 	return hungUp(c.net)
 }
 
-// readAll starts a goroutine that reads until the connection ends. Closing the connection ends
-// it.
+// readAll starts a goroutine that reads until the connection ends. The goroutine ends when the
+// connection is closed.
 func (c *clientConn) readAll() {
 	c.readOnce.Do(func() {
 		go func() {
@@ -264,7 +265,7 @@ func (c *clientConn) deliver(line []byte) error {
 		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that the service is running, and try again", err)
 	}
 	if m.id == 0 {
-		return m.err // an error about the whole connection
+		return m.err // a reply without an id reports an error about the whole connection
 	}
 	c.mu.Lock()
 	o := c.pending[m.id]
@@ -278,7 +279,7 @@ func (c *clientConn) deliver(line []byte) error {
 		o.finish(m.result, m.err)
 	case o.pieces != nil:
 		select {
-		case o.pieces <- m.piece: // a slow reader delays only its own connection
+		case o.pieces <- m.piece: // if the caller reads slowly, this delays only its own connection
 		case <-o.done:
 		}
 	}
@@ -324,15 +325,15 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.net.Write(line); err != nil {
-		// The connection ends after readAfterWriteError, which ends all of its calls, including
-		// this one.
+		// The goroutine that reads gets a timeout after readAfterWriteError. It then ends the
+		// connection and all calls on it, including this one.
 		c.net.SetReadDeadline(time.Now().Add(readAfterWriteError))
 	}
 	return o, id, nil
 }
 
-// call sends a request and waits for the answer. If again is true, it repeats the request once when
-// the connection breaks.
+// call sends a request and waits for the answer. If repeatable is true and the connection breaks,
+// it repeats the request once.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool, each func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
 	for tries := 0; ; {
@@ -364,7 +365,8 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 // whyItEndedHint tells the user where to find out why the service has ended.
 const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + serviceLogHint + ") and queuectl doctor"
 
-// withCode converts an error of the connection to an error with a code.
+// withCode converts an error of the connection to an error with a code. tries is how often the
+// request may have been sent.
 func withCode(err error, tries int) error {
 	if _, unreachableNow := errors.AsType[*unreachable](err); unreachableNow && tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEndedHint}
@@ -376,7 +378,7 @@ func withCode(err error, tries int) error {
 		return err
 	}
 	if e, fromServer := errors.AsType[*queue.Error](err); fromServer {
-		return e // the server said why it closed
+		return e // the server has said why it closed the connection
 	}
 	if tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered; it is unknown whether the request was carried out; " + whyItEndedHint}
@@ -384,8 +386,8 @@ func withCode(err error, tries int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// checkAlive gives the service up if no line has arrived since the given line count and the service
-// does not answer a hello either.
+// checkAlive closes the connection if the service does not answer. It does so if the number of
+// received lines is still since, and no line arrives after a hello either.
 func (c *clientConn) checkAlive(since int64) {
 	if c.received.Load() != since {
 		return
@@ -435,7 +437,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 					}
 				}
 			case <-ctx.Done():
-				c.net.Close() // there is no other way to end a stream early
+				c.net.Close() // closing the connection is the only way to end a stream early
 				return give(ctx.Err())
 			}
 		}

@@ -9,15 +9,15 @@ import (
 // Client implements API. Each method calls the method of the API with the same name.
 var _ API = (*Client)(nil)
 
-// invoke sends a request and returns the answer. If again is true, the request is repeated once
-// when the connection breaks.
+// invoke sends a request and returns the answer. If repeatable is true and the connection breaks,
+// the request is repeated once.
 func invoke[R any](ctx context.Context, c *Client, method string, params any, repeatable bool) (r R, err error) {
 	err = c.call(ctx, method, params, &r, repeatable, nil)
 	return r, err
 }
 
-// subscribe sends the request of a stream and calls each for every piece. It returns the answer
-// at the end of the stream.
+// subscribe sends the request of a stream and calls the function each for every piece. It returns
+// the answer at the end of the stream.
 func subscribe[N, R any](
 	ctx context.Context, c *Client, method string, params any, each func(N) error,
 ) (r R, err error) {
@@ -52,7 +52,8 @@ func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatc
 	if p.Key == "" && p.Commit {
 		p.Key = NewKey()
 	}
-	// Other requests of a batch have no key. Repeating one would add its jobs twice.
+	// Other requests of a batch have no key and are not repeated, because that would add their jobs
+	// twice.
 	return invoke[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 

@@ -18,7 +18,7 @@ import (
 func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
-	go func() { // ends with the listener
+	go func() { // this goroutine ends when the listener is closed
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -58,7 +58,7 @@ func TestClientGivesUpUnresponsiveStream(t *testing.T) {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 		in := bufio.NewReader(c)
 		_, err = in.ReadString('\n')
-		for n := range 200 { // more than the channel of a call holds
+		for n := range 200 { // more pieces than the channel of a call can hold
 			_, failed := fmt.Fprintf(c, `{"jsonrpc":"2.0","method":"events","params":{"id":1,"value":{"seq":%d}}}`+"\n", n)
 			err = errors.Join(err, failed)
 		}

@@ -16,17 +16,17 @@ import (
 // serverConn is the connection of one client.
 type serverConn struct {
 	net   net.Conn
-	peer  Peer // Right is the one at the time of connecting
+	peer  Peer // peer.Right is the right that the user had when it connected
 	share *connShare
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
 	write sync.Mutex // held while a line is written
 
-	unanswered atomic.Int64 // number of requests whose answer is not ready
+	unanswered atomic.Int64 // number of requests that are being processed
 
 	mu         sync.Mutex
-	active     int       // number of unanswered requests; guarded by mu
+	active     int       // number of requests that have not ended; guarded by mu
 	lastActive time.Time // when active last changed; guarded by mu
 	evicted    bool      // guarded by mu
 	// idleCounter counts the user's connections that have no request, including this one. It is nil
@@ -34,10 +34,11 @@ type serverConn struct {
 	idleCounter *atomic.Int64
 }
 
-// readLine reads a line without its newline, at most MaxLine bytes, into a new buffer, whose
+// readLine reads a line without its newline, at most MaxLine bytes, into a new buffer. The buffer's
 // capacity counts towards the share of the connection's user. The last line needs no newline if it
-// has at most connBytes: a longer one was probably cut off, and parsing it would cost much more
-// than sending it did. If reading fails, readLine returns the part of the line that has arrived.
+// has at most connBytes. A longer line without a newline was probably cut off, and parsing it would
+// cost much more than sending it did. If reading fails, readLine returns the part of the line that
+// has arrived.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -76,7 +77,9 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 	}
 }
 
-// lineLimit returns the maximum length of a line of which size bytes have arrived so far.
+// lineLimit returns the maximum length of a line, of which size bytes have arrived so far. Lines of
+// users without access are limited more strictly. The user's right is looked up only if the line is
+// long enough for that to matter.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
 		return MaxLine

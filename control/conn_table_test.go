@@ -90,7 +90,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	for !idle() { // a request ends only after its response is sent
 		time.Sleep(time.Millisecond)
 	}
-	connect(1) // evicts the first connection
+	connect(1) // this connection evicts the first one
 	select {
 	case <-closing:
 	case <-time.After(10 * time.Second):
@@ -122,7 +122,7 @@ func TestIdleConnectionsAreCounted(t *testing.T) {
 	add(third, nil, false) // neither connection is idle
 	second.endRequest()
 	add(third, second, true)
-	second.beginRequest() // it was already evicted
+	second.beginRequest() // the connection was evicted before
 	third.beginRequest()
 	add(conn(), nil, false)
 	table.remove(first)

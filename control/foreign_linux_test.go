@@ -50,8 +50,8 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// acceptLine accepts one connection, reads a line or until the connection ends, calls then and
-// closes the connection.
+// acceptLine accepts one connection and reads one line, or less if the connection ends. It then
+// calls the function then and closes the connection.
 func acceptLine(l net.Listener, then func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
@@ -62,12 +62,13 @@ func acceptLine(l net.Listener, then func() error) (line string, err error) {
 	return line, then()
 }
 
-// The client checks at each connection which user runs the server. If the server ends and a server
-// of another user replaces it, the client sends nothing to that one and returns an error with its
-// uid. If the new server belongs to the client's own user, the client repeats the request.
+// The client checks at each connection which user runs the server. If a server of another user
+// replaces the first one, the client sends nothing to the new server and returns an error with the
+// uid of that user. If the new server belongs to the client's own user, the client repeats the
+// request.
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
-	if os.Geteuid() == 0 { // only root can be another user
+	if os.Geteuid() == 0 { // only root can act as another user
 		uids = append(uids, otherUID)
 	}
 	for _, uid := range uids {

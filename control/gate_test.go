@@ -22,7 +22,7 @@ import (
 type fakeAuthorizer struct {
 	fakeAPI
 	denial   error  // error of Admit for every connection; nil admits them
-	onRefuse func() // called by Refuse, like a slow look-up of names; nil if it is fast
+	onRefuse func() // called by Refuse to simulate a slow look-up of names; nil for a fast one
 
 	mu    sync.Mutex
 	right Right  // guarded by mu

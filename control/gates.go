@@ -14,14 +14,14 @@ type GateView struct {
 	Kind string `json:"kind"` // lock, rate or resource
 	// Most is the limit: running jobs, starts in a period, or units.
 	Most int    `json:"most"`
-	Rate string `json:"rate,omitempty"` // n/period
+	Rate string `json:"rate,omitempty"` // maximum rate of starts, as n/period
 	Used int    `json:"used"`           // jobs, starts or units that count towards the limit now
 	Jobs *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
 	User string `json:"user,omitempty"` // owner of the key; "" for a shared key
 	// Node is the node that has the units. It is "" unless several nodes share the queue.
 	Node string `json:"node,omitempty"`
 	// Set means that gate.set has set the rule. Otherwise a shared key has the rule of the first
-	// job that named it, and a user's key that of the newest job.
+	// job that named it, and a user's key has the rule of the newest job that named it.
 	Set bool `json:"set"`
 }
 
@@ -29,8 +29,8 @@ type GateView struct {
 type GateSet struct {
 	Key   string  `json:"key"`
 	Lock  *int    `json:"lock,omitempty"`  // maximum number of running jobs, 1 to 10000
-	Rate  *string `json:"rate,omitempty"`  // n/period
-	Unset string  `json:"unset,omitempty"` // lock or rate
+	Rate  *string `json:"rate,omitempty"`  // maximum rate of starts, as n/period
+	Unset string  `json:"unset,omitempty"` // the rule to remove: lock or rate
 }
 
 // Gates requests the gates after a cursor.

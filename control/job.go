@@ -55,8 +55,8 @@ type Job struct {
 	Signal         *int    `json:"signal"`
 	Error          *string `json:"error"`
 	WorkerID       *string `json:"worker_id"`
-	// Node is the node that ran the job last. It is "" if none did, or unless several nodes share
-	// the queue.
+	// Node is the node that ran the job last. It is "" if the job has not run yet, or if the queue
+	// has only one node.
 	Node string `json:"node,omitempty"`
 	PID  *int   `json:"pid"`
 	// PausedAt is when the running job was frozen, and PausedBy is the user who did it. Both are

@@ -67,7 +67,7 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 		{`[1,2,3]`, "null", "one request per line"},
 		{`[{"id":1,"method":"hello"},{"id":2,"method":"hello"}]`, "null", "one request per line"},
 		{`{"foo": "boo"}`, "null", "method: required"},
-		{`7`, "null", "not a request"}, // not an object
+		{`7`, "null", "not a request"}, // valid JSON, but not an object
 		{`"hello"`, "null", "not a request"},
 		// The error has the id if the line is an object with a valid id.
 		{`{"jsonrpc":"2.0","id":5}`, "5", "method: required"},

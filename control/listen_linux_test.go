@@ -23,7 +23,8 @@ func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 func ownerOnly() SocketPerms { return SocketPerms{Mode: 0o600, GID: -1} }
 
 // Listen replaces a socket left over from a crash. It returns an error and changes nothing if a
-// service answers at the path, or another file is there. A path that is too long is rejected too.
+// service answers at the path, or another file is there. Listen also rejects a path that is too
+// long.
 func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -169,8 +170,7 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 	}
 }
 
-// Connections that were waiting to be accepted when the socket was bound again are accepted all the
-// same.
+// Connections that were waiting to be accepted when the socket was bound again are still accepted.
 func TestRebindLosesNoConnection(t *testing.T) {
 	path := tempSocket(t)
 	s, err := Listen(path, ownerOnly())

@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// identifyBlocks reports whether PeerOf must wait for data from the client.
+// identifyBlocks means that PeerOf may have to wait for data from the client.
 const identifyBlocks = false
 
 // MaxSocketPath is the kernel's limit for the path of a socket, in bytes.
@@ -55,14 +55,14 @@ func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 }
 
 // Inherited returns a control socket that another process has bound. Only that process can bind the
-// socket again. It also has set the backlog: a call of listen(2) here would replace the identity
-// that clients see, which is that of the last process to call it.
+// socket again. That process has also set the backlog. Inherited does not call listen(2), because
+// clients see the identity of the last process that called it.
 func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), listener: l} }
 
 // maxBacklog is how many connections may wait to be accepted. They are accepted in the order of
 // their arrival, and no limit per user applies before that, so one user's connections can delay
-// everyone else's. The default of net is the system's maximum, 4096. Further clients wait in
-// connect(2).
+// everyone else's. The default of package net is the system's maximum, 4096. Further clients wait
+// in connect(2).
 const maxBacklog = 1024
 
 // boundBacklog sets a socket's backlog to maxBacklog.
@@ -187,7 +187,7 @@ func removeStale(dir string) {
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
 			os.Remove(filepath.Join(temp, "s"))
 		}
-		os.Remove(temp) // fails if the directory contains anything else, which then is not ours
+		os.Remove(temp) // Remove fails if there are other files, because the directory is then not ours
 	}
 }
 
@@ -224,8 +224,8 @@ func (s *Socket) Accept() (net.Conn, error) {
 }
 
 // The old listener is closed when no client has connected for oldListenerPause, and after
-// maxOldListener at the latest: its file may have been moved to a path at which clients continue to
-// connect.
+// maxOldListener at the latest. The second limit is needed because the socket's file may have been
+// moved, and clients may continue to connect at its new path.
 const (
 	oldListenerPause = 50 * time.Millisecond
 	maxOldListener   = time.Second
@@ -321,8 +321,8 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// fileInPlace reports whether the path still has this socket's file. The inode number of an open
-// socket is not reused.
+// fileInPlace reports whether the path still has this socket's file. The kernel does not reuse the
+// inode number of a socket that is still open, so comparing the files is reliable.
 func (s *Socket) fileInPlace() bool {
 	s.mu.Lock()
 	own := s.file
@@ -350,5 +350,5 @@ func (s *Socket) rebind() (bound bool, err error) {
 	}
 	s.oldListener, s.replacedAt = s.listener, time.Now()
 	s.listener, s.file = on, file
-	return true, s.oldListener.SetDeadline(time.Now()) // wakes Accept
+	return true, s.oldListener.SetDeadline(time.Now()) // the deadline wakes Accept
 }

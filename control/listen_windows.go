@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// identifyBlocks reports whether PeerOf must wait for data from the client.
+// identifyBlocks means that PeerOf may have to wait for data from the client.
 const identifyBlocks = true
 
 // MaxSocketPath is the limit of Windows for the name of a pipe, in characters.

@@ -28,8 +28,8 @@ func requestLogger() func(method string, right Right, result any, err error, n i
 	}
 }
 
-// Requests that were rejected or changed nothing are not logged by default, because a user could
-// fill the disk with them.
+// Requests that were rejected or changed nothing are not logged by default. A user could otherwise
+// fill the disk with their log lines.
 func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	logged := requestLogger()
 	matched := 3

@@ -11,19 +11,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits for parameter values. Others are in params.go and in package queue.
+// Upper limits for parameter values. Further limits are in params.go and in package queue.
 const (
-	MaxPage       = 1000           // jobs in a page of a list
-	MaxScreenRows = 100            // jobs in each section of a screen
-	MaxWorkers    = 4096           // workers of a service
-	MaxJitter     = 24 * time.Hour // jitter of a schedule
-	maxCleanup    = 36500          // days
-	maxNumber     = 1<<31 - 1      // number of an attempt
-	maxSequence   = 1e18           // number of an event
-	maxWeight     = 1000           // weight of a queue
-	maxCount      = 1e9            // number of jobs
+	MaxPage       = 1000           // maximum number of jobs in a page of a list
+	MaxScreenRows = 100            // maximum number of jobs in each section of a screen
+	MaxWorkers    = 4096           // maximum number of workers of a service
+	MaxJitter     = 24 * time.Hour // maximum jitter of a schedule
+	maxCleanup    = 36500          // maximum age in days, for the method cleanup
+	maxNumber     = 1<<31 - 1      // highest number of an attempt
+	maxSequence   = 1e18           // highest number of an event
+	maxWeight     = 1000           // maximum weight of a queue
+	maxCount      = 1e9            // maximum value of a parameter that is a number of jobs
 	maxBytes      = 1 << 50
-	MaxSchedule   = 100 // bytes of a schedule's name
+	MaxSchedule   = 100 // maximum length of a schedule's name in bytes
 )
 
 // Constraints that several parameters share.
@@ -51,7 +51,8 @@ func between(low, high float64) queue.Constraint {
 
 func upTo(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
 
-// filledUpTo is for a text that is part of a group, where an empty text would count as given.
+// filledUpTo returns a constraint on a text that belongs to a group of parameters. It rejects an
+// empty text, because the group would count it as given.
 func filledUpTo(bytes int) queue.Constraint { return queue.Constraint{NotEmpty: true, MaxBytes: bytes} }
 
 func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
@@ -127,7 +128,8 @@ func selection(more ...param) *ruleset {
 // overStep marks a request with more jobs than BatchStep, which only the last request of a batch may have.
 const overStep = "jobs:many"
 
-// withPriority marks a request with a job that has a priority, which next would override.
+// withPriority marks a request in which a job has a priority. The parameter "next" would override
+// that priority.
 const withPriority = "jobs:priority"
 
 // prioritized reports whether a job has a priority.
@@ -442,7 +444,7 @@ func scheduleRules() map[reflect.Type]*ruleset {
 
 func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxSchedule }
 
-// audited marks a value of event that includes the kind audit.
+// audited marks a value of the parameter "event" that includes the kind "audit".
 const audited = "event:audit"
 
 // containsWord returns the schema of a text equal to the word, or a list of texts that contains it.

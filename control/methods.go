@@ -131,7 +131,7 @@ func MethodNames() []string {
 	return names
 }
 
-// onSelection is a method that acts on jobs.
+// onSelection is the type of the methods that act on selected jobs.
 type onSelection[P any] func(API, context.Context, P) (BulkResult, error)
 
 // pause adapts a method that takes a Selection to one that takes a PauseSelection.

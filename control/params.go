@@ -11,23 +11,24 @@ import (
 // Limits for parameter values. The decoders enforce them while they parse, and the errors name the
 // parameter.
 const (
-	MaxNames = 10_000 // ids of jobs
-	MaxWaits = 1000   // ids of jobs to wait for, or to receive events of
-	MaxTexts = 64     // states, or kinds of events
+	MaxNames = 10_000 // maximum number of job ids in a list
+	MaxWaits = 1000   // maximum number of ids in a request that waits for jobs or follows their events
+	MaxTexts = 64     // maximum number of states, or of kinds of events
 	// MaxEntries is the maximum number of arguments and environment variables of all jobs in a
 	// request together.
 	MaxEntries = queue.MaxArgsEnv
-	MaxScalar  = 4 << 10 // bytes of the value of a setting
-	MaxLines   = 100_000 // lines of output, counted from the end
-	maxUser    = 256     // bytes of a user name
-	maxGate    = 600     // bytes of the cursor of a list of gates
+	MaxScalar  = 4 << 10 // maximum length of the value of a setting in bytes
+	MaxLines   = 100_000 // maximum number of lines of output, counted from the end
+	maxUser    = 256     // maximum length of a user name in bytes
+	maxGate    = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
-// manyNames is the number of ids from which a request counts as one that changes many jobs.
+// manyNames is the minimum number of ids with which a request counts as a change of many jobs. Each
+// user may have only a few such requests in progress.
 const manyNames = 100
 
-// Name is the id of a job. In JSON it is text or an integer, which means its decimal text. A value
-// that cannot be an id is truncated, since no job has it anyway.
+// Name is the id of a job. In JSON it is text or an integer. An integer means the same as its
+// decimal text. A value that cannot be an id is truncated, since no job has it anyway.
 type Name string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -166,7 +167,7 @@ func (s *Selection) Chosen() bool {
 	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// The many methods report whether a request lists or changes many jobs.
+// The methods named isForManyJobs report whether a request lists or changes many jobs.
 
 func (s *Selection) isForManyJobs() bool  { return s.Chosen() || len(s.IDs) >= manyNames }
 func (p *DLQRetry) isForManyJobs() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
@@ -175,7 +176,7 @@ func (p *ScreenRows) isForManyJobs() bool { return true }
 func (p *Tree) isForManyJobs() bool       { return true }
 func (p *Sure) isForManyJobs() bool       { return true }
 
-// The subject methods return the jobs, or the setting, that the log names for a request.
+// The methods named logSubject return the jobs, or the setting, that the log names for a request.
 
 func (p *Enqueue) logSubject() (ids []string, key string) {
 	if p.Spec.ID != nil {

@@ -36,8 +36,8 @@ func setUser(uid, gid int, groups []uint32) error {
 }
 
 // PeerOf returns the user, the group and all supplementary groups that the client had when it
-// connected, regardless of their number and of later changes. Only root can test other users than
-// itself.
+// connected, regardless of their number and of later changes. Without root, only the test's own
+// user is tested.
 func TestPeerIsTheConnectingProcess(t *testing.T) {
 	path := filepath.Join(openFolder(t), "s")
 	l := listenAs(t, os.Geteuid(), path)

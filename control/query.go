@@ -11,7 +11,7 @@ import (
 )
 
 // Readable returns the row of a method that changes nothing and sends a single answer. It returns
-// nil if the method does not exist or is not like that.
+// nil for every other method, and for a name that no method has.
 func Readable(name string) *Method {
 	if m := methodOf(name); m != nil && m.endpoint.readOnly {
 		return m
@@ -19,10 +19,10 @@ func Readable(name string) *Method {
 	return nil
 }
 
-// QueryParams converts the query of a URL to the parameters of a method. The query has NAME=VALUE,
-// the same name several times for a list, and NAME=KEY=VALUE for each entry of a map. QueryParams
-// does not validate the values, which the method does. Its errors are *queue.Error with
-// CodeInvalid.
+// QueryParams converts the query of a URL to the parameters of a method. A parameter is written as
+// NAME=VALUE. A list has one NAME=VALUE for each entry, and a map has one NAME=KEY=VALUE for each
+// entry. QueryParams does not validate the values, because the method does that. Its errors are
+// *queue.Error with CodeInvalid.
 func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	properties, _ := paramsSchema(m.endpoint.params)["properties"].(schema)
 	params := map[string]any{}
@@ -58,8 +58,9 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	return json.Marshal(params)
 }
 
-// QuerySchema returns the schema of a parameter as QueryParams reads it from a query: a list or a
-// map as the name once for each entry, and everything else as a single value.
+// QuerySchema returns the schema of a parameter in the form in which QueryParams reads it from a
+// query. In a query, a list or a map is written as one NAME=… for each entry, and everything else
+// as a single value.
 func QuerySchema(property map[string]any) map[string]any {
 	s := maps.Clone(property)
 	delete(s, "description")

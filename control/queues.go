@@ -11,8 +11,8 @@ type QueueView struct {
 	Queue   string `json:"queue"`
 	Running int    `json:"running"`
 	Waiting int64  `json:"waiting"`
-	// Oldest is when the oldest of the jobs that could start became runnable. It is null if no job
-	// could.
+	// Oldest is the time at which the longest-waiting runnable job became runnable. It is null if
+	// no job is runnable.
 	Oldest Time `json:"oldest_waiting"`
 	// Throughput is the number of the queue's attempts that ended in the last minute. Attempts on
 	// other nodes count only for the 32 busiest queues of each node.
@@ -153,9 +153,10 @@ type TreeEdge struct {
 	Parent int64 `json:"parent"` // seq of the parent
 	// Child is the seq of the child.
 	Child int64 `json:"child"`
-	// How is completed, dead or ended.
+	// How is "completed", "dead" or "ended".
 	How string `json:"how"`
-	// Met is open while the parent has not ended, then met or failed.
+	// Met is "open" while the parent has not ended. After that it is "met" if the parent ended in
+	// the way given by How, and otherwise "failed".
 	Met string `json:"met"`
 }
 
@@ -173,8 +174,8 @@ type Why struct {
 	// Ahead is the number of jobs that will start before this one; 0 means that it starts next. It
 	// is null if the job cannot start yet, or if too many jobs are before it to count them all.
 	Ahead *int `json:"ahead"`
-	// AheadAtLeast is the number of jobs before this one that were counted, if there may be more.
-	// It is 0 if Ahead is set.
+	// AheadAtLeast is set if there are too many jobs to count them all. At least this number of
+	// jobs will start before this one. It is 0 if Ahead is set.
 	AheadAtLeast int `json:"ahead_at_least,omitempty"`
 	// AheadByUser lists the users who own most of the jobs that will start before this one.
 	AheadByUser []AheadOfUser `json:"ahead_by_user,omitempty"`

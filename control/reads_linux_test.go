@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// answeringServer is a service that answers each request with the same result. If asked returns
-// false for a request, answeringServer answers it and then closes the connection. The returned channel is
-// closed when the first connection is.
+// answeringServer is a service that answers each request with the same result. If the function
+// asked returns false for a request, the service answers it and then closes the connection. The
+// returned channel is closed when the first connection is closed.
 func answeringServer(
 	t *testing.T, result string, asked func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
@@ -29,13 +29,13 @@ func answeringServer(
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	go func() { // ends with the listener
+	go func() { // this goroutine ends when the listener is closed
 		for n := 1; ; n++ {
 			nc, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() { // ends with the connection
+			go func() { // this goroutine ends when the connection is closed
 				in := bufio.NewReader(nc)
 				for more := true; more; {
 					line, err := in.ReadString('\n')
@@ -56,8 +56,8 @@ func answeringServer(
 	return path, closed
 }
 
-// A caller that makes one request and waits reads the answer itself. Another goroutine would need
-// another thread in a program that has just started.
+// A caller that makes one request and waits for it reads the answer itself. In a program that has
+// just started, a goroutine for reading would need another thread.
 func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
@@ -77,7 +77,7 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 }
 
 // If the service has closed the connection between two requests, the client reconnects before it
-// sends the second one. So requests that may not be repeated succeed too.
+// sends the second one. So even requests that may not be repeated succeed.
 func TestClientReplacesClosedConnection(t *testing.T) {
 	path, closed := answeringServer(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)
@@ -151,13 +151,13 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() { // ends with the listener
+	go func() { // this goroutine ends when the listener is closed
 		for {
 			nc, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() { // ends with the connection
+			go func() { // this goroutine ends when the connection is closed
 				defer nc.Close()
 				in := bufio.NewReader(nc)
 				for {
@@ -184,7 +184,7 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 		t.Fatalf("the stream ended with %v", err)
 	}
 	asked := make(chan error, 1)
-	go func() { // ends when it is answered
+	go func() { // this goroutine ends when the request is answered
 		_, err := c.Hello(context.Background(), HelloParams{})
 		asked <- err
 	}()

@@ -41,7 +41,7 @@ type Access struct {
 // Of returns the strongest right that the user or one of the groups of the peer has.
 func (a *Access) Of(p *Peer) Right {
 	best := None
-	raise := func(r Right) { // r is "" if no right was granted, which covers nothing
+	raise := func(r Right) { // r is "" if no right was granted; "" covers nothing
 		if r.Covers(best) {
 			best = r
 		}
@@ -57,8 +57,8 @@ func (a *Access) Of(p *Peer) Right {
 	return best
 }
 
-// Needs returns the right that a method needs for the caller's own jobs, or for other users' jobs.
-// For an unknown method it returns "", which no right covers.
+// Needs returns the right that a method needs. own says whether it acts on the caller's own jobs or
+// on other users' jobs. For an unknown method it returns "", which no right covers.
 func Needs(method string, own bool) Right {
 	m := methodOf(method)
 	switch {
@@ -73,15 +73,16 @@ func Needs(method string, own bool) Right {
 // Visibility is how much of a job a user may see.
 type Visibility int
 
-// The values of Visibility: Outline is everything except the environment, the command and the
-// output; Inside is everything except the values of environment variables; Whole is everything.
+// The values of Visibility. Outline is everything except the environment, the command and the
+// output. Inside is everything except the values of environment variables. Whole is everything.
 const (
 	Outline Visibility = iota
 	Inside
 	Whole
 )
 
-// Sees returns how much a user with a right sees of the user's own jobs, or of other users' jobs.
+// Sees returns how much of a job a user with a right may see. own says whether it is the user's own
+// job.
 func Sees(have Right, own bool) Visibility {
 	switch {
 	case have.Covers(Admin), own && have.Covers(Submit):

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The rights that each method needs, for the caller's own jobs and for other users' jobs, are those
-// of the documentation.
+// Each method needs the rights that the documentation names, for the caller's own jobs and for
+// other users' jobs.
 func TestRightsAreTheContracts(t *testing.T) {
 	want := `hello read read
 whoami none none

@@ -26,9 +26,9 @@ const roomHangUpInterval = 500 * time.Millisecond
 type roomKind int
 
 const (
-	requestRoom roomKind = iota // requests, which are also limited per connection
-	listRoom                    // lists, and verbs on many jobs
-	byteRoom                    // bytes of request lines that the server is reading
+	requestRoom roomKind = iota // number of requests, which is also limited for each connection
+	listRoom                    // number of requests that list or change many jobs
+	byteRoom                    // number of bytes of request lines that the server is reading
 	roomKinds
 )
 

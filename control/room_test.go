@@ -81,7 +81,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 				cancel()
 				return true
 			})
-			go func() { // ends when its client has hung up
+			go func() { // this goroutine ends when its client has hung up
 				began := time.Now()
 				if err := c.beginRequest(ctx); err == nil || time.Since(began) > 2*roomHangUpInterval {
 					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)
@@ -92,7 +92,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 		var second *connShare
 		first := waits(func() {
 			second = waits(nil)
-			time.Sleep(roomHangUpInterval / 10) // until the second request waits
+			time.Sleep(roomHangUpInterval / 10) // wait until the second request waits for room
 		})
 		time.Sleep(3 * roomHangUpInterval)
 		synctest.Wait()

@@ -63,7 +63,7 @@ func need(name, doc string, c queue.Constraint) param {
 	return param{name: name, doc: doc, required: true, Constraint: c}
 }
 
-// param returns the parameter of that name, nil if the set has none by that name.
+// param returns the parameter with a name, nil if there is none.
 func (r *ruleset) param(name string) *param {
 	for i := range r.params {
 		if r.params[i].name == name {
@@ -81,8 +81,8 @@ type group struct {
 	accepts func(a, b bool) bool
 	declare func(a, b schema) schema
 	message string // error message, without the parameter's name
-	// exclusive makes a request that has parameters of both sets fail with a separate message,
-	// which names one of each.
+	// exclusive means that a request with parameters of both sets gets a different message. That
+	// message names one parameter of each set.
 	exclusive bool
 }
 
@@ -190,9 +190,8 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesets holds the ruleset of each type of parameters. It is made by the first rulesOf and not by
-// an initializer, which would link every ruleset into the client, though only the service checks
-// requests.
+// rulesets holds the ruleset of each type of parameters. The first call of rulesOf builds it. An
+// initializer would link every ruleset into the client, although only the service checks requests.
 var rulesets struct {
 	once sync.Once
 	all  map[reflect.Type]*ruleset

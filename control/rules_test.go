@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Leaving out all parameters of a group and combining parameters that exclude each other cause
-// different errors. Each names a parameter that was given, or one that could be given.
+// A request without any parameter of a group gets another error than a request with parameters that
+// exclude each other. Each error names a parameter that was given, or one that could be given.
 func TestGroupErrorsNameTheFault(t *testing.T) {
 	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {

@@ -10,13 +10,13 @@ import (
 )
 
 // ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
-// job's spec. The job's field jitter is called backoff_jitter there.
+// job's spec. In that object, the job's field jitter is called backoff_jitter.
 type ScheduleAdd struct {
 	Name string
 	Cron string
 	TZ   string // time zone; "" means that of the service's machine
-	// Jitter is the maximum delay of a start. The delay follows from the schedule's name and the
-	// planned time.
+	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name
+	// and the planned time.
 	Jitter        time.Duration
 	CatchUp       string // none (default), one or all
 	Overlap       string // skip (default), queue or replace
@@ -25,11 +25,12 @@ type ScheduleAdd struct {
 	Spec          queue.Spec
 }
 
-// backoffJitter is the name of the job field jitter in a schedule, which has a jitter itself.
+// backoffJitter is the name that the job field jitter has in a schedule. The name jitter means the
+// schedule's own jitter there.
 const backoffJitter = "backoff_jitter"
 
-// ScheduleFault changes the field of an error about a schedule's job to the name by which
-// schedule.add knows that field.
+// ScheduleFault returns an error about a schedule's job with the field names of the method
+// schedule.add. There, the job field jitter is called backoff_jitter.
 func ScheduleFault(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}

@@ -84,7 +84,8 @@ const (
 	base64Pattern   = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
 )
 
-// jsonOf returns the schemas of types that write and read their JSON themselves, nil for others.
+// jsonOf returns the schema of a type whose JSON does not follow from its Go type. It returns nil
+// for other types.
 func jsonOf(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[Name]():
@@ -152,7 +153,7 @@ func fieldKind(f *queue.Field) schema {
 // removes the entry.
 func fieldSchema(f *queue.Field, patch bool) schema {
 	s := fieldKind(f)
-	switch f.Name { // these fields also accept numbers
+	switch f.Name { // these fields accept other values than their kind suggests
 	case "id":
 		s = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "depends_on":
@@ -246,7 +247,7 @@ func givenFields(names []string, properties schema) schema {
 }
 
 // anyOfThese returns the schema of an object that has at least one of these members. The function
-// value returns the schema for a member's value; if it is nil, any value is allowed.
+// value returns the schema for a member's value, or nil if the member may have any value.
 func anyOfThese(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
@@ -430,7 +431,7 @@ func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 		switch {
 		case marked[name] != nil:
 			return marked[name]
-		case !own[name].IsValid(): // a field of the job
+		case !own[name].IsValid(): // the name is not a parameter but a field of the job
 			return is("integer")
 		case own[name].Kind() == reflect.Bool:
 			return schema{"const": true}

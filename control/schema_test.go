@@ -223,7 +223,8 @@ func object(n int) string {
 }
 
 // inContent lists parameters whose values a schema cannot describe completely. The method may
-// reject a value that the schema accepts, but never the other way round.
+// reject a value that the schema accepts, but the schema never rejects a value that the method
+// accepts.
 var inContent = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
@@ -249,7 +250,8 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	}
 }
 
-// baseFor returns the other parameters with which a method accepts most values of the named one.
+// baseFor returns values for the other parameters of a method, such that the method accepts as many
+// values of the named parameter as possible.
 func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
@@ -276,8 +278,8 @@ func written(params map[string]string) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// The schemas accept next together with a priority in the same cases as the server: not if a job
-// has a priority that is a number.
+// The schemas reject the parameter "next" together with a job whose priority is a number, as the
+// server does. They accept all other combinations of the two.
 func TestSchemasExcludePriorityWithNext(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,

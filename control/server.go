@@ -21,16 +21,16 @@ import (
 // Limits of a connection.
 // See docs/decisions/0072.
 const (
-	firstLineTimeout     = 10 * time.Second // for the first line to arrive completely
-	idleTimeout          = 5 * time.Minute  // without a request in progress or an open stream
-	answerTimeout        = 5 * time.Second  // for the client to read an answer
-	pieceTimeout         = time.Minute      // for the client to read a piece of a stream
-	stallTimeout         = 10 * time.Second // for more bytes of a line that is longer than connBytes
-	reservedForAdmins    = 8                // connections reserved for root and admins
-	maxWithoutAccess     = 8                // concurrent connections of users without access
-	maxLineWithoutAccess = 64 << 10         // bytes of a request line of a user without access
+	firstLineTimeout     = 10 * time.Second // time in which the first line must arrive completely
+	idleTimeout          = 5 * time.Minute  // an idle connection without a stream is closed after this time
+	answerTimeout        = 5 * time.Second  // time that a client has to read an answer
+	pieceTimeout         = time.Minute      // time that a client has to read a piece of a stream
+	stallTimeout         = 10 * time.Second // time to wait for more bytes of a line longer than connBytes
+	reservedForAdmins    = 8                // number of connections reserved for root and admins
+	maxWithoutAccess     = 8                // maximum number of connections of users without access
+	maxLineWithoutAccess = 64 << 10         // maximum bytes of a request line of a user without access
 	hangUpInterval       = time.Second      // interval of the checks whether a half-closed client has gone
-	stopTimeout          = time.Second      // for requests in progress when the service stops
+	stopTimeout          = time.Second      // time that requests in progress have when the service stops
 )
 
 // Only largeSlots requests that are longer than largeRequest, in bytes, are processed concurrently.
@@ -92,13 +92,13 @@ func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slo
 }
 
 // Within returns a client in this process, which the server serves as the peer p. Run must not be
-// used then.
+// called on such a server.
 func (s *Server) Within(p Peer) *Client {
 	s.peerOf = func(net.Conn) (Peer, error) { return p, nil }
 	s.inProcess = true
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
-		go s.admitAndServe(context.Background(), server) // ends when the connection closes
+		go s.admitAndServe(context.Background(), server) // this goroutine ends when the connection is closed
 		return client
 	}}
 }
@@ -109,7 +109,8 @@ func (s *Server) Within(p Peer) *Client {
 func (s *Server) As(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
-		go s.admitAndServe(context.Background(), identifiedConn{server, p}) // ends when the connection closes
+		// This goroutine ends when the connection is closed.
+		go s.admitAndServe(context.Background(), identifiedConn{server, p})
 		return client
 	}}
 }
@@ -129,7 +130,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
-		// This stops further reads. Requests in progress still get their responses.
+		// The deadline stops the reading of further requests. Requests in progress still get their
+		// responses.
 		s.conns.each(func(c *serverConn) { c.net.SetReadDeadline(time.Now()) })
 		time.AfterFunc(stopTimeout, hangUp)
 	})
@@ -154,7 +156,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			hangUp()
 			return fmt.Errorf("accept: %w", err)
-		default: // most likely no descriptor is free: wait instead of spinning
+		default: // most likely no descriptor is free, so wait before the next attempt
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
 			rejectConn(l)
@@ -175,8 +177,8 @@ func openSpare() *os.File {
 	return f
 }
 
-// rejectConn accepts the connection that has waited longest, which needs the descriptor of the
-// spare file, sends it an error and closes it.
+// rejectConn accepts the connection that has waited longest, sends it an error and closes it. The
+// caller must have closed the spare file before, because accepting needs a descriptor.
 func rejectConn(l net.Listener) {
 	d, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
@@ -229,8 +231,9 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 	}
 }
 
-// beginRequest parses a request and starts a goroutine that answers it. The request owns the line
-// from now on. An error is sent to the client before the connection is closed.
+// beginRequest parses a request and starts a goroutine that answers it. The caller must not use the
+// line afterwards. If beginRequest returns an error, the caller sends it to the client and closes
+// the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, bytes: int64(cap(line)), patience: answerTimeout}
 	c.beginRequest() // a connection whose request waits for room is not idle
@@ -244,8 +247,8 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 	case ctx.Err() != nil:
 		t.end()
 		return nil
-	// In the last case, this line may have ended inside a request, so the next one may not start
-	// with one.
+	// A line that cannot be parsed may have ended inside a request. The next line may then be the
+	// rest of that request, so the connection is closed.
 	case err != nil && t.id == nil && !errors.Is(err, queue.ErrRequest):
 		t.end()
 		return err
@@ -275,9 +278,9 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 	return nil
 }
 
-// growStack grows the stack of a new goroutine to 32 KiB in one step, which a store call needs.
-// Growing it step by step would copy its content each time, which takes 16 us of the 320 us of an
-// enqueue.
+// growStack grows the stack of a new goroutine to 32 KiB in one step, because a store call needs
+// that much. Growing it step by step would copy its content each time, which takes 16 us of the 320
+// us of an enqueue.
 //
 //go:noinline
 func growStack() {
@@ -295,14 +298,14 @@ func (s *Server) isStopping() bool {
 }
 
 // awaitRequests waits for the requests in progress after the client has sent its last one. If the
-// client has hung up, finish cancels them.
+// client has hung up, awaitRequests cancels them.
 func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
 		calls.Wait() // the requests have ended, or are about to end
 		return
 	}
 	done := make(chan struct{})
-	go func() { // ends with the last call
+	go func() { // this goroutine ends when all requests have ended
 		calls.Wait()
 		close(done)
 	}()
@@ -326,11 +329,13 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	case errors.Is(err, context.Canceled):
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
 	case errors.Is(err, errNotReading):
-		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this
+		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this error
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	t.conn.unanswered.Add(-1) // a client that has received the answer may send another request immediately
-	if t.id == nil {          // a notification
+	// The count goes down before the answer is sent. A client that has received the answer may send
+	// another request immediately, which must not count as concurrent.
+	t.conn.unanswered.Add(-1)
+	if t.id == nil { // a notification gets no answer
 		return
 	}
 	if err != nil || t.answerLine == nil {
@@ -381,7 +386,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
-		go func() { // ends with the call
+		go func() { // this goroutine ends when the call ends
 			select {
 			case <-s.stopping:
 				cancel()

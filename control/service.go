@@ -28,13 +28,13 @@ type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
 }
 
-// Events requests events with a number higher than Since. If Since is nil, that is all stored
-// events or, with Follow, only future ones.
+// Events requests events with a number higher than Since. If Since is nil, the service sends all
+// stored events or, with Follow, only future ones.
 type Events struct {
 	Since  *int64 `json:"since,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
-	From   Time   `json:"from,omitzero"`   // happened at this time or later
-	Until  Time   `json:"until,omitzero"`  // happened before this time
+	From   Time   `json:"from,omitzero"`   // only events that happened at this time or later
+	Until  Time   `json:"until,omitzero"`  // only events that happened before this time
 	ID     Names  `json:"id,omitempty"`    // only events of these jobs
 	Event  Texts  `json:"event,omitempty"` // only events of these kinds
 	// Audit requests the events that users caused, including those that only an audit shows, with
@@ -97,7 +97,7 @@ type BackupPiece struct {
 // BackupEnd is the response to Backup: the size and the hash of all pieces together.
 type BackupEnd struct {
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // hexadecimal
+	SHA256 string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
 }
 
 // Doctor checks the queue and its environment. Verify also checks the whole database for

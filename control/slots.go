@@ -32,14 +32,14 @@ const (
 
 // Numbers of slots. Ordinary users are those who are not admins.
 const (
-	// readSlots is for One and Many together, as many as the store has read connections. One of
-	// the slots is reserved for One, and one for admins.
+	// readSlots is the number of slots for One and Many together. The store has as many read
+	// connections. One of the slots is reserved for One, and one for admins.
 	readSlots = 4
-	// manySlots is how many of the readSlots ordinary users may use for Many, at most one for
-	// each user.
+	// manySlots is the number of readSlots that all ordinary users together may use for Many. Each
+	// of them may use at most one.
 	manySlots     = 2
-	decodingSlots = 2 // at most one for each user
-	largeSlots    = 2 // at most one for each user
+	decodingSlots = 2 // number of slots; each user may hold at most one
+	largeSlots    = 2 // number of slots; each user may hold at most one
 )
 
 // maxSlotWait is the longest time that a request waits for a slot.
@@ -49,7 +49,8 @@ const maxSlotWait = 10 * time.Second
 type slotTable struct {
 	waiting []*userShare // users with waiters, in the order in which they are served
 	lastSeq int64        // number of the newest waiter
-	// inUse and ordinary count the slots in use: all of them, and those of ordinary users.
+	// inUse is the number of slots in use. ordinaryInUse is the number of these that ordinary users
+	// hold.
 	inUse         [classes]int
 	ordinaryInUse [classes]int
 }
@@ -61,7 +62,7 @@ type waiter struct {
 	admin           bool
 	needsAnswerRoom bool  // the work produces an answer or a stream piece, which needs room in the user's share
 	ownBytes        int64 // bytes that the waiter's own request has charged to the user's share
-	// seq rises with the order of arrival.
+	// seq is higher than that of every waiter that arrived earlier.
 	seq     int64
 	granted chan struct{} // closed once the waiter has its slot
 }
@@ -119,7 +120,7 @@ func (s *Shares) dispatchLocked() {
 		u := p.waiting[i]
 		w := s.oldestReadyLocked(u)
 		if w == nil {
-			i++ // slots granted to others cannot free one for this user
+			i++ // granting slots to other users does not free one for this user
 			continue
 		}
 		s.grantSlotLocked(w)
@@ -208,7 +209,7 @@ func (s *Shares) stopWaiting(w *waiter, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.granted: // granted just now
+	case <-w.granted: // the waiter got its slot in the meantime
 		return nil
 	default:
 	}

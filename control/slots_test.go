@@ -33,7 +33,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
 		theirs, mine Class
-		places       int // slots that theirs may use
+		places       int // number of slots that reads of the class theirs may use
 	}{{One, One, readSlots - 1}, {One, Many, readSlots - 1}, {Many, One, 1}, {Many, Many, 1}, {large, large, 1}, {decoding, decoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(Shares)

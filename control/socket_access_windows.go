@@ -12,7 +12,8 @@ import (
 const serviceLogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
 // noAccess returns the error for a user who may not connect to a pipe. It explains how to get
-// access. A user without access cannot read from the pipe who has access.
+// access. It cannot name the users with access, because a user without access may not read the
+// permissions of the pipe.
 func noAccess(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.Self())

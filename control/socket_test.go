@@ -24,11 +24,11 @@ import (
 
 // fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
 type fakeAPI struct {
-	onCrowded func() // sets Server.Crowded, unless nil
+	onCrowded func() // value for Server.Crowded; nil leaves the default
 	patience  *time.Duration
 	API
 	err          error
-	crowdedCalls atomic.Int64 // number of events sent
+	crowdedCalls atomic.Int64 // number of events that the method Events has sent
 }
 
 func (f *fakeAPI) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.err }
@@ -178,7 +178,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 	socket := serve(t, &fakeAPI{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLine+64<<10), "parse": "{]\n"} {
 		c := dial(t, socket)
-		go c.Write([]byte(line)) // ends when the server has read the line or closed the connection
+		go c.Write([]byte(line)) // this ends when the server has read the line or closed the connection
 		in := bufio.NewReader(c)
 		answer, err := in.ReadString('\n')
 		if err != nil || !strings.Contains(answer, `"id":null`) || !strings.Contains(answer, `"code":"`+code+`"`) {

@@ -64,8 +64,8 @@ type Figures struct {
 	Returned int64 `json:"returned"`
 	// FailureRate is (Failed + Dead) / (Completed + Failed + Dead), null if these are all 0.
 	FailureRate *float64 `json:"failure_rate"`
-	// Wait is the distribution of the times from when a job was ready and due to the start of its
-	// attempt.
+	// Wait is the distribution of the waiting times. A waiting time begins when a job is ready and
+	// due, and ends when its attempt starts.
 	Wait Spread `json:"wait"`
 	// Run is the distribution of the run times of ended attempts.
 	Run Spread `json:"run"`

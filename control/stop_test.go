@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API whose Show closes begun, and then waits until let is closed or its context
+// slowAPI is an API whose Show closes began, and then waits until release is closed or its context
 // ends.
 type slowAPI struct {
 	fakeAPI

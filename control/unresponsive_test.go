@@ -12,14 +12,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The client gives up a service that accepts connections but sends nothing, after half a minute and
-// with a hint. If the service answers hello, it may take any time for other requests.
+// If a service accepts connections but sends nothing, the client returns an error with a hint after
+// half a minute. If the service answers hello, it may take any time for other requests.
 func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
 			c := newClientConn(ours)
-			go func() { // ends with the connection
+			go func() { // this goroutine ends when the connection is closed
 				for {
 					line, err := readLineOf(theirs)
 					if err != nil {
@@ -46,13 +46,14 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	}
 }
 
-// The client also gives up a service that has answered earlier requests and then stops sending.
+// The client also returns an error if a service has answered earlier requests and then stops
+// sending.
 func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		c := newClientConn(ours)
-		go func() { // ends with the connection
+		go func() { // this goroutine ends when the connection is closed
 			for n := 1; ; n++ {
 				if _, err := readLineOf(theirs); err != nil {
 					return
@@ -79,7 +80,7 @@ func TestCutOffAnswerIsAnError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n", "\x00\xff\n"} {
 		ours, theirs := net.Pipe()
 		c := newClientConn(ours)
-		go func() { // ends after it has written
+		go func() { // this goroutine ends after it has written
 			readLineOf(theirs)
 			theirs.Write([]byte(said))
 			theirs.Close()
@@ -115,7 +116,7 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 }
 
 // The error for a service that ended during a request contains the command to start it, and where
-// to find out why it ended. The error for a service that was not running in the first place is
+// to find out why it ended. The error for a service that was not running before the request is
 // unchanged.
 func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}

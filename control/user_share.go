@@ -12,11 +12,11 @@ const MaxStreams = 64
 
 // Limits for what one user may have in progress, over all connections.
 const (
-	userRequests = 256     // requests
-	connRequests = 64      // of these, on one connection
-	userLists    = 4       // of these, requests that list or change many jobs
-	userBytes    = MaxLine // bytes of request lines and answers beyond connBytes of each connection
-	// connBytes is the number of bytes of each connection that do not count for its user.
+	userRequests = 256     // maximum number of requests in progress
+	connRequests = 64      // maximum number of requests in progress on one connection
+	userLists    = 4       // maximum number of requests in progress that list or change many jobs
+	userBytes    = MaxLine // maximum size of request lines and answers, without connBytes for each connection
+	// connBytes is the number of bytes of each connection that do not count towards userBytes.
 	connBytes = 16 << 10
 )
 
@@ -28,7 +28,7 @@ type Shares struct {
 	users                map[int]*userShare // by uid; guarded by mu, like the fields below
 	slots                slotTable
 	hangUpCheckScheduled bool // checkHangUps is running, or a timer will call it
-	unlimitedBytes       bool // bytes are not limited, because the only user may take any time to read
+	unlimitedBytes       bool // bytes are not limited, because the server lets clients take any time to read
 }
 
 // userShare holds what one user has in progress. Shares.mu guards it.
@@ -45,7 +45,7 @@ type userShare struct {
 	roomRequests [roomKinds][]*roomRequest // requests that wait for room, in the order of their arrival
 
 	waiting     [classes][2][]*waiter // waiters for slots; index 1 holds those that need room for an answer
-	slotsInUse  [classes]int          // slots in use
+	slotsInUse  [classes]int          // number of slots that the user holds
 	answerSlots int                   // slots in use by waiters that need room for an answer
 }
 
@@ -121,7 +121,7 @@ func (c *connShare) addBytesLocked(n int64) {
 	}
 }
 
-// growLine waits for room for n bytes of a line. complete is false if the line may still grow.
+// growLine waits for room for n bytes of a line. completeLine is false if the line may still grow.
 func (c *connShare) growLine(ctx context.Context, n int64, completeLine bool) error {
 	if c.awaitRoom(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, lineComplete: completeLine}) {
 		return nil
@@ -171,8 +171,8 @@ func (c *connShare) endRequest(begun bool, bytes int) {
 	c.addBytesLocked(int64(-bytes))
 }
 
-// openStream takes room for a stream, which end frees. It does not wait, because streams may last
-// long.
+// openStream takes room for a stream. The function end frees the room. openStream does not wait for
+// room, because streams may last long.
 func (c *connShare) openStream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *connShare) openStream() (end func(), err error) {
 	}, nil
 }
 
-// beginListRequest waits for room for a request about many jobs, which end frees.
+// beginListRequest waits for room for a request about many jobs. The function end frees the room.
 func (c *connShare) beginListRequest(ctx context.Context) (end func(), err error) {
 	if !c.awaitRoom(ctx, roomRequest{conn: c, kind: listRoom}) {
 		return nil, queue.Errorf(queue.CodeUnavailable, "%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one of them is answered", userLists)

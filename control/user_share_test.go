@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// wantTimeout checks that ask waits for room for maxRoomWait and then fails.
+// wantTimeout checks that the function ask waits for room for maxRoomWait and then fails.
 func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
@@ -22,7 +22,7 @@ func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	}
 }
 
-// wantImmediate checks that ask gets room immediately.
+// wantImmediate checks that the function ask gets room immediately.
 func wantImmediate(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	began := time.Now()
@@ -175,5 +175,5 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// stays reports that a client has not hung up.
+// stays is a cancelIfHungUp for a client that has not hung up.
 func stays() bool { return false }

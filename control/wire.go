@@ -46,7 +46,8 @@ var Failures = []Row{
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
-// RowOf returns the row for err: that of the *queue.Error in it, otherwise that of internal.
+// RowOf returns the row of the *queue.Error in err. If there is none, it returns the row of the
+// code internal.
 func RowOf(err error) Row {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		if i := slices.IndexFunc(Failures, func(r Row) bool { return r.Code == e.Code }); i >= 0 {
@@ -85,7 +86,7 @@ func (f *failure) err() error {
 // Limits for the envelope of a request.
 const (
 	maxMembers   = 64
-	maxRequestID = 256 // bytes of the id, which is repeated in each line of a stream
+	maxRequestID = 256 // maximum bytes of the id, which is repeated in each line of a stream
 )
 
 // request is one line from a client: a request object of JSON-RPC 2.0.
@@ -96,8 +97,8 @@ type request struct {
 }
 
 // parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a
-// valid request object it returns an error with the code queue.CodeRequest; r then has the id of
-// the request, if there is one.
+// valid request object, it returns an error with the code queue.CodeRequest. In this case, r has
+// the id of the request if it could be read.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
@@ -184,7 +185,7 @@ func requestLine(id int64, method string, params any) (line []byte, err error) {
 
 // reply is one line from the service: an answer or a piece of a stream.
 type reply struct {
-	id int64 // id of the request, 0 if the line is about the connection
+	id int64 // id of the request; 0 if the line is an error of the whole connection
 	// result is the result of a successful request.
 	result json.RawMessage
 	err    error
@@ -254,11 +255,11 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 	return append(line, '\n')
 }
 
-// appendNotification appends the line of a notification, which carries the id of the request that
-// opened the stream. It encodes the text of an output piece separately, which takes half as long.
-// Most notifications are output pieces.
+// appendNotification appends the line of a notification. The line carries the id of the request
+// that opened the stream. Most notifications are output pieces, so their text is encoded
+// separately, which takes half as long.
 func appendNotification(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
-	const ends = "}}}" // closes the piece, the parameters and the notification
+	const ends = "}}}" // these braces close the piece, the parameters and the notification
 	p, _ := value.(Piece)
 	text := p.Text
 	if text != "" {
@@ -334,7 +335,7 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON writes the given fields of the spec, and the other parameters that are set.
+// MarshalJSON writes the fields of the spec that were given, and the other parameters that are set.
 func (p Enqueue) MarshalJSON() ([]byte, error) {
 	m := p.Spec.Given()
 	if p.Key != "" {
@@ -349,8 +350,8 @@ func (p Enqueue) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON parses the answer without reflection, which would take a large part of a client's
-// time for an enqueue.
+// UnmarshalJSON parses the answer without reflection. Reflection would take a large part of a
+// client's time for an enqueue.
 func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The table of failures is that of the documentation.
+// The table Failures contains exactly the codes, numbers and exit statuses of the documentation.
 func TestFailuresAreTheContracts(t *testing.T) {
 	want := `invalid -32602 2 no
 invalid_request -32600 2 no
