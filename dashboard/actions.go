@@ -51,7 +51,7 @@ func onlyOf(query url.Values, names ...string) error {
 type verb struct {
 	Name  string
 	Label string
-	Asks  bool          // the action is previewed first
+	Asks  bool          // the page shows a preview before the action
 	takes []queue.State // states of jobs to which the action applies
 	do    func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
@@ -123,7 +123,7 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	return pathOf(string(id)), err
 }
 
-// refusal returns the error for which an action was not applied to a job.
+// refusal returns the error because of which an action was not applied to a job.
 func refusal(r *control.Refusal) error {
 	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Err().Error()}
 }
@@ -149,8 +149,8 @@ func (o *outcome) refusal(verb string) error {
 	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb, jobsText(int64(o.done), ""), o.refused, o.first.ID, o.first.Err())
 }
 
-// pathOf returns the path of a job's page. Ids may contain slashes and segments such as "..", which browsers
-// would resolve. Such ids are passed as a parameter.
+// pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a
+// browser would resolve. Such an id is passed as a query parameter instead.
 func pathOf(id string) string {
 	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
 		return urlPath
@@ -227,8 +227,8 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// actOnMany applies an action to the jobs that a preview has counted. If the filter matches more jobs by now,
-// it shows the preview again.
+// actOnMany applies an action to the jobs that a preview has counted. If the filter matches more jobs than
+// the preview showed, the browser gets the preview again.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
@@ -276,11 +276,11 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errGone says that no dead job has the requested cause any more.
+// errGone is the error for a request about a cause that no dead job has any more.
 var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDead)
 
-// deadOf returns the dead jobs of a cause that the visitor may change, and the number of the other dead jobs
-// of that cause.
+// deadOf returns those dead jobs with a cause that the visitor may change. others is the number of dead jobs
+// with that cause that the visitor may not change.
 func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Job, others int, err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
 	for _, j := range jobs {
@@ -331,7 +331,7 @@ func digestOf(jobs []control.Job) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// deadVerb returns the action in a path of dead jobs.
+// deadVerb returns the action that the path of a request names. Only retry and rm apply to dead jobs.
 func deadVerb(r *http.Request) (*verb, error) {
 	name := r.PathValue("verb")
 	if name != "retry" && name != "rm" {
@@ -340,8 +340,8 @@ func deadVerb(r *http.Request) (*verb, error) {
 	return verbNamed(name)
 }
 
-// actOnDead applies an action to one or all dead jobs with the same cause. If jobs would be removed and the
-// list has changed since the preview, it shows the preview again.
+// actOnDead applies an action to one or all dead jobs with the same cause. If the action removes jobs and the
+// list has changed since the preview, the browser gets the preview again.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := deadVerb(r)
 	if err != nil {

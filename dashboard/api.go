@@ -103,14 +103,15 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) err
 }
 
 // If there are no events, the stream sends a comment every heartbeat. It sends the first comment after
-// firstCommentDelay, so that the browser knows that the connection works.
+// firstCommentDelay, which shows the browser that the connection works.
 const (
 	heartbeat         = 15 * time.Second
 	firstCommentDelay = 100 * time.Millisecond
 )
 
-// events streams events as server-sent events (HTML standard), starting after ?since or the last event that
-// the browser received. It closes the connection of a reader that accepts no data for sendTimeout.
+// events streams events as server-sent events (HTML standard). It starts after the event in the parameter
+// since, or after the last event that the browser received. It closes the connection of a reader that accepts
+// no data for sendTimeout.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
@@ -136,7 +137,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		return stream.write([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
-	go func() { // ends with the request
+	go func() { // this goroutine ends when the request ends
 		_, err := v.client.Events(r.Context(), p, func(e control.Event) error {
 			select {
 			case pieces <- e:

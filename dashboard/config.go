@@ -16,8 +16,8 @@ import (
 type Config struct {
 	Listen    string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
 	Hosts     []string // host names of the page, in addition to loopback names
-	Anonymous bool     // on loopback, clients without a session have the right read
-	Metrics   bool     // on loopback, clients without a session may read the metrics
+	Anonymous bool     // local clients without a session have the right "read"
+	Metrics   bool     // local clients without a session may read the metrics
 	TLSCert   string   // TLS files; "" means no TLS
 	TLSKey    string
 	Proxy     bool // a reverse proxy terminates TLS and forwards the requests

@@ -24,22 +24,23 @@ const (
 )
 
 // connLimit limits the connections of the page, so that no client can keep others out. If there are too many
-// connections without a known visitor, the oldest one is closed. If there are too many with one, the oldest
-// connection of the visitor who has most is closed. Its methods are safe for concurrent use.
+// connections without a known visitor, the oldest one is closed. If there are too many with a known visitor,
+// the oldest connection of the visitor with the most connections is closed. Its methods are safe for
+// concurrent use.
 type connLimit struct {
 	mu           sync.Mutex
 	unidentified list.List          // *pageConn without a known visitor, oldest first; guarded by mu
 	byUser       map[int]*list.List // *pageConn by uid of the visitor, oldest first; guarded by mu
 	total        int                // number of connections in byUser; guarded by mu
-	slotFreed    chan struct{}      // wake-up: an unidentified connection has left; has one slot
+	slotFreed    chan struct{}      // receives a value when unidentified has got room; buffers one value
 }
 
 // pageConn is a connection to the page.
 type pageConn struct {
 	net.Conn
 	limit *connLimit
-	// The list that contains the connection; nil once it is closed; guarded by limit.mu, like the next three
-	// fields.
+	// list is the list that contains the connection. It is nil if the connection is closed. It is guarded by
+	// limit.mu, like the next three fields.
 	list     *list.List
 	element  *list.Element
 	accepted time.Time
@@ -59,8 +60,8 @@ func (c *pageConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// batchWrites calls write and sends everything that it writes in one system call. Otherwise, each part would
-// wake the reader.
+// batchWrites calls write and sends everything that it writes in one system call. If each part was sent
+// separately, each would wake the reader.
 func (c *pageConn) batchWrites(write func() error) error {
 	all := writeBuffers.Get().(*bytes.Buffer)
 	defer writeBuffers.Put(all)
@@ -136,7 +137,7 @@ func (d *connLimit) remove(c *pageConn) {
 	if c.list == &d.unidentified {
 		select {
 		case d.slotFreed <- struct{}{}:
-		default: // the accepting goroutine is not waiting, or has a wake-up already
+		default: // the channel already holds a wake-up
 		}
 	} else {
 		d.total--
@@ -166,7 +167,7 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 		}
 	}()
 	if c.list == nil || c.list != &d.unidentified {
-		return nil // closed, or recorded before: a proxy's connection carries several visitors
+		return nil // closed, or identified by an earlier request, possibly of another visitor of a proxy
 	}
 	if userConns := d.byUser[uid]; userConns != nil && userConns.Len() >= maxUserConns {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one user; close some windows", maxUserConns)

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A full list of connections keeps no client out. The oldest unidentified one is closed for the next
-// connection. The oldest connection of the visitor with the most connections is closed for another visitor's
-// connection.
+// A full list of connections keeps no client out. If too many connections are unidentified, the oldest of
+// them is closed when the next one arrives. If too many are identified, the oldest connection of the visitor
+// with the most connections is closed when another visitor connects.
 func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
 }

@@ -14,9 +14,9 @@ import (
 
 // This file groups dead jobs by cause.
 //
-// Jobs with the same command and the same error form a group. This may make more groups than the page shows,
-// as with a batch of one program over many files. Then, jobs with the same program and error form a group
-// instead: 400 times "ffmpeg, exit code 1" is one problem, not 400.
+// Jobs with the same command and the same error form a group. A batch that runs one program on many files may
+// make more groups than the page shows. In that case, jobs with the same program and the same error form a
+// group: 400 times "ffmpeg, exit code 1" is one problem, not 400.
 
 // Limits of the grouping. They are needed because the users who enqueue jobs choose the texts.
 const (
@@ -28,13 +28,13 @@ const (
 	shownCommand = 4 << 10 // maximum length of a command in a row, in bytes
 )
 
-// notShown replaces the command of another user's job.
+// notShown replaces a command that the visitor may not see.
 const notShown = "(not shown)"
 
 // causeFields are the parameters of a URL or form that identify a cause.
 var causeFields = []string{"error", "command", "program"}
 
-// cause is why jobs are dead. An empty member covers any value.
+// cause describes why jobs are dead. An empty field matches any value.
 type cause struct{ Error, Command, Program string }
 
 func causeOf(j *control.Job) cause {
@@ -84,7 +84,7 @@ func (c cause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// covers reports whether a job that died of a full cause belongs to c.
+// covers reports whether c matches full, the cause of one job.
 func (c cause) covers(full cause) bool {
 	return (c.Error == "" || c.Error == full.Error) && (c.Command == "" || c.Command == full.Command) &&
 		(c.Program == "" || c.Program == full.Program)
@@ -105,7 +105,7 @@ type deadGroup struct {
 }
 
 // deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
-// Since commands may be large, it keeps only those of the first listRows jobs of the opened cause.
+// Since commands may be large, it keeps only the commands of the first listRows jobs with the cause opened.
 func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, more bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -157,7 +157,8 @@ func groupBy(jobs []deadJob, key func(cause) cause) (groups []*deadGroup) {
 	return groups
 }
 
-// dead makes the page of dead letters, or of the dead jobs with one cause.
+// dead makes the page of dead letters or, if the URL contains a cause, the page of the dead jobs with that
+// cause.
 func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, "Dead letters", "dead", "queuectl dlq list")
 	if err != nil {

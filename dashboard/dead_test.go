@@ -42,7 +42,8 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	}
 }
 
-// The commands of other users' jobs appear in no group's name, and no other group covers these jobs.
+// Jobs whose commands the visitor may not see form a separate group, whose name contains no command. No other
+// group covers these jobs.
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)

@@ -34,19 +34,21 @@ const (
 	maxUserFeeds   = 64  // maximum number of pages that are kept up to date for one user
 )
 
-// feeds keeps the pages up to date that have readers. Each page of a user is rendered once, regardless of the
-// number of its readers. Its methods are safe for concurrent use.
+// feeds updates the pages that have readers. Each page of a user is rendered once, regardless of the number
+// of its readers. Its methods are safe for concurrent use.
 type feeds struct {
 	mu      sync.Mutex
 	byKey   map[string]*feed
 	readers map[int]int // number of readers, by uid
 }
 
-// feed is one page as one user sees it.
+// feed is one page as one user sees it, with the streams of the browsers that show it.
 type feed struct {
 	uid       int
 	lastFrame *frame // all parts as last rendered; guarded by feeds.mu
-	// The same without clocks, which the browser advances itself; guarded by feeds.mu, like the fields below.
+	// lastParts holds the parts of lastFrame without their clocks, which the browser advances itself. New
+	// parts are compared with it to find those that have changed. It is guarded by feeds.mu, like the fields
+	// below.
 	lastParts map[string]string
 	readers   map[*reader]bool
 	ended     bool // the readers must disconnect
@@ -106,7 +108,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 			f.byKey, f.readers = map[string]*feed{}, map[int]int{}
 		}
 		f.byKey[key] = page
-		go watch(ctx, page) // ends after the last reader leaves
+		go watch(ctx, page) // this goroutine ends after the last reader leaves
 	}
 	r := &reader{wake: make(chan struct{}, 1), unsent: page.lastFrame}
 	if r.unsent != nil {
@@ -133,7 +135,8 @@ func (f *feeds) removeReader(uid int, key string, page *feed, r *reader) {
 	}
 }
 
-// clocks matches the only text that differs between two renderings of the same state.
+// clocks matches the elements that show the age of something. Nothing else differs between two renderings of
+// the same state.
 var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
 // publish sends the changed parts of a page to its readers.
@@ -176,7 +179,7 @@ func (f *feeds) end(key string, page *feed) {
 func (r *reader) signal() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // already signalled
+	default: // the channel already holds a wake-up
 	}
 }
 
@@ -221,7 +224,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	q := url.Values{}
 	for _, name := range view.query {
 		if value := u.Query().Get(name); value != "" && !slices.Contains(outcomeParams, name) {
-			// Pages that differ only in these share a feed.
+			// Pages that differ only in outcomeParams share a feed.
 			q.Set(name, value)
 		}
 	}
@@ -275,7 +278,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 }
 
 // mayStay reports whether the reader of a stream may continue: the session is valid, and the right is
-// unchanged. If not, the browser reconnects, and its rights are checked again.
+// unchanged. If the reader may not continue, the browser reconnects, and the server checks its rights again.
 func (s *Server) mayStay(r *http.Request, v *visitor, right control.Right) bool {
 	if !s.isSignedIn(r, v) {
 		return false
@@ -351,7 +354,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 				s.feeds.publish(f, parts)
 			}
 		}
-		v.client.Close() // the client reconnects at the next update, see live
+		v.client.Close() // the client reconnects at the next update; see Server.live
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -386,7 +389,7 @@ func (s *Server) sendOutput(ctx context.Context, v visitor, id control.Name, lin
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
 	pieces, n := make(chan line, 32), shownLines
-	go func() { // ends with the request or the job
+	go func() { // this goroutine ends when the request or the job ends
 		defer close(pieces)
 		var o outputLines
 		// Ignore the error: a visitor who may not see the output gets no lines.

@@ -55,8 +55,8 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	}
 }
 
-// The readers of an ended page leave it, even if they have unread parts. A reader that joins later starts a
-// new feed.
+// The readers of an ended feed must disconnect, even if they have unread parts. A reader that joins later
+// starts a new feed.
 func TestReadersLeaveAnEndedPage(t *testing.T) {
 	var f feeds
 	idle := func(context.Context, *feed) {}
@@ -71,7 +71,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	if _, ended := f.take(reopened, r); ended || reopened == over {
 		t.Error("a reader that joins later must leave too")
 	}
-	f.end("page", over) // a late call for the old feed
+	f.end("page", over) // end is called a second time, for the old feed
 	f.removeReader(7, "page", over, old)
 	if f.byKey["page"] != reopened {
 		t.Error("the page that was made anew is forgotten")

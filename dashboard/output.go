@@ -23,7 +23,7 @@ type outputLines struct {
 func (o *outputLines) next(p *control.Piece) (list []line) {
 	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
 	gap := p.Gap()
-	if gap != "" || p.Ended || p.Attempt != o.attempt { // a new terminal, or output is missing
+	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has begun or ended, or output is missing
 		if rest := o.tty.End(); rest != "" {
 			list = textLines(rest, line{At: at})
 		}
@@ -47,7 +47,7 @@ func (o *outputLines) next(p *control.Piece) (list []line) {
 	return list
 }
 
-// add appends a line. It replaces an unfinished line before it.
+// add appends a line. If the last line of the list is unfinished, the new line replaces it.
 func add(list []line, l line) []line {
 	if n := len(list); n > 0 && list[n-1].Part {
 		list = list[:n-1]

@@ -24,12 +24,12 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates returns one template set for each page: the layout, the page's main part, and the parts of that.
-// It parses them at the first call.
+// templates returns one template set for each page: the layout, the page's main part, and the parts of the
+// main part. It parses them at the first call.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
-	files, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is valid
+	files, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is valid, so Glob returns no error
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if name != "layout" {
@@ -53,7 +53,8 @@ type page struct {
 	Main   any
 }
 
-// stillExists reports whether the job that a page shows still exists. Other pages always do.
+// stillExists reports whether the job that a page shows still exists. For a page without a job it returns
+// true.
 func (p page) stillExists(ctx context.Context, v *visitor) bool {
 	main, _ := p.Main.(map[string]any)
 	detail, ok := main["Job"].(control.JobDetail)
@@ -82,7 +83,7 @@ type view struct {
 	make  func(ctx context.Context, v *visitor, u *url.URL) (page, error)
 	parts []string      // parts that are kept up to date, defined in its template
 	query []string      // names of the accepted query parameters
-	each  time.Duration // minimum interval between two updates; 0 means renderInterval
+	each  time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
 // check returns an error for unknown query parameters, which would otherwise be ignored silently.

@@ -40,7 +40,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /open", s.showSignIn)
 	mux.HandleFunc("POST /open", s.signIn)
-	assets, _ := fs.Sub(assetFiles, "assets") // the directory is embedded
+	assets, _ := fs.Sub(assetFiles, "assets") // the directory is embedded, so Sub returns no error
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=300")
@@ -59,7 +59,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 }
 
 // methodsOf returns the HTTP methods that the path of a request supports, or nil if the path has no handler.
-// A method for which the mux only redirects to the path with a trailing slash does not count.
+// A method is not included if the mux only redirects to the path with a trailing slash.
 func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
@@ -97,8 +97,8 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 	}
 }
 
-// showSignIn shows the page of a sign-in link with a button that uses the link. Programs that only open
-// links, such as previews, do not use it up.
+// showSignIn shows the page of a sign-in link with a button that uses the link. Programs that only open the
+// link, such as link previews, therefore do not use it up.
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "open", page{Title: "Open", Main: r.URL.Query().Get("link")})
 }

@@ -11,7 +11,7 @@ import (
 
 // filter selects the jobs of a list or of a form, as given in the page's query.
 type filter struct {
-	// Q is a pattern for ids, Label has the form NAME=VALUE; "" matches all.
+	// Q is a pattern for ids. Label has the form NAME=VALUE. A field that is "" matches all jobs.
 	State, Queue, User, Q, Label string
 }
 
@@ -76,8 +76,8 @@ type tab struct {
 	Count       int64
 }
 
-// tabs returns the tabs for the same list in each state. Counts cover the whole queue, so a tab of a filtered
-// list has none.
+// tabs returns the tabs for the same list in each state. The known counts are those of the whole queue, so
+// the tabs of a filtered list show no counts.
 func (f filter) tabs(st *control.Status) (list []tab) {
 	for _, s := range append([]string{""}, stateNames()...) {
 		t := tab{State: s, Count: -1}
@@ -99,7 +99,7 @@ func stateNames() (names []string) {
 	return names
 }
 
-// selectionNames are the other parameters of a form for many jobs.
+// selectionNames are the parameters that a form for many jobs has in addition to filterNames.
 var selectionNames = []string{"id", "verb", "token", "n"}
 
 // selectionOf returns the jobs that a form selects: the marked ones, or else all that match the filter and to

@@ -44,10 +44,10 @@ const (
 // Options are the parts of the service that a server needs.
 type Options struct {
 	As func(control.Peer) *control.Client // returns a client with the identity of a peer
-	// Identity of requests without a session, if they are allowed.
+	// Anonymous is the identity of requests without a session, if they are allowed.
 	Anonymous control.Peer
 	Scraper   control.Peer // identity of requests that only read the metrics
-	// Listeners that the system passed; if there are any, they replace Config.Listen.
+	// Handed holds the listeners that the system passed. If there are any, they replace Config.Listen.
 	Handed []net.Listener
 	Log    *slog.Logger
 }
@@ -72,7 +72,8 @@ type Server struct {
 	cancel     context.CancelFunc // cancels all requests
 }
 
-// streamsKey is the key, in a request's context, of the context that ends with all streams.
+// streamsKey is the key of a value in a request's context. The value is the context that ends when all
+// streams must end.
 type streamsKey struct{}
 
 // streaming makes a request end when the page closes. The page waits for other requests to finish.
@@ -113,7 +114,7 @@ func (s *Server) Set(c Config) error {
 		addresses = []string{c.Listen}
 	}
 	for _, c.Listen = range slices.Backward(addresses) {
-		// Checked last, so that c.Listen ends up as the first address.
+		// The loop checks the first address last, so that c.Listen is the first address in the end.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (s *Server) Set(c Config) error {
 	before := *previous
 	before.Listen = s.address
 	if s.http != nil && (c.Listen == s.address || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
-		s.close() // its address is needed for the new listener
+		s.close() // the new listener needs the same address or port
 	}
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
@@ -198,7 +199,7 @@ func addressOf(l net.Listener) string {
 // listen opens the sockets of the page, at least one. It keeps the file of a Unix socket in place until ctx
 // ends.
 func (s *Server) listen(ctx context.Context, address string) (list []net.Listener, err error) {
-	for _, handed := range s.opt.Handed { // they stay open for the next configuration
+	for _, handed := range s.opt.Handed { // duplicate them, so that the originals stay open for later
 		l, err := duplicate(handed)
 		if err != nil {
 			for _, l := range list {
@@ -249,7 +250,7 @@ func (s *Server) close() {
 	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeTimeout)
 	defer done()
-	if s.http.Shutdown(within) != nil { // lets requests in progress finish
+	if s.http.Shutdown(within) != nil { // Shutdown lets requests in progress finish, until the time limit
 		s.http.Close()
 	}
 	s.cancel()
@@ -266,7 +267,7 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	}
 	s.http = server
 	for _, l := range list {
-		go func() { // ends with the server
+		go func() { // this goroutine ends when the server is closed
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				s.opt.Log.Error("web page stopped", "error", err)
 			}
@@ -335,7 +336,7 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 // visitor is the sender of a request.
 type visitor struct {
 	session
-	anonymous bool // without a session, admitted because the page allows anonymous access
+	anonymous bool // the visitor has no session, but the page allows anonymous access
 	client    *control.Client
 }
 
@@ -400,7 +401,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set(name, value)
 		}
 		if r.TLS != nil {
-			// Behind a proxy, the proxy decides.
+			// Behind a proxy, the proxy decides whether to send this header.
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !validHost(r.Host) {

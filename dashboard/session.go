@@ -19,7 +19,7 @@ const (
 	sessionLifetime = 12 * time.Hour
 	maxUserLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
 	maxUserSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
-	failureWindow   = time.Second // period for which maxFailures invalid links get a normal reply
+	failureWindow   = time.Second // in each such period, maxFailures invalid links get a normal reply
 	maxFailures     = 5
 )
 
@@ -37,7 +37,7 @@ type sessions struct {
 	mu            sync.Mutex
 	links         map[[sha256.Size]byte]session // unused links, by the hash of their secret
 	open          map[[sha256.Size]byte]session
-	failures      int // number of invalid secrets since the time since
+	failures      int // number of invalid secrets since failuresSince
 	failuresSince time.Time
 }
 

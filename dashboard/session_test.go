@@ -110,7 +110,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Control sequences in a job's output never reach a page, except for the eight colours.
+// Of the control sequences in a job's output, only the eight colours affect a page.
 func TestRunsOfALine(t *testing.T) {
 	for text, want := range map[string][][2]string{
 		"plain":                     {{"plain", ""}},
@@ -136,8 +136,8 @@ func TestRunsOfALine(t *testing.T) {
 	}
 }
 
-// Output from a terminal is shown as text: each line as it was in the end, with colours, in whatever pieces
-// it comes.
+// Output from a terminal is shown as text: each line as it was in the end, with colours. The result does not
+// depend on how the output is split into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	var o outputLines
 	var list []line
@@ -165,7 +165,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 }
 
-// Output that a page has is bounded by lines and by bytes, whatever a job prints.
+// The output on a page has a limited number of lines and bytes, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
 	long := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
 	if len(long) != 1 || long[0].size() > maxLineBytes+500 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {

@@ -8,7 +8,7 @@ import (
 	"weak"
 )
 
-// heldKey is the context key of a value whose lifetime the test below observes.
+// heldKey is the context key of a value. The test below observes when that value is garbage-collected.
 type heldKey struct{}
 
 // A stream that has ended is garbage-collected while the page is still running. Closing the page ends the

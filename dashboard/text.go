@@ -71,7 +71,7 @@ func title(j control.Job) string {
 	return visible(j.Command)
 }
 
-// visible replaces characters that are invisible or change the display order by escapes.
+// visible replaces characters by escapes if they are invisible or change the display order.
 func visible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.Invisible(r) && !termtext.Joins(r)
@@ -164,8 +164,8 @@ func clockAt(at control.Time, now time.Time) string {
 	return t.Format("15:04:05")
 }
 
-// detail returns the most useful text about a job in a list: when a waiting job is due, or else what it waits
-// for, or its last error or the reason for its state.
+// detail returns the most useful text about a job in a list. That is when the job is due, if it waits for a
+// time, or else what it waits for. For other jobs, it is the last error or the reason for the state.
 func detail(j control.Job, now time.Time) string {
 	text := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
 	due := dueAt(j, now)
@@ -221,9 +221,10 @@ func used(j control.Job) int {
 type line struct {
 	At  string `json:"at"`
 	Err bool   `json:"err,omitempty"`
-	// Text and its colour: "", or the last digit of the SGR codes 30 to 37.
+	// Runs holds pairs of a text and its colour. The colour is "" or the last digit of an SGR code from 30 to
+	// 37.
 	Runs [][2]string `json:"runs,omitempty"`
-	// This line starts a batch that replaces all previous lines.
+	// First means that this line starts a batch, which replaces all previous lines.
 	First   bool   `json:"first,omitempty"`
 	Part    bool   `json:"part,omitempty"`    // unfinished: the next line replaces it
 	Dropped string `json:"dropped,omitempty"` // text to show instead of output that was not kept

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Limits for reading certificate files. They may be on a file system that does not respond, while a change of
-// settings waits for them.
+// Limits for reading certificate files. The files may be on a file system that does not respond, and a change
+// of settings waits until they are read.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
@@ -27,7 +27,7 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 		err  error
 	}
 	read := make(chan result, 1)
-	go func() { // ends when the file system responds
+	go func() { // this goroutine ends when the file system responds
 		var r result
 		var texts [2][]byte
 		for i, path := range []string{cert, key} {

@@ -22,7 +22,7 @@ func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 			t.Errorf("a FIFO: %v", err)
 		}
 	}
-	s.loadingCert.Store(true) // an earlier one has not answered
+	s.loadingCert.Store(true) // simulates an earlier read that has not ended
 	if _, err := s.loadCert(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "are still being read after an earlier change") {
 		t.Errorf("beside one that hangs: %v", err)
 	}

@@ -16,9 +16,9 @@ import (
 
 // Maximum numbers of rows on the pages.
 const (
-	overviewRows = 10 // jobs in each part of the overview
-	listRows     = 50 // jobs on a page of a list
-	sampleRows   = 5  // jobs in a preview
+	overviewRows = 10 // maximum number of jobs in each part of the overview
+	listRows     = 50 // maximum number of jobs on a page of a list
+	sampleRows   = 5  // maximum number of jobs in a preview
 )
 
 // views maps paths to pages.
@@ -168,8 +168,8 @@ type tree struct {
 	More         bool // not all branches are drawn
 }
 
-// layoutTree converts a tree to nested lists with at most maxBranches branches. It does not expand a job a
-// second time.
+// layoutTree converts a tree to nested lists with at most maxBranches branches. If a job occurs several
+// times, only its first occurrence shows the jobs below it.
 func layoutTree(t *control.TreeView) *tree {
 	result, remaining := &tree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
@@ -213,7 +213,7 @@ const (
 	maxBranches = 200
 )
 
-// lines returns the last lines that an attempt of a job has printed. 0 means the last attempt.
+// lines returns the last lines that an attempt of a job has printed. The attempt 0 means the last one.
 func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list []line, err error) {
 	var o outputLines
 	n, bytes, dropped := shownLines, 0, false
@@ -256,7 +256,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
-			continue // removed in the meantime
+			continue // the schedule was removed in the meantime
 		}
 		if err != nil {
 			return p, err
@@ -310,7 +310,7 @@ func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 // plot is a graph of the number of attempts that ended in each period.
 type plot struct {
 	Ended, Bad string // SVG paths in a box of plotWidth by plotHeight
-	Most, All  int64  // maximum in one period, and total
+	Most, All  int64  // largest number in one period, and total number
 	Failed     int64  // number of failed attempts, part of All
 	From       control.Time
 }
