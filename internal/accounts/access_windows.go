@@ -74,8 +74,8 @@ func mayChange(sid, me *windows.SID) bool {
 		strings.HasPrefix(sid.String(), services+"-") && sid.String() != allServices
 }
 
-// OthersBy returns the other accounts that have any of some rights, on the object or on objects
-// created in it. It ignores the owner and the accounts that mayChange accepts.
+// OthersBy returns the other accounts that have at least one of the rights, on the object itself or
+// on objects that are created in it. It ignores the owner and the accounts that mayChange accepts.
 func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, 0)
 }
@@ -86,7 +86,8 @@ func OthersOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK)
 	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
 }
 
-// othersBy ignores entries of the access list that have any of the flags in without.
+// othersBy implements OthersBy, but ignores the entries of the access list that have any of the
+// flags in without.
 func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string, err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {

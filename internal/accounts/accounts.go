@@ -14,5 +14,5 @@ func (e ErrNone) Error() string { return string(e) }
 type Account struct {
 	Name, Home, Shell string
 	UID, GID          uint32
-	Groups            []uint32 // including GID; nil if not looked up
+	Groups            []uint32 // the account's groups, including GID; nil if they were not looked up
 }

@@ -15,20 +15,20 @@ import (
 )
 
 // Directory looks up the system's users and groups. It caches /etc/passwd and /etc/group until they
-// change. Other accounts it looks up with getent(1), and caches the answer for a minute, even if
+// change. It looks up other accounts with getent(1). It caches each answer for a minute, even if
 // the account does not exist. A separate program is needed because this one does not link libc.
 //
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
 	// Patient makes lookups ask the other sources even if one of them has just failed to answer in
-	// time. If Patient is false, such lookups fail immediately for a minute after that, so a caller
-	// that only displays names is delayed once.
+	// time. If Patient is false, lookups fail immediately for a minute after such a timeout. So a
+	// caller that only displays names is delayed only once.
 	Patient bool
 	// Ask replaces getent if it is not nil.
 	Ask func(database, key string) (line string, err error)
 
-	others others[string] // lines of getent; "" for accounts that do not exist
+	others others[string] // output lines of getent; "" for an account that does not exist
 
 	local atomic.Pointer[local] // the parsed files; nil until they have been read
 
@@ -37,7 +37,7 @@ type Directory struct {
 
 // local is the parsed content of the files. It is immutable.
 type local struct {
-	stamps [2]Stamp // of passwdFile and groupFile when they were read
+	stamps [2]Stamp // stamps of passwdFile and groupFile from just before they were read
 	users  []Account
 	groups map[string]uint32
 	names  map[uint32]string // names of groups, by gid
@@ -98,7 +98,7 @@ func (d *Directory) Grouped(a Account) (Account, error) {
 		return a, err
 	}
 	a.Groups = []uint32{a.GID}
-	fields := strings.Fields(line) // the first field is the name
+	fields := strings.Fields(line) // the first field is the name of the account, the others are its groups
 	for _, f := range fields[min(1, len(fields)):] {
 		if gid, err := strconv.ParseUint(f, 10, 32); err == nil && !slices.Contains(a.Groups, uint32(gid)) {
 			a.Groups = append(a.Groups, uint32(gid))
@@ -135,8 +135,8 @@ func (d *Directory) groupOf(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// named asks the other sources for a name. It skips names that getent would read as a number, with
-// a sign and spaces before it.
+// named asks the other sources for a name. It returns "" for a name that getent would interpret as
+// a number. Such a name may contain a sign and spaces.
 func (d *Directory) named(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -189,7 +189,7 @@ func (d *Directory) refresh() (*local, error) {
 	if l := d.local.Load(); l != nil && l.stamps == stamps {
 		return l, nil
 	}
-	d.reading.Lock() // callers that wait here need the same files, so one reads them for all
+	d.reading.Lock() // if several callers arrive here, the first one reads the files for all of them
 	defer d.reading.Unlock()
 	if stamps, err = stampFiles(); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (d *Directory) refresh() (*local, error) {
 	passwd, err1 := os.ReadFile(passwdFile)
 	group, err2 := os.ReadFile(groupFile)
 	for _, err := range []error{err1, err2} {
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // a container image may have neither
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a container image may lack both files
 			return nil, err
 		}
 	}
@@ -219,8 +219,8 @@ func stampFiles() (stamps [2]Stamp, err error) {
 	return stamps, errors.Join(err1, err2)
 }
 
-// parseFiles parses passwd(5) and group(5). Of several lines with the same number or name the first
-// counts, as for getpwuid(3).
+// parseFiles parses passwd(5) and group(5). If several lines have the same number or name, the
+// first one is used, as by getpwuid(3).
 func parseFiles(passwd, group string) *local {
 	l := &local{groups: map[string]uint32{}, names: map[uint32]string{}}
 	members := map[string][]uint32{}
@@ -288,12 +288,12 @@ func parseGroup(line string) (name string, gid uint32, ok bool) {
 // network.
 func getent(database, key string) (string, error) {
 	if strings.Contains(key, "\x00") {
-		return "", nil // arguments cannot contain NUL
+		return "", nil // an argument cannot contain NUL, and neither can the name of an account
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askFor)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/getent", "--", database, key)
-	// Bounds the wait for child processes that keep its output open.
+	// WaitDelay bounds the wait for child processes of getent that keep its output open.
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", askFor/10
 	out, err := cmd.Output()
 	var code *exec.ExitError

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// parseFiles reads passwd(5) and group(5): the first of several lines counts, each group occurs
-// once, and damaged lines are ignored.
+// parseFiles reads passwd(5) and group(5): the first of several lines for one account is used, each
+// group occurs once, and damaged lines are ignored.
 func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
@@ -41,7 +41,7 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	d.reading.Lock()
 	defer d.reading.Unlock()
 	found := make(chan error, 1)
-	go func() { // ends when the lock is released, at the latest
+	go func() { // this goroutine ends at the latest when the lock is released
 		_, err := d.User(0)
 		found <- err
 	}()
@@ -79,12 +79,12 @@ func ofDirectory() *elsewhere {
 	return &elsewhere{says: map[string]string{
 		"passwd dora": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora", "group 61411": "staff@dir:*:61411:dora",
-		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // not the requested uid
+		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // the answer has another uid than the requested one
 	}}
 }
 
 // Directory finds accounts that are not in the files in the other sources, by name and number, with
-// all groups. It asks the other sources only for those.
+// all groups. It does not ask the other sources for accounts that are in the files.
 func TestRemoteAccountsAreLookedUp(t *testing.T) {
 	e := ofDirectory()
 	d := &Directory{Ask: e.ask}
@@ -112,8 +112,8 @@ func TestRemoteAccountsAreLookedUp(t *testing.T) {
 	}
 }
 
-// No source can define an account whose name is a number, including one that getent would read as a
-// number with a sign.
+// A name that is a number never finds an account, in whatever source. That includes names with a
+// sign, because getent would read them as numbers.
 func TestNumbersAreNoNames(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh", "passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
 	d := &Directory{Ask: e.ask}

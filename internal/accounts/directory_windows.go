@@ -15,11 +15,11 @@ import (
 // use. The methods may be called concurrently.
 type Directory struct {
 	// Patient makes lookups ask the domain even if it has just failed to answer in time. If Patient is
-	// false, they fail immediately for a minute after that, so a caller that only displays names is
-	// delayed once.
+	// false, lookups fail immediately for a minute after such a timeout. So a caller that only displays
+	// names is delayed only once.
 	Patient bool
-	// Ask replaces Windows for a name or a SID if it is not nil. A nil SID means that the account does
-	// not exist.
+	// Ask replaces the lookup of a name or a SID by Windows if it is not nil. If the account does not
+	// exist, the SID in its result is nil.
 	Ask func(word string) (Entry, error)
 
 	others others[Entry]
@@ -28,14 +28,14 @@ type Directory struct {
 // Entry is an account as Windows describes it.
 type Entry struct {
 	SID  *windows.SID
-	Name string // with the domain, if that is not this machine
-	Use  uint32 // windows.SidTypeUser and so on
+	Name string // includes the domain, unless that is this machine
+	Use  uint32 // kind of the account, such as windows.SidTypeUser
 }
 
 // UserID returns the number of a user, by name, SID or number. It returns a number unchanged,
 // without checking that the user exists.
 func (d *Directory) UserID(word string) (int, bool) {
-	// SYSTEM and the accounts of services are well-known groups.
+	// For Windows, SYSTEM and the accounts of services are well-known groups.
 	return d.id(word, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 

@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	elsewhereFor = time.Minute     // how long an answer of another source is cached
-	askFor       = 5 * time.Second // how long to wait for an answer
-	maxFound     = 10_000          // number of cached answers
+	// elsewhereFor is how long an answer is cached, and how long lookups fail immediately after a
+	// timeout.
+	elsewhereFor = time.Minute
+	askFor       = 5 * time.Second // how long a lookup waits for an answer
+	maxFound     = 10_000          // highest number of cached answers
 )
 
 // errSilent means that the other sources did not answer. It formats its text only in Error, because
@@ -35,16 +37,16 @@ type others[T any] struct {
 
 // found is one lookup, finished or in progress.
 type found[T any] struct {
-	done chan struct{} // closed once said and err are set
+	done chan struct{} // closed once the fields said and err are set
 	said T
 	err  error
 
-	at time.Time // when the lookup finished, zero before; guarded by others.mu
+	at time.Time // when the lookup finished; zero while it is in progress; guarded by others.mu
 }
 
-// ask returns the cached entry, or the result of the function ask. Concurrent callers for the same
-// name share one lookup. If a lookup got no answer in the last minute, ask returns errSilent unless
-// patient is set.
+// ask returns the cached entry, or calls the function in the parameter ask and returns its result.
+// Concurrent callers for the same name share one lookup. If a lookup got no answer in the last
+// minute, ask returns errSilent unless patient is set.
 func (o *others[T]) ask(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.found[name]

@@ -20,7 +20,7 @@ const (
 	endOfNumbers = 1 << 53
 )
 
-// ID returns the number of an account, a user or a group. The number 0 is the system, the
+// ID returns the number of an account, a user or a group. The number 0 is the account SYSTEM, the
 // counterpart of root. The number n is S-1-5-n or the builtin group S-1-5-32-n (administrators are
 // 544). The number 0x30000+n is account n of this machine. The number of any other account is a
 // digest of its SID, which is the same on all machines. The process remembers the SID of a digest.
@@ -45,7 +45,7 @@ func ID(sid *windows.SID) int {
 	return id
 }
 
-// SID returns the account with a number. It knows the account of a digest only if ID was called
+// SID returns the account with a number. For a digest, it knows the account only if ID was called
 // with that account in this process.
 func SID(id int) (*windows.SID, bool) {
 	nt := func(subs ...uint32) (*windows.SID, bool) {
@@ -145,7 +145,7 @@ const (
 )
 
 // machine returns the SID that is the prefix of this machine's accounts. It returns nil if Windows
-// does not report it; then these accounts get digests too.
+// does not report it. In that case this machine's accounts get digests too.
 var machine = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr

@@ -22,8 +22,9 @@ func sid(t *testing.T, text string) *windows.SID {
 	return sid
 }
 
-// ID assigns each account one number, and SID maps it back. Only the system is 0. Accounts without
-// a number by rule get one outside all rules' ranges that JSON can represent.
+// ID assigns each account one number, and SID maps it back. Only the system is 0. Some accounts
+// have no number by a rule. They get a digest, which is outside the ranges of all rules and which
+// JSON can represent exactly.
 func TestAccountsHaveNumbers(t *testing.T) {
 	here := machine()
 	if here == nil {
@@ -33,7 +34,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 	for text, want := range map[string]int{
 		"S-1-5-18": 0, "S-1-5-19": 19, "S-1-5-11": 11, "S-1-5-32-544": 544, "S-1-5-32-545": 545,
 		here.String() + "-1001": 0x30000 + 1001, here.String() + "-4294967295": 0x30000 + 4294967295, here.String() + "-0": 0x30000,
-		domain + "-513":  0x1325089f07bc04, // 2^52 and the first 52 bits of SHA-256
+		domain + "-513":  0x1325089f07bc04, // the sum of 2^52 and the first 52 bits of SHA-256
 		"S-1-1-0":        -1,
 		"S-1-5-0":        -1,
 		"S-1-5-32-18":    -1,
@@ -109,7 +110,7 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 }
 
 // Directory asks the domain once a minute for each name. After a timeout it does not ask for a
-// minute, except with Patient. Its users are not groups, and vice versa.
+// minute, except with Patient. It does not find a user as a group, or a group as a user.
 func TestDomainIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -160,7 +161,8 @@ func TestDomainIsAskedOnce(t *testing.T) {
 	})
 }
 
-// An error that means "no such account" does not count as a timeout of the domain.
+// An error that means "no such account" is an answer of the domain. After it, other lookups still
+// ask the domain.
 func TestNobodyIsAnAnswer(t *testing.T) {
 	var d Directory
 	for _, err := range nobodies {

@@ -3,9 +3,10 @@
 // and Reset.
 //
 // execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. An account may
-// change most of it, and Reset does. Inherited reports what it may not change and a process can
-// detect. It cannot detect all: namespaces, the root directory, Landlock rules, security labels and
-// the login uid look the same whether the machine or the caller set them.
+// change most of it, and Reset does. Inherited reports attributes that the account may not change,
+// as far as a process can detect them. Some cannot be detected: namespaces, the root directory,
+// Landlock rules, security labels and the login uid look the same whether the machine or the caller
+// set them.
 package cleanstart
 
 import (
@@ -14,8 +15,8 @@ import (
 	"strings"
 )
 
-// callersVariables are the variables that apply only to one process or systemd unit. With them a
-// service would report itself as its caller's unit.
+// callersVariables are the variables that apply only to one process or systemd unit. A service that
+// inherited them would report itself as its caller's unit.
 var callersVariables = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID", "INVOCATION_ID",
 	"JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE",
@@ -26,12 +27,13 @@ var callersVariables = []string{
 // package runtime. They would affect the service for all its users.
 var runtimeVariables = []string{"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK"}
 
-// Environ returns the environment for a process that outlives this one: that of this process
-// without callersVariables and runtimeVariables.
+// Environ returns the environment for a process that outlives this one. It is the environment of
+// this process without callersVariables and runtimeVariables.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		dropped := func(n string) bool { return strings.EqualFold(n, name) } // Windows ignores case
+		// Windows ignores the case of a variable's name.
+		dropped := func(n string) bool { return strings.EqualFold(n, name) }
 		return slices.ContainsFunc(callersVariables, dropped) || slices.ContainsFunc(runtimeVariables, dropped)
 	})
 }

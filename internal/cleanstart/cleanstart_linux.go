@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	usualSlack = 50_000 // ns; the default on Linux
+	usualSlack = 50_000 // ns; the default of Linux
 	unlimited  = unix.RLIM_INFINITY
-	noClamp    = ^uint32(0) // resets a utilization clamp
+	noClamp    = ^uint32(0) // this value resets a utilization clamp
 )
 
-// hardMost, as a soft limit, means the hard limit.
+// hardMost is a value of limit.soft: the soft limit is as high as the hard limit.
 const hardMost = 0
 
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
 type limit struct {
 	resource int
-	// name and unit appear in the report. name is "" if a lower limit makes no job fail.
+	// name and unit appear in the report of Inherited. name is "" if a lower limit does not matter,
+	// because it makes no job fail.
 	name, unit string
 	soft, hard uint64 // hard is 0 if the default differs between systems
 }
@@ -46,9 +47,10 @@ var limits = []limit{
 	{unix.RLIMIT_RTPRIO, "", "", hardMost, 0},
 }
 
-// Reset gives the calling thread, which is locked to its goroutine, every attribute of a fresh
-// process that the account may set. Call it just before exec: an error leaves the attribute as it
-// is, and Inherited reports it afterwards.
+// Reset gives the calling thread the attributes of a fresh process, as far as the account may set
+// them. The caller has locked its goroutine to the thread. Call it just before exec. Errors are
+// ignored: an attribute that cannot be set is unchanged, and Inherited reports it in the new
+// program.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()
@@ -57,17 +59,17 @@ func Reset() {
 	resetMemory()
 	resetCredentials()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0)
-	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // PER_LINUX, with address space randomization
+	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // sets PER_LINUX, with address space randomization
 }
 
-// CloseOnExec marks every descriptor except 0, 1 and 2, so that no program that this process starts
-// inherits one that was not passed to it by number. The process itself keeps them: the Go runtime
-// may use one of them already.
+// CloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that
+// this process starts inherits only the descriptors that are passed to it explicitly. It does not
+// close the descriptors in this process, because the Go runtime may already use one of them.
 func CloseOnExec() error {
 	if unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return nil
 	}
-	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 has no such flag
+	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 does not know CLOSE_RANGE_CLOEXEC
 	if err != nil {
 		return fmt.Errorf("cannot list the open file descriptors: %w", err)
 	}
@@ -80,13 +82,14 @@ func CloseOnExec() error {
 }
 
 // DefaultSignals sets every ignored signal to its default action, and unblocks all on the calling
-// thread: programs that it starts inherit both. It makes system calls because neither the Go runtime
-// nor libc touches signals 32 and 33.
+// thread: programs that it starts inherit both. It uses system calls, because neither the Go
+// runtime nor libc lets a program change signals 32 and 33.
 func DefaultSignals() {
 	const ignored = 1 // SIG_IGN
 	var none [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
-		// Larger than the kernel's struct sigaction, which begins with the handler; 0 is the default.
+		// old is larger than the kernel's struct sigaction. Its first element is the handler, where 0 means
+		// the default action.
 		var old [8]uintptr
 		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
 		if failed == 0 && old[0] == ignored {
@@ -103,7 +106,8 @@ func resetLimits() {
 			continue
 		}
 		raised := unix.Rlimit{Cur: l.softOf(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
-		if unix.Setrlimit(l.resource, &raised) != nil { // only root raises a hard limit
+		// This fails for a user without the right to raise the hard limit.
+		if unix.Setrlimit(l.resource, &raised) != nil {
 			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.softOf(now.Max), Max: now.Max})
 		}
 	}
@@ -123,14 +127,14 @@ func (l limit) softOf(hard uint64) uint64 {
 // resetScheduling resets policy, nice value, utilization clamps, processors and I/O class.
 func resetScheduling() {
 	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
-	// Stop at the first that the kernel accepts.
+	// Try these settings in turn and keep the first one that the kernel accepts.
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
 		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, noClamp, noClamp
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
 			break
 		}
 	}
-	var all [1024]byte // for 8,192 processors
+	var all [1024]byte // one bit for each of 8,192 processors
 	for i := range all {
 		all[i] = 0xff
 	}
@@ -141,7 +145,7 @@ func resetScheduling() {
 
 // Nice returns the nice value of this process, which its commands inherit.
 func Nice() int {
-	const none = 20 // what the kernel returns for nice value 0
+	const none = 20 // the system call returns 20 minus the nice value
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return 0
@@ -152,12 +156,12 @@ func Nice() int {
 // resetMemory resets the memory policy and the process's weight for the out-of-memory killer.
 func resetMemory() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
-	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // MMF_DUMP_FILTER_DEFAULT
+	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // the default, MMF_DUMP_FILTER_DEFAULT
 	unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0)
 	unix.Prctl(unix.PR_SET_MEMORY_MERGE, 0, 0, 0, 0)
 	unix.Prctl(unix.PR_SET_IO_FLUSHER, 0, 0, 0, 0)
 	unix.Prctl(unix.PR_MCE_KILL, unix.PR_MCE_KILL_CLEAR, 0, 0, 0)
-	unix.RawSyscall(unix.SYS_SET_MEMPOLICY, 0, 0, 0) // MPOL_DEFAULT
+	unix.RawSyscall(unix.SYS_SET_MEMPOLICY, 0, 0, 0) // sets MPOL_DEFAULT
 	for _, kind := range []uintptr{unix.PR_SPEC_STORE_BYPASS, unix.PR_SPEC_INDIRECT_BRANCH, unix.PR_SPEC_L1D_FLUSH} {
 		const disabled = unix.PR_SPEC_PRCTL | unix.PR_SPEC_DISABLE
 		if now, err := unix.PrctlRetInt(unix.PR_GET_SPECULATION_CTRL, kind, 0, 0, 0); err == nil && now&disabled == disabled {
@@ -166,8 +170,9 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials drops what the caller had in addition to its account: a session keyring, which
-// ends with the caller's session, and capabilities that exec passes on.
+// resetCredentials drops the rights that the caller had in addition to those of its account. These
+// are a session keyring, which ends with the caller's session, and capabilities that exec would
+// pass on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)

@@ -4,13 +4,14 @@ package cleanstart
 
 import "golang.org/x/sys/unix"
 
-// Reset only marks the descriptors, since this system runs no jobs.
+// Reset only calls CloseOnExec. It resets nothing else, because queuectl runs no jobs on this
+// system.
 func Reset() {
 	CloseOnExec()
 }
 
-// CloseOnExec marks every descriptor except 0, 1 and 2, so that no program that this process starts
-// inherits one that was not passed to it by number.
+// CloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that
+// this process starts inherits only the descriptors that are passed to it explicitly.
 func CloseOnExec() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -15,8 +15,8 @@ var (
 // CreationFlags make a new process start with the normal priority and error mode, not its caller's.
 const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
 
-// Reset lets this process use every processor of the system. It need not close handles: Go programs
-// pass on only the handles that they name.
+// Reset lets this process use every processor of the system. It need not close handles, because a
+// Go program passes only the handles that it names to a new process.
 func Reset() {
 	var own, system uintptr
 	self := uintptr(windows.CurrentProcess())

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandScore is the oom_score_adj of every command. Up to this value the kernel ends commands
-// before this process.
+// commandScore is the oom_score_adj of every command. If this process has a higher score, the
+// kernel ends it before the commands when memory runs out.
 const commandScore = 200
 
 // Inherited describes each attribute that this process has from its caller and could not reset, and
-// the consequence.
+// what that means for jobs.
 func Inherited() []string {
 	own, first := readStatus("self"), readStatus("1")
 	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first), inheritedGroups(), inheritedUnit())
@@ -73,7 +73,7 @@ func (l limit) usualHard() uint64 {
 		return l.hard
 	}
 	raw, _ := os.ReadFile("/proc/sys/kernel/threads-max")
-	// 0 if it cannot be read; then nothing is reported.
+	// most is 0 if the file cannot be read. Then Inherited reports nothing about this limit.
 	most, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	return most / 2
 }
@@ -197,7 +197,7 @@ func readStatus(process string) status {
 	return s
 }
 
-// size returns how many members a set has that is written as a hexadecimal mask.
+// size counts the members of a set. The field contains the set as a hexadecimal mask.
 func (s status) size(field string) (n int) {
 	for _, word := range strings.Split(s[field], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)

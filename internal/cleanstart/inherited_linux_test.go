@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// If a systemd unit other than the user's manager started the service, Inherited reports the unit,
-// whose end also ends the service, and the limits of its control groups. It does not report limits
-// of the slices that contain the unit.
+// If the service was started within a systemd unit, Inherited reports the unit, because its end
+// also ends the service. It reports the limits of the unit's control groups, too. The unit of the
+// user's manager is an exception. It does not report limits of the slices that contain the unit.
 func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	files := map[string]string{
 		"/system.slice/pids.max":                        "100",

@@ -17,8 +17,8 @@ import (
 // See docs/decisions/0090.
 func Beside(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find returns the path of a current copy of a program, in the first folder that has one, or "" if
-// none has.
+// Find returns the path of a current copy of a program, in the first of the folders that has one.
+// It returns "" if none of them has one.
 func Find(program string, dirs ...string) (string, error) {
 	name, err := nameOf(program)
 	if err != nil {
@@ -57,14 +57,15 @@ func Make(program, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(to.Name()) // fails harmlessly after the rename
+	defer os.Remove(to.Name()) // after the rename this call fails, which is harmless
 	_, err = io.Copy(to, from)
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
 	}
 	for end := time.Now().Add(maxScanTime); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Rename(to.Name(), path)
-		if err == nil || isComplete(path) { // or another process has already made the copy, and it is running
+		// If the rename fails, another process may have made the same copy already.
+		if err == nil || isComplete(path) {
 			return path, nil
 		}
 		if time.Now().After(end) {
@@ -90,11 +91,11 @@ func Remove(dir string, keep ...string) bool {
 	all := err == nil
 	for _, e := range list {
 		if path := filepath.Join(dir, e.Name()); copyName.MatchString(e.Name()) && !slices.Contains(keep, path) {
-			all = os.Remove(path) == nil && all // a running program cannot be removed
+			all = os.Remove(path) == nil && all // Windows does not remove the file of a running program
 		}
 	}
 	if all && len(keep) == 0 {
-		os.Remove(dir) // only if it is empty
+		os.Remove(dir) // this call fails if the folder is not empty
 	}
 	return all
 }

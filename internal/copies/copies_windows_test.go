@@ -59,14 +59,14 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	write(t, want, "old") // same length as the new one
+	write(t, want, "old") // the content differs, but has the same length as the new one
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("half of it is found: %q, %v", path, err)
 	}
 }
 
-// Remove keeps running copies, those listed to keep, and other files. It removes all other copies,
-// and the folder if it is then empty.
+// Remove keeps running copies, those that its caller wants to keep, and other files. It removes all
+// other copies, and the folder if it is then empty.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
@@ -104,7 +104,7 @@ func TestRemove(t *testing.T) {
 	if !Remove(into) {
 		t.Error("the rest is not removed")
 	}
-	if err := os.Remove(other); err != nil { // another file than a copy
+	if err := os.Remove(other); err != nil { // Remove has kept this file, because it is not a copy
 		t.Error(err)
 	}
 	for _, what := range []string{"the folder", "nothing"} {
@@ -117,7 +117,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestMain also serves as a program that runs until its input ends.
+// TestMain makes this program also the program that TestRemove copies and runs. That program ends
+// when its input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {
 		io.Copy(io.Discard, os.Stdin)

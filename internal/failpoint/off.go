@@ -1,11 +1,11 @@
 //go:build !failpoint
 
-// Package failpoint breaks a promise on purpose, so that a test can show that it would notice. Only
-// binaries built with the tag "failpoint" contain it.
+// Package failpoint makes the program break one of its promises on purpose. So a test can prove
+// that it would notice the broken promise. Only binaries built with the tag "failpoint" contain it.
 package failpoint
 
-// Hit executes the failpoint's action; in this build, nothing.
+// Hit does nothing in this build.
 func Hit(string) {}
 
-// On reports whether a saboteur is switched on; in this build, never.
+// On returns false in this build, because no saboteur is ever switched on.
 func On(string) bool { return false }

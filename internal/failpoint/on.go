@@ -1,11 +1,12 @@
 //go:build failpoint
 
-// Package failpoint breaks a promise on purpose, so that a test can show that
-// it would notice. Only binaries built with the tag "failpoint" contain it.
+// Package failpoint makes the program break one of its promises on purpose. So a test can prove
+// that it would notice the broken promise. Only binaries built with the tag "failpoint" contain it.
 //
-// QUEUECTL_FAILPOINTS holds a comma-separated list of entries: NAME (a saboteur
-// that is on), NAME=kill:N (the N-th hit ends the process with SIGKILL),
-// NAME=panic:N, NAME=wait:FILE (each hit waits until FILE exists, 30 s at most).
+// The environment variable QUEUECTL_FAILPOINTS holds a list of entries, separated by commas. NAME
+// switches a saboteur on. NAME=kill:N ends the process with SIGKILL at the N-th hit, and
+// NAME=panic:N panics at the N-th hit. NAME=wait:FILE makes each hit wait until FILE exists, for at
+// most 30 s.
 package failpoint
 
 import (

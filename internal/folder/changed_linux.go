@@ -51,8 +51,8 @@ func Changed(ctx context.Context, dir string, names []string, watching func() bo
 	}
 }
 
-// concerns reports whether any of the events concerns one of the names, the directory itself, or an
-// overflow of the event queue.
+// concerns reports whether any of the events concerns one of the names or the directory itself. It
+// also returns true if the event queue has overflowed, because events are then missing.
 func concerns(events []byte, names []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))

@@ -10,7 +10,7 @@ import (
 )
 
 // Changed reports everything that makes the name refer to another file, or to none. It does not
-// report writes to the file, or changes of other files.
+// report writes to the file, or changes to other names.
 func TestChangedReportsReplacedNames(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	for name, do := range map[string]func(dir string) error{

@@ -6,8 +6,8 @@ package folder
 
 import "context"
 
-// Changed does not watch the directory here; it returns when ctx ends. On Windows that is
-// sufficient: open files can be neither removed nor replaced.
+// On this system, Changed does not watch the directory; it only returns when ctx ends. On Windows
+// that is sufficient, because open files can be neither removed nor replaced.
 func Changed(ctx context.Context, _ string, _ []string, watching func() bool) error {
 	if !watching() {
 		return nil

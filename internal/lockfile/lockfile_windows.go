@@ -18,9 +18,9 @@ func Take(path string, create bool) (f *os.File, ok bool, err error) {
 	return open(path, windows.FILE_SHARE_READ, how)
 }
 
-// Held reports whether a process holds a file. A missing file is not held. Concurrent calls do not
-// mistake each other for the holder. But a Take during a call of Held fails, so its caller has to
-// try again.
+// Held reports whether a process holds a file. A missing file is not held. Two concurrent calls of
+// Held do not mistake each other for the holder. A call of Take during a call of Held fails, so the
+// caller of Take has to try again.
 func Held(path string) (bool, error) {
 	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, windows.OPEN_EXISTING)
 	if errors.Is(err, os.ErrNotExist) {

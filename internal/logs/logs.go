@@ -19,7 +19,7 @@ import (
 )
 
 // maxLog is the size in bytes at which the log of a background service is rotated. The rotated log
-// replaces the previous one.
+// replaces the previous rotated log.
 const maxLog = 1 << 20
 
 // Bounded keeps a log and one rotated log at about maxLog bytes each. Runners also append to the
@@ -43,7 +43,7 @@ func (l Bounded) putAside() {
 	if old, err := os.ReadFile(l.File.Name()); err == nil {
 		os.WriteFile(l.File.Name()+".1", old, 0o600)
 	}
-	// By name, because Windows cannot truncate a file that is open for appending.
+	// The file is truncated by name, because Windows cannot truncate a file that is open for appending.
 	os.Truncate(l.File.Name(), 0)
 }
 
@@ -56,12 +56,14 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log: %w", err)
 	}
-	f.Chmod(0o600) // regardless of the umask; after an error the log is still usable
+	// The mode must not depend on the umask; an error is ignored, because the log is still usable.
+	f.Chmod(0o600)
 	Bounded{f}.putAside()
 	return f, nil
 }
 
-// OfRunner returns the logger of a runner, as text or for systemd's journal, from level Info on.
+// OfRunner returns the logger of a runner, as text or for systemd's journal. It omits records below
+// level Info.
 func OfRunner(w *os.File) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if ToJournal(w) {
@@ -77,8 +79,8 @@ func OfRunner(w *os.File) *slog.Logger {
 type journal struct {
 	text   slog.Handler
 	out    *journalOut
-	fields map[string]string // fields from the attributes of all records; immutable
-	prefix string            // prefix of field names, with the groups
+	fields map[string]string // fields of every record, from WithAttrs; the map is never changed
+	prefix string            // prefix of field names; it includes the names of the groups
 }
 
 // journalOut is the state that the handlers of one log share.

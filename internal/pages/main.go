@@ -59,7 +59,8 @@ func printed(args ...string) string {
 	return string(out)
 }
 
-// written describes the forms of durations and times. A test of package cli checks that they are accepted.
+// written describes the forms of durations and times. A test of package cli checks that the program
+// accepts all of them.
 const written = `
 ## Durations
 

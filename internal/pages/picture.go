@@ -12,7 +12,7 @@ import (
 
 // These constants are sizes in the picture, in SVG units.
 const (
-	charWidth  = 8.43 // for a font size of 14
+	charWidth  = 8.43 // the width of a character at font size 14
 	lineHeight = 20
 	margin     = 16
 )
@@ -68,7 +68,7 @@ func painted(line string) string {
 
 var (
 	tags = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
-	// Including the date in a time tomorrow.
+	// figures matches numbers and times. A time that is not today includes its date.
 	figures = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`)
 	spaces  = regexp.MustCompile(` +`)
 )

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These constants are the size of the terminal in the picture.
+// These constants are the lines and columns of the terminal in the picture.
 const (
 	columns = 92
 	lines   = 24
@@ -69,7 +69,8 @@ func screen() (text string, err error) {
 		return "", err
 	}
 	defer func() {
-		command("cancel", "--all", "--yes").Run() // so that stopping need not wait for jobs
+		// Cancel all jobs, so that the service stops without waiting for them.
+		command("cancel", "--all", "--yes").Run()
 		service.Process.Signal(syscall.SIGTERM)
 		err = errors.Join(err, service.Wait())
 	}()
@@ -80,7 +81,8 @@ func screen() (text string, err error) {
 	}
 	for _, words := range madeUp {
 		out, err := command(words...).CombinedOutput()
-		if err != nil && words[0] != "wait" { // wait exits with the job's code
+		// A failure of wait is accepted, because it exits with the exit code of a job.
+		if err != nil && words[0] != "wait" {
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
 	}
@@ -95,7 +97,7 @@ func screen() (text string, err error) {
 	}
 }
 
-// within bounds each wait.
+// within bounds each wait for the service or its jobs.
 const within = 20 * time.Second
 
 // onTerminal runs a program on a terminal and returns its output.
@@ -121,7 +123,8 @@ func onTerminal(cmd *exec.Cmd) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	tty.Close()                  // so that reading ends when the program ends
-	raw, _ := io.ReadAll(person) // a read of a terminal without a program returns an error
+	// The program now has the only descriptor, so reading ends when the program ends.
+	tty.Close()
+	raw, _ := io.ReadAll(person) // an error is ignored: reading returns one when the program has ended
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()
 }

@@ -55,13 +55,13 @@ func TestConcurrentConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// Clients connect and disconnect while the garbage collector runs continuously and stacks move, and
-// while other listeners open and close.
+// Every client gets its answer even while the garbage collector runs continuously, stacks move, and
+// other listeners open and close.
 func TestTenThousandCallers(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	l := listen(t, OwnerOnly())
 	var all sync.WaitGroup
-	go func() { // ends with the listener
+	go func() { // this goroutine ends when the listener is closed
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -116,7 +116,8 @@ func TestTenThousandCallers(t *testing.T) {
 	beside.Wait()
 }
 
-// Clients can connect once Listen returns, before Accept. Their data is kept for it.
+// Once Listen has returned, clients can connect and send data before the server calls Accept. The
+// server reads the data later.
 func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	for i := range 3 {
@@ -144,12 +145,13 @@ func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	}
 }
 
-// Dial to a server that accepts no connections ends at its deadline.
+// If a server accepts no connection, Dial returns when the deadline of its context has passed.
 func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnly())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for range backlog + 2 { // take holds one more client, and the next instance another one
+	// In addition to the backlog, the method take holds one client, and the next instance holds one.
+	for range backlog + 2 {
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +163,8 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// The number of unidentified clients that readAhead waits for is bounded; others are rejected.
+// readAhead waits for at most maxUnnamed clients at the same time. If there are more, ClientOf
+// returns errUnnamed.
 func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate
 	defer func() { impersonate = real }()

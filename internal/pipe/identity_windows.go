@@ -23,7 +23,8 @@ type Identity struct {
 // firstBytes is how many bytes readAhead reads to identify a client.
 const firstBytes = 512
 
-// tokenIsAppContainer is an information class of tokens, as defined in winnt.h.
+// tokenIsAppContainer is the information class for the question whether a token belongs to an app
+// container, as defined in winnt.h.
 const tokenIsAppContainer = 29
 
 // maxSID is the size of the longest SID, in bytes.
@@ -58,7 +59,8 @@ var confined = func(t windows.Token) (bool, error) {
 		return false, err
 	}
 	restricted, err := t.IsRestricted()
-	if errors.Is(err, windows.ERROR_INVALID_FUNCTION) { // Wine has no restricted tokens
+	// Wine returns this error, because it has no restricted tokens.
+	if errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
 		err = nil
 	}
 	return contained != 0 || restricted, err
@@ -86,7 +88,8 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
-// errUnnamed is temporary: those who are waited for have until their deadline.
+// errUnnamed means that readAhead already waits for maxUnnamed clients. It is temporary, because
+// each of these waits ends at the connection's deadline.
 var errUnnamed = errors.New("too many connected clients have not sent anything yet; try again later")
 
 func (c *conn) readAhead() error {
@@ -102,8 +105,8 @@ func (c *conn) readAhead() error {
 	return err
 }
 
-// client identifies the client, in a goroutine with its own thread. If the thread cannot revert to
-// this process, it ends with the goroutine.
+// client identifies the client, in a goroutine with its own thread. If the thread cannot stop
+// acting as the client, it must not be used again. It then ends with the goroutine.
 func (c *conn) client() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
@@ -147,8 +150,8 @@ func (c *conn) client() (id Identity, err error) {
 //
 // A pipe can belong only to the account that created it, or to one of the account's groups that may
 // own objects. The elevated administrators are such a group. Every client may query the owner. The
-// server's token would say more, but an ordinary user may not open it. The PID is that of the
-// process that serves this connection.
+// server's token would also name the groups, but an ordinary user may not open it. The PID in the
+// result is that of the process that serves this connection.
 func ServerOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
@@ -188,7 +191,7 @@ func Self() (Identity, error) {
 // Owner returns the owner of objects that this process creates: its user, or the administrators if
 // it is elevated.
 func Owner() (*windows.SID, error) {
-	owner := new(struct { // TOKEN_OWNER
+	owner := new(struct { // the layout of TOKEN_OWNER
 		sid  *windows.SID
 		room [maxSID]byte
 	})
@@ -199,8 +202,8 @@ func Owner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// counts reports whether a group of a token grants access. It excludes deny-only groups and the
-// group of the logon session, which has no permanent members.
+// counts reports whether a group of a token grants access. It returns false for deny-only groups,
+// and for the group of the logon session, because that group has no permanent members.
 func counts(attributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
 	return attributes&mask == windows.SE_GROUP_ENABLED
@@ -239,12 +242,12 @@ func OwnerOnly() string { return Descriptor() }
 
 // Descriptor returns the security descriptor of a pipe. This user, the system and administrators
 // may serve and use the pipe; clients may use it. Processes on other machines cannot connect,
-// regardless of their user. Sessions over the network, such as those of ssh, are processes of this
-// machine.
+// regardless of their user. A user's session through ssh can connect, because it is a process of
+// this machine.
 func Descriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
-	if self, err := Self(); err == nil { // otherwise the first two entries are sufficient
+	if self, err := Self(); err == nil { // if this fails, the system and administrators still have access
 		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
 	}
 	for _, sid := range clients {

@@ -14,14 +14,16 @@ import (
 
 // This file implements the server of a named pipe. On Windows, a pipe consists of instances, and
 // each instance serves one client. A client can connect only while the server has a free instance.
-// So the goroutine take always creates the next instance before it passes a connected client to
-// Accept. That also keeps other processes from taking over the name.
+// So the method take, which runs in its own goroutine, always creates the next instance before it
+// passes a connected client to Accept. As there is always an instance, no other process can take
+// over the name.
 
 const (
 	bufferSize = 64 << 10 // bytes buffered in each direction
-	backlog    = 64       // accepted connections that wait for Accept
-	maxUnnamed = 64       // clients that readAhead waits for concurrently
-	// takenFor is how long Listen waits for the name; a service that has just ended may still hold it.
+	backlog    = 64       // most connected clients that wait for a call of Accept
+	maxUnnamed = 64       // most clients that readAhead waits for at the same time
+	// takenFor is how long Listen waits for a name that is in use. A service that has just ended may
+	// still hold it.
 	takenFor  = 2 * time.Second
 	takenLook = 50 * time.Millisecond
 )
@@ -31,13 +33,13 @@ const (
 // See docs/decisions/0088.
 type Listener struct {
 	name    string
-	end     windows.Handle // event that stops the goroutine
+	end     windows.Handle // event that stops the goroutine of take
 	calls   chan windows.Handle
-	failed  chan error // errors for Accept; received before the next attempt
+	failed  chan error // passes an error of take to Accept; take continues only when Accept has received it
 	unnamed chan struct{}
 
-	// call belongs to the pipe instance that waits for a client. It is a field, and so on the heap,
-	// because the kernel writes to it.
+	// call belongs to the pipe instance that waits for a client. The kernel writes to it. So it must be
+	// on the heap, where it does not move. That is why it is a field.
 	call windows.Overlapped
 
 	close  sync.Once
@@ -70,12 +72,14 @@ func Listen(name, sddl string) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
 	}
-	l.taking.Go(l.take) // ends with Close
+	l.taking.Go(l.take) // this goroutine ends when Close is called
 	return l, nil
 }
 
-// begin creates the first instance of a pipe. The name of a dead server exists while a client keeps
-// its end open. That must not keep the next server out, so begin then takes the name over.
+// begin creates the first instance of a pipe. The function in the parameter first does that if the
+// name is free. The name of a dead server exists as long as a client keeps its end open, but must
+// not prevent the next server from starting. So if the name is in use and the function in dead
+// returns true, the function in again takes the name over.
 func begin(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
 		if h, err = first(); taken(err) && dead() {
@@ -86,8 +90,8 @@ func begin(first, again func() (windows.Handle, error), dead func() bool) (h win
 	return h, err
 }
 
-// takeOver creates an instance of a dead server's pipe and replaces its access list. It requires
-// that this account or a trusted one created the pipe.
+// takeOver creates an instance of a dead server's pipe and replaces its access list. It returns an
+// error unless this account or a trusted one has created the pipe.
 func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	h, err := newPlace(name, 0, nil)
 	if err != nil {
@@ -111,8 +115,8 @@ func taken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retry calls try until the name is no longer taken, for at most takenFor, because the process that
-// holds it may be ending.
+// retry calls the function in the parameter try until the name is free, because the process that
+// holds it may be ending. It gives up after takenFor.
 func retry(try func() error) error {
 	for end := time.Now().Add(takenFor); ; time.Sleep(takenLook) {
 		err := try()
@@ -125,8 +129,8 @@ func retry(try func() error) error {
 	}
 }
 
-// newPlace creates a pipe instance for one client. The security descriptor has an effect only for
-// the first instance.
+// newPlace creates a pipe instance for one client. Windows uses only the security descriptor of the
+// first instance.
 func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -137,8 +141,8 @@ func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windo
 	return windows.CreateNamedPipe(name16, windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first, mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
 }
 
-// abandoned reports whether a name exists but no process serves it. Connecting to it then fails as
-// if the name did not exist.
+// abandoned reports whether a name exists although no process serves it. In that case, connecting
+// fails with the same error as for a name that does not exist.
 func abandoned(name string) bool {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -151,7 +155,8 @@ func abandoned(name string) bool {
 	return errors.Is(err, windows.ERROR_FILE_NOT_FOUND)
 }
 
-// ours reports whether an account is this one, or one that may do everything.
+// ours reports whether an account is that of this process, the system or the administrators. The
+// last two may do everything anyway.
 func ours(account *windows.SID) bool {
 	self, err1 := Self()
 	own, err2 := Owner()
@@ -160,7 +165,7 @@ func ours(account *windows.SID) bool {
 }
 
 // take accepts clients until Close. It creates the next instance before it passes a client on. So
-// the name is always held, and a client that does not wait finds a free instance.
+// this process always holds the name, and a client finds a free instance without waiting.
 func (l *Listener) take() {
 	for {
 		h, err := l.next()
@@ -244,7 +249,7 @@ func (l *Listener) connect(h windows.Handle) error {
 			return nil
 		case errors.Is(err, windows.ERROR_OPERATION_ABORTED):
 			return net.ErrClosed
-		case errors.Is(err, windows.ERROR_NO_DATA): // the client has disconnected already
+		case errors.Is(err, windows.ERROR_NO_DATA): // the client has already disconnected again
 			if err := windows.DisconnectNamedPipe(h); err != nil {
 				return err
 			}
@@ -302,7 +307,8 @@ func (l *Listener) Admit(sddl string) error {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock() // held during the change, so that no client gets the instance
+	// The lock is held during the change, so that the method take cannot pass the instance to a client.
+	defer l.mu.Unlock()
 	if err := admit(l.place, sd); err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}

@@ -16,25 +16,25 @@ import (
 // serve the pipe (FILE_CREATE_PIPE_INSTANCE).
 const connectRight = 0x12019b
 
-// busyFor is how long a client waits for a server that accepts no connections.
+// busyFor is how long a client tries to connect while the server accepts no connection.
 const busyFor = 10 * time.Second
 
 // conn is one end of a pipe.
 type conn struct {
 	winPipe
-	ahead   []byte        // bytes that ClientOf has read, for Read
+	ahead   []byte        // bytes that ClientOf has read and that Read will return
 	unnamed chan struct{} // the listener's semaphore for readAhead
 }
 
-// winPipe is an end of a message pipe that is read as a stream. A client's is implemented by
-// go-winio, a server's by served.
+// winPipe is one end of a message pipe that is read as a stream. go-winio implements the client's
+// end. The type served implements the server's end.
 type winPipe interface {
 	net.Conn
 	CloseWrite() error
 	Fd() uintptr
 }
 
-// Read returns the bytes that ClientOf has read ahead, then further ones.
+// Read first returns the bytes that ClientOf has read ahead, and then reads from the pipe.
 func (c *conn) Read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -70,7 +70,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	return &conn{winPipe: p}, nil
 }
 
-// file is the type of go-winio's files.
+// file lists the methods of go-winio's files that the type served uses.
 type file interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
@@ -79,8 +79,8 @@ type file interface {
 	Fd() uintptr
 }
 
-// served is a server's end of a pipe. As in go-winio's clients, an empty message marks the end of
-// the data.
+// served is a server's end of a pipe. As for go-winio's clients, an empty message marks the end of
+// the data in each direction.
 type served struct {
 	file
 	name   address
@@ -110,7 +110,8 @@ func (s *served) Read(b []byte) (int, error) {
 
 var errEnded = errors.New("this end of the pipe is closed")
 
-// Write writes data. It skips empty data, which would mark the end.
+// Write writes data. It does not write an empty message, because that would mark the end of the
+// data.
 func (s *served) Write(b []byte) (int, error) {
 	if s.closed {
 		return 0, errEnded
@@ -121,7 +122,7 @@ func (s *served) Write(b []byte) (int, error) {
 	return s.file.Write(b)
 }
 
-// CloseWrite marks the end of the data, after the client has read all of it.
+// CloseWrite waits until the client has read all data, and then marks the end of the data.
 func (s *served) CloseWrite() error {
 	if s.closed {
 		return errEnded

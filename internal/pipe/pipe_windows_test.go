@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// wine skips a test of a feature that Wine lacks.
+// wine skips the test under Wine, which lacks the feature that the test needs.
 func wine(t *testing.T, lacks string) {
 	t.Helper()
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
@@ -208,7 +208,8 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	asked := 0
 	impersonate = func(h windows.Handle) error {
 		if asked++; asked < 3 {
-			return windows.ERROR_CANNOT_IMPERSONATE // like Windows until data was read
+			// Windows returns this error until data was read from the client.
+			return windows.ERROR_CANNOT_IMPERSONATE
 		}
 		return real(h)
 	}
@@ -236,7 +237,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	closing.Wait()
 }
 
-// A client that opens the pipe as a file, like other programs, is identified too.
+// A client that opens the pipe as a file, as programs in other languages do, is identified too.
 func TestAPlainClientIsKnown(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
@@ -319,7 +320,7 @@ func TestNameOfADeadServer(t *testing.T) {
 	next.Close()
 	for _, dead := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			// As on Windows.
+			// Windows denies access to the name of a dead server.
 			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED }
 			h, err := begin(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
 			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -358,8 +359,8 @@ func TestNameIsTakenOver(t *testing.T) {
 	}
 }
 
-// The name of a dead server is taken over only if this account created it, or an account that may
-// do everything.
+// A dead server's name is taken over only if this account, the system or the administrators created
+// it.
 func TestWhoseNamesAreTakenOver(t *testing.T) {
 	self, err := Self()
 	if err != nil {
@@ -376,8 +377,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 	}
 }
 
-// Only enabled groups of a token grant access: not deny-only groups, as in a filtered
-// administrator's token, nor the group of the logon session.
+// Only enabled groups of a token grant access. Deny-only groups, as in the token of an
+// administrator without elevation, and the group of the logon session do not.
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
@@ -437,7 +438,7 @@ func TestThreadThatStaysTheClient(t *testing.T) {
 	}
 }
 
-// While a listener serves a name, no other one can.
+// While a listener serves a name, a second listener for the same name is refused.
 func TestSecondListener(t *testing.T) {
 	wine(t, "refuse a second listener of a pipe's name")
 	listen(t, OwnerOnly())

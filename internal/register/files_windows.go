@@ -32,7 +32,7 @@ func tidyRunners(client string) {
 }
 
 // removeRunners removes all copies. It waits a moment for running ones, because runners end shortly
-// after their service. If a user's own service runs one, it returns an error.
+// after their service. If a user's own service still runs a copy, it returns an error.
 func removeRunners(client string) error {
 	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(pollEvery) {
 		if time.Now().After(end) {
@@ -42,7 +42,7 @@ func removeRunners(client string) error {
 	return nil
 }
 
-// letGo bounds the wait until a stopped service has released its files.
+// letGo is how long to wait at most until a stopped service has released its files.
 const letGo = 5 * time.Second
 
 // removeProfile removes the profile of an account: the folder below C:\Users and the part of the
@@ -50,7 +50,7 @@ const letGo = 5 * time.Second
 func removeProfile(sid string) error {
 	call := windows.NewLazySystemDLL("userenv.dll").NewProc("DeleteProfileW")
 	if call.Find() != nil {
-		return nil // Wine creates no profiles
+		return nil // Wine has no such function and creates no profiles
 	}
 	sid16, err := windows.UTF16PtrFromString(sid)
 	if err != nil {
@@ -61,7 +61,9 @@ func removeProfile(sid string) error {
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):
 			return nil
-		case time.Now().After(end): // Windows unloads the profile some time after the service has stopped
+		// Give up only after some time, because Windows unloads the profile a while after the service has
+		// stopped.
+		case time.Now().After(end):
 			return err
 		}
 	}

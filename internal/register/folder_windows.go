@@ -34,7 +34,7 @@ func secure(dir, file string) error {
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // a user may have changed the file
+		return nil // the file exists, and a user may have changed it, so it is kept
 	}
 	if err != nil {
 		return err
@@ -65,8 +65,8 @@ func secureFolder(dir string) error {
 }
 
 // takeFolder restricts the access to an existing folder. Every user may create folders in the
-// parent folder, so takeFolder rejects one that another user has created: that user could keep
-// access to its content.
+// parent folder. So takeFolder rejects a folder of another user, who could keep access to its
+// content.
 func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
 		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
@@ -100,7 +100,7 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(dir) // from here on no other user can add files
+	list, err := os.ReadDir(dir) // from now on, no other user can add files to the folder
 	if err != nil {
 		return err
 	}

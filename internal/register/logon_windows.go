@@ -9,15 +9,15 @@ import (
 	"github.com/queuectl/queuectl/internal/registered"
 )
 
-// logon reads, sets and removes the command that Windows runs when this user logs on. get returns
-// "" without such a command.
+// logon reads, sets and removes the command that Windows runs when this user logs on. The function
+// get returns "" if no command is set.
 type logon struct {
 	get    func() (string, error)
 	set    func(line string) error
 	remove func() error
 }
 
-// registryRun keeps the command in the registry.
+// registryRun implements logon: it keeps the command in the user's registry.
 var registryRun = logon{
 	get: registered.Command,
 	set: func(line string) error {

@@ -15,15 +15,16 @@ const Name = registered.Name
 
 // Options select the service.
 type Options struct {
-	User    bool          // the user's own service, otherwise the system's
+	User    bool          // true for the user's own service, false for the system's
 	Program string        // path of queuectld
-	Client  string        // path of queuectl, which is the runner
-	Places  config.Places // paths of that service
+	Client  string        // path of queuectl, which the service executes as the runner
+	Places  config.Places // paths of the selected service
 	Talk    Talk
 }
 
-// Talk holds functions that talk to a service directly: to one that the service manager does not
-// know, or to stop one without its jobs. Only registration on Windows needs it.
+// Talk holds functions that talk to a service directly, not through the service manager. They are
+// needed for a user's own service, which the Windows service manager does not know, and to stop a
+// service without its jobs. Only registration on Windows needs them.
 type Talk struct {
 	// Begin starts the user's own service in the background and waits until it answers.
 	Begin   func() error
@@ -31,8 +32,8 @@ type Talk struct {
 	Answers func() bool
 }
 
-// serve returns the arguments that start the program as the system's service. All three paths are
-// needed, because root without flags would use other paths.
+// serve returns the arguments that start the program as the system's service. They must contain all
+// three paths, because a service of root without flags would use other paths.
 func (o Options) serve() []string {
 	return []string{"serve", "--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File}
 }
@@ -55,7 +56,8 @@ func (o Options) allowed(verb string, root bool) error {
 	return queue.Errorf(queue.CodeDenied, rootsAlone, verb)
 }
 
-// act calls do if the service is registered and the caller is allowed to.
+// act calls the function in the parameter do if the service is registered and the caller may
+// control it.
 func (o Options) act(verb string, root, registered bool, do func() error) error {
 	if !registered {
 		return o.NotRegistered()

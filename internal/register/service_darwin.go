@@ -67,8 +67,8 @@ func (s *Service) Install() error {
 	return s.unit.Start()
 }
 
-// Uninstall stops the service and removes the registration. was is false if there was none. The
-// queue and the settings are kept.
+// Uninstall stops the service and removes the registration. It returns whether the service was
+// registered. The queue and the settings are kept.
 func (s *Service) Uninstall() (was bool, err error) {
 	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err

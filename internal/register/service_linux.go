@@ -35,7 +35,7 @@ var (
 // Service is queuectl as a service of systemd.
 type Service struct {
 	Options
-	root string // prefix of all paths; "" except in tests
+	root string // directory that contains all paths; "" except in tests
 	uid  int    // uid of the caller
 	unit unit
 	run  func(name string, args ...string) error
@@ -136,8 +136,9 @@ func (s *Service) owned() string {
 	return ""
 }
 
-// shadows reports whether a package has installed units after Install had written its own, which
-// take precedence. It checks for the file that only Install writes and that Uninstall removes last.
+// shadows reports whether both Install and, later, a package have installed units. Those of Install
+// then take precedence. shadows checks for the file that only Install writes and that Uninstall
+// removes last.
 func (s *Service) shadows() bool {
 	return s.owned() != "" && exists(filepath.Join(s.root, tmpfiles))
 }
@@ -213,13 +214,14 @@ func (s *Service) installMain() (replaced bool, err error) {
 	return replaced, s.unit.Install()
 }
 
-// tmpfiles is the path of the last element of files.
+// tmpfiles is the path of the settings for systemd-tmpfiles. It is the last element of the list
+// that files returns.
 const tmpfiles = "/etc/tmpfiles.d/queuectl.conf"
 
 // file is a file that is installed in addition to the main unit.
 type file struct {
 	path, source string
-	first        bool // write the file only if it is missing, because users edit it
+	first        bool // an existing file is kept, because users edit it
 }
 
 // files returns the files in addition to the main unit.
@@ -263,9 +265,9 @@ func (s *Service) writeFiles() (changed bool, err error) {
 	return changed, nil
 }
 
-// Uninstall stops the service and removes the registration. was is false if there was none. The
-// queue, the settings and the accounts are kept. If a package has installed units since Install,
-// they take over instead, and running jobs continue.
+// Uninstall stops the service and removes the registration. It returns whether the service was
+// registered. The queue, the settings and the accounts are kept. If a package has installed units
+// since Install, they take over instead, and running jobs continue.
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadows()
 	if path := s.owned(); path != "" && !shadows {
@@ -298,8 +300,8 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return was, s.systemctl("daemon-reload")
 }
 
-// moveToPackage replaces the units of Install with those of a package. They are enabled and running
-// if the former were.
+// moveToPackage replaces the units of Install with those of a package. The package's units are
+// enabled and running if those of Install were.
 func (s *Service) moveToPackage() error {
 	if err := os.Remove(filepath.Join(s.folder(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -311,7 +313,8 @@ func (s *Service) moveToPackage() error {
 		return err
 	}
 	for _, unit := range []string{mainUnit, webUnit} {
-		if s.systemctl("is-enabled", "--quiet", unit) == nil { // the links point to the removed files
+		// The links that enable the unit point to the removed files, so they must be created again.
+		if s.systemctl("is-enabled", "--quiet", unit) == nil {
 			if err := s.systemctl("reenable", unit); err != nil {
 				return err
 			}
@@ -320,8 +323,8 @@ func (s *Service) moveToPackage() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes the files in addition to the main unit, except those that users edit. was
-// reports whether any existed.
+// removeFiles removes the files in addition to the main unit, except those that users edit. It
+// returns whether any of them existed.
 func (s *Service) removeFiles() (was bool, err error) {
 	for _, f := range s.files() {
 		if f.first {
@@ -348,8 +351,8 @@ func (s *Service) HowToStart() string {
 // hidden lists directories that the service's sandbox hides.
 var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
-// trusted returns an error for a program that the service cannot see, or that a user other than
-// root could replace.
+// trusted returns an error if the service cannot see a program, or if a user other than root could
+// replace it.
 func trusted(program string) error {
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
@@ -375,7 +378,7 @@ const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuec
 // remedy returns what to do if not only root can change path, which leads to the program.
 func remedy(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
-	case owner == 0 && mode.Perm()&0o002 == 0: // like /usr/local/bin in older versions of Debian
+	case owner == 0 && mode.Perm()&0o002 == 0: // /usr/local/bin in older versions of Debian
 		return "run: chmod g-w " + path
 	case filepath.Dir(program) == "/usr/local/bin":
 		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)

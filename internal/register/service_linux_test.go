@@ -15,7 +15,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// machine is a root directory without running processes. It records the commands that would run.
+// machine fakes a machine: it has a root directory for files, and it records commands instead of
+// executing them.
 type machine struct {
 	s     *Service
 	root  string
@@ -25,7 +26,7 @@ type machine struct {
 func newMachine(t *testing.T, o Options) *machine {
 	m := &machine{root: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.root, "home"))
-	o.Program, o.Client = "/bin/true", "/bin/true" // belongs to root and is visible to every user
+	o.Program, o.Client = "/bin/true", "/bin/true" // /bin/true belongs to root, and every user can see it
 	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
 		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
 		return nil
@@ -85,7 +86,7 @@ func expect(t *testing.T, what string, got, want []string) {
 }
 
 // Install writes all files and starts the service. Uninstall removes everything except the
-// settings. A second call of either changes nothing more.
+// settings. A second call of Install or Uninstall changes nothing.
 func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -184,8 +185,9 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 	}
 }
 
-// Units that a package has installed after Install take over at Uninstall. They are enabled and
-// running if Install's were. Until then Install returns an error that says so.
+// If a package has installed units after Install, Uninstall replaces the units of Install with
+// them. They are enabled and running if those of Install were. Before Uninstall, another Install
+// returns an error that explains that.
 func TestUninstallHandsOverToPackage(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -281,8 +283,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// The advice is to restrict the permissions if root owns the path, or if copying the program would
-// not help.
+// The error for a program that other users can replace contains the right advice. If root owns the
+// path, or if copying the program would not help, the advice is to restrict the permissions.
 func TestRemedies(t *testing.T) {
 	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
 	for _, c := range []struct {

@@ -58,7 +58,8 @@ type unit interface {
 	Start() error
 }
 
-// entry is the service in the service manager, with the functions that kardianos does not provide.
+// entry is the service as the service manager lists it. It has the functions that kardianos does
+// not provide.
 type entry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
@@ -166,8 +167,8 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// bringUpToDate makes a registered service start this program. changed reports whether it started
-// another one.
+// bringUpToDate makes a registered service start this program. changed reports whether it was
+// registered with another command line.
 func (s *Service) bringUpToDate() (changed bool, err error) {
 	e, err := s.open()
 	if err != nil {
@@ -223,16 +224,18 @@ var recovery = []mgr.RecoveryAction{
 
 // privileges are the only privileges that the service and its jobs keep: to traverse folders, as
 // every user may. Without this list, Windows would give every service SeImpersonatePrivilege, among
-// others, with which a program can obtain the rights of the system. Identifying a client needs
-// none.
+// others, with which a program can obtain the rights of the system. The service needs no privilege
+// to identify its clients.
 var privileges = []string{"SeChangeNotifyPrivilege"}
 
 const (
-	forgetFailures = 24 * time.Hour    // after this time without a failure, the count restarts
-	preshutdown    = 180 * time.Second // how long Windows waits for the jobs before a shutdown
+	// forgetFailures is the time without a failure after which Windows counts failures from 0 again.
+	forgetFailures = 24 * time.Hour
+	// preshutdown is how long Windows waits, before a shutdown, for the service to end its jobs.
+	preshutdown = 180 * time.Second
 )
 
-// wrapError adds the name of the setting to an error of configuring it.
+// wrapError adds to an error which setting of the service could not be configured.
 func wrapError(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot configure %s: %w", what, err)
@@ -240,8 +243,8 @@ func wrapError(what string, err error) error {
 	return nil
 }
 
-// known ignores the error of a service manager, such as Wine's, that does not support a setting.
-// The service runs without it.
+// known returns nil if the error only means that the service manager does not support a setting,
+// like that of Wine. The service then runs without that setting.
 func known(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
@@ -249,7 +252,7 @@ func known(err error) error {
 	return err
 }
 
-// removed adds the name of the object to an error of removing it.
+// removed adds to an error which object could not be removed.
 func removed(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot remove %s: %w", what, err)
@@ -282,8 +285,8 @@ func (s *Service) Undo() error {
 	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile), removed("the runner programs", programs))
 }
 
-// Uninstall stops the service and removes the registration. was is false if there was none. The
-// queue and the settings are kept.
+// Uninstall stops the service and removes the registration. It returns whether the service was
+// registered. The queue and the settings are kept.
 func (s *Service) Uninstall() (was bool, err error) {
 	if s.User {
 		return s.uninstallOwn()
@@ -295,7 +298,8 @@ func (s *Service) Uninstall() (was bool, err error) {
 		if err := s.Stop(false); err != nil {
 			return was, err
 		}
-		// kardianos returns an error if the event log source is missing.
+		// kardianos also returns an error if only the event log source is missing. Then the service is no
+		// longer registered.
 		if err := s.unit.Uninstall(); err != nil && s.Registered() {
 			return was, err
 		}
@@ -374,15 +378,15 @@ func (s *Service) act(verb string, do func() error) error {
 	return s.Options.act(verb, s.elevated, s.Registered(), do)
 }
 
-// pollEvery is how often a service that starts or stops is polled. stallTimeout is how long it may
-// show no progress, unless the service itself announces a longer time.
+// pollEvery is how often a service that starts or stops is polled. stallTimeout is how long such a
+// service may report no progress, unless it has itself announced a longer time.
 const (
 	pollEvery    = 50 * time.Millisecond
 	stallTimeout = 60 * time.Second
 )
 
-// until waits for a state of the service. If the service has stopped although it should run, until
-// returns the reason.
+// until waits until the service is in the state want. If the service stops while it should start,
+// until returns the reason.
 func (s *Service) until(want svc.State) error {
 	e, err := s.open()
 	if err != nil {
@@ -425,7 +429,8 @@ func (s *Service) Runs() bool {
 		return s.Talk.Answers()
 	}
 	e, err := s.open()
-	// Only users who are logged on at the machine itself may query the service.
+	// Windows lets only users who are logged on at the machine itself query the service. For others,
+	// ask the service directly.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return s.Talk.Answers()
 	}
@@ -449,7 +454,8 @@ func (s *Service) HowToStart() string {
 // addSource adds an event log source, if it is missing, whose events are displayed unchanged.
 func addSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
-	if err != nil && strings.Contains(err.Error(), "already exists") { // the error has no other indication
+	// Only the text of the error shows that the source exists.
+	if err != nil && strings.Contains(err.Error(), "already exists") {
 		return nil
 	}
 	return err
@@ -460,7 +466,7 @@ func addSource(name string) error {
 func (s *Service) openEntry() (entry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {
-		// A restart as recovery action requires the right to start the service.
+		// The right to start the service is needed, too, to set a restart as a recovery action.
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
@@ -479,11 +485,11 @@ func (s *Service) openEntry() (entry, error) {
 	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
 }
 
-// managed implements entry.
+// managed implements entry with the Windows service manager.
 type managed struct{ *mgr.Service }
 
 func (m managed) setPreshutdown(within time.Duration) error {
-	ms := uint32(within.Milliseconds()) // SERVICE_PRESHUTDOWN_INFO
+	ms := uint32(within.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
 }
 
@@ -496,21 +502,22 @@ func (m managed) setPrivileges(names ...string) error {
 	if err != nil {
 		return err
 	}
-	for i, c := range list { // each name ends with a zero, and the list with another one
+	for i, c := range list { // a zero ends each name, and another zero ends the list
 		if c == '\n' {
 			list[i] = 0
 		}
 	}
-	first := &list[0] // SERVICE_REQUIRED_PRIVILEGES_INFO
+	first := &list[0] // the layout of SERVICE_REQUIRED_PRIVILEGES_INFO
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&first)))
 }
 
-// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. It is the
-// system's own limit.
+// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. Windows does
+// not return more.
 const maxServiceConfig = 8 << 10
 
 func (m managed) command() (string, error) {
-	raw := make([]uint64, maxServiceConfig/8) // aligned, since it contains pointers
+	// A slice of uint64 is aligned, which is necessary because the buffer contains pointers.
+	raw := make([]uint64, maxServiceConfig/8)
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
 	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {

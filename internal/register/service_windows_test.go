@@ -26,17 +26,17 @@ import (
 
 // manager fakes the service manager and records the calls.
 type manager struct {
-	refuses     error // error of a start
-	profile     error // error of removing the profile
+	refuses     error // error that a start returns
+	profile     error // error that the removal of the profile returns
 	s           *Service
 	registered  bool
 	state       svc.State
 	exit        uint32 // exit code of a service that cannot start; 0 if it can
 	slow        int    // number of status queries, each with progress, until a start or stop is complete
-	hangs       bool   // a start or stop shows no progress
-	ignoresStop bool   // the service does not answer
+	hangs       bool   // a start or stop reports no progress
+	ignoresStop bool   // the service does not answer a request to stop
 	line        string
-	run         string // the command at logon
+	run         string // the command that Windows runs at logon
 	calls       []string
 	actions     []mgr.RecoveryAction
 	reset       uint32
@@ -121,7 +121,7 @@ func (m *manager) Start() error {
 	return nil
 }
 
-// listed is the service in the fake service manager.
+// listed implements entry: it is the service as the fake service manager lists it.
 type listed struct{ *manager }
 
 func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
@@ -148,7 +148,7 @@ func (l listed) status() (windows.SERVICE_STATUS_PROCESS, error) {
 	st := &l.st
 	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
 		st.CheckPoint++
-		time.Sleep(10 * time.Second) // between two signs of progress
+		time.Sleep(10 * time.Second) // progress is reported once in this time
 		if l.slow--; l.slow < 0 {
 			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
 			if l.exit != 0 {
@@ -167,9 +167,9 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Install registers, prepares and starts the service, and waits while that shows progress. A second
-// Install changes nothing. For another program it updates the registration, and jobs continue to
-// run. Uninstall removes everything.
+// Install registers, prepares and starts the service, and waits as long as the start makes
+// progress. A second Install changes nothing. For another program it updates the registration, and
+// jobs continue to run. Uninstall removes everything.
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -193,7 +193,7 @@ func TestInstall(t *testing.T) {
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
-		profile := "no profile S-1-5-80-" // followed by the number of the account
+		profile := "no profile S-1-5-80-" // the number of the account follows
 		got := m.takeCalls()
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
@@ -211,8 +211,8 @@ func TestInstall(t *testing.T) {
 }
 
 // A failed service restarts after 1 s, later after up to a minute, also after a nonzero exit code.
-// It gets three minutes before a shutdown, a SID for access lists, and no privilege with which it
-// or its jobs could act as another account.
+// It gets three minutes before a shutdown, and a SID for access lists. It gets no privilege with
+// which the service or its jobs could act as another account.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
@@ -287,7 +287,8 @@ func TestJobsAreKept(t *testing.T) {
 	})
 }
 
-// Without elevation nothing is done, and the error says how to get it.
+// If the caller is not elevated, nothing is done, and the error says how to run the command
+// elevated.
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.s.elevated = true, false
@@ -425,7 +426,8 @@ func TestServiceManager(t *testing.T) {
 	}
 	base := filepath.Join(programs, "queuectl-register-test")
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
-	o.Talk.End = func(bool) error { return queue.ErrUnavailable } // the running service is not queuectl
+	// The running service is this test program, which does not answer like queuectl.
+	o.Talk.End = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -10,18 +10,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// onlyTrustedReplace rejects a program that other accounts could change, whose folder they could
-// change, or above which they could move a folder away. Everyone may create folders on a drive;
-// that alone is accepted.
+// onlyTrustedReplace rejects a program if other accounts could change the program or its folder, or
+// could move one of the parent folders away. It accepts that everyone may create folders on a
+// drive.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
-		// C:\ as created by Windows.
+		// The access list of C:\ as Windows creates it.
 		drive = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;BU)(A;OICIIO;0x1301bf;;;AU)(A;;LC;;;AU)"
-		// Another drive.
+		// The access list of the root of another drive.
 		data = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;;0x1301bf;;;AU)(A;OICIIO;0x1301bf;;;AU)"
-		// C:\Program Files.
+		// The access list of C:\Program Files.
 		programs = "O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)"
-		// A new folder in C:\.
+		// The access list of a new folder in C:\.
 		made  = "O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)"
 		users = "O:BUD:(A;OICI;FA;;;BA)"
 		child = "O:BAD:(A;OICI;FA;;;BA)(A;;0x40;;;BU)"
@@ -29,7 +29,8 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	for _, c := range []struct{ drive, above, folder, program, refused string }{
 		{drive, programs, programs, programs, ""},
 		{data, programs, programs, programs, ""},
-		{drive, drive, programs, programs, ""}, // others may change only new folders in it
+		// C:\above is like a drive: others can change only new folders in it.
+		{drive, drive, programs, programs, ""},
 		{drive, programs, programs, made, `C:\above\folder\q.exe`},
 		{drive, programs, made, programs, `C:\above\folder`},
 		{drive, programs, drive, programs, `C:\above\folder`},

@@ -46,7 +46,7 @@ func (o Options) arguments() string {
 	var b strings.Builder
 	for _, word := range o.serve()[1:] {
 		b.WriteString("\t\t<string>")
-		b.WriteString(html.EscapeString(word)) // produces valid XML too
+		b.WriteString(html.EscapeString(word)) // escaping for HTML produces valid XML, too
 		b.WriteString("</string>\n")
 	}
 	return b.String()

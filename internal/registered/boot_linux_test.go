@@ -25,7 +25,7 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, elsewhere)
 	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
 
-	booted = filepath.Join(booted, "missing") // systemd does not run
+	booted = filepath.Join(booted, "missing") // without the directory, systemd is not running
 	advice(own, "make the init system run: queuectl serve")
 	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "make the init system start this service")
 	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start this service")

@@ -6,7 +6,7 @@ import "github.com/queuectl/queuectl/config"
 type Process struct {
 	Kind       config.Kind
 	Background bool   // a client started it on demand
-	Unit       string // systemd unit from the service's environment; "" for none
+	Unit       string // systemd unit, as named in the service's environment; "" if it names no unit
 	Parent     int    // pid of the process that started it
 }
 

@@ -23,29 +23,30 @@ func EndsAtLogout() bool {
 	return registered && !lingers()
 }
 
-// lingers reports whether systemd runs this user's services from boot on. It also returns true if
-// the user is unknown, because then no advice would help.
+// lingers reports whether systemd starts this user's services at boot. It also returns true if the
+// user is unknown, because no advice could be given then.
 func lingers() bool {
 	who, err := user.Current()
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Username))
 }
 
-// initPID is the pid of the first process, which the kernel starts. In a container that may be the
-// service.
+// initPID is the pid of the first process, which the kernel starts. In a container, the service may
+// be that process.
 const initPID = 1
 
-// BootAdvice returns how to make a service start at boot, or "" if it does. A registered service starts
-// at boot if its unit is enabled and, for a user's own service, if the user lingers. A service that
-// init started, or that is init, is assumed to start with the machine or the container.
+// BootAdvice returns how to make a service start at boot, or "" if the service already does. A
+// registered service starts at boot if its unit is enabled and, for a user's own service, if the
+// user lingers. A service that init started, or that is init, is assumed to start with the machine
+// or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
-// bootAdvice implements BootAdvice. booted is the directory that exists if systemd runs, see
-// sd_booted(3).
+// bootAdvice implements BootAdvice. booted is the path of a directory that exists only if systemd
+// runs, see sd_booted(3).
 func bootAdvice(p Process, booted string) string {
 	if !p.Background && p.Unit == "" && (p.Parent == initPID || os.Getpid() == initPID) {
 		return ""
 	}
-	if !exists(booted) { // then no service can be registered
+	if !exists(booted) { // without systemd, no service can be registered
 		if p.Kind == config.OwnService {
 			return "make the init system run: queuectl serve"
 		}

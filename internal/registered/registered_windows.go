@@ -33,8 +33,8 @@ func EndsAtLogout() bool {
 	return registered
 }
 
-// BootAdvice returns how to make a service start at boot, or "" if it does. Windows starts the
-// system's service at boot, but a user's own one only at logon.
+// BootAdvice returns how to make a service start at boot, or "" if the service already does.
+// Windows starts the system's service at boot, but a user's own one only at logon.
 func BootAdvice(p Process) string {
 	switch p.Kind {
 	case config.SystemService:

@@ -67,8 +67,8 @@ func readChangelog(text, version, date string) ([]entry, error) {
 	return entries, nil
 }
 
-// notes writes the section of the changelog for a version, without its heading, or else the section
-// Unreleased.
+// notes writes the section of the changelog for a version, without its heading. If the version has
+// no section, it writes the section Unreleased.
 func notes(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {

@@ -24,7 +24,7 @@ var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 // directories, or tree. A link to a file that the repository does not have is an error.
 func docs(_ io.Writer, args []string) error {
 	layout, dir, files := args[0], args[1], args[2:]
-	installed := map[string]string{} // installed path by path in the repository
+	installed := map[string]string{} // maps each path in the repository to the installed path
 	for _, file := range files {
 		file = path.Clean(filepath.ToSlash(file))
 		installed[file] = file
@@ -58,7 +58,7 @@ func relink(text, page string, installed map[string]string) (string, error) {
 	text = link.ReplaceAllStringFunc(text, func(match string) string {
 		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
 		if target == "" || strings.Contains(target, ":") {
-			return match // a link within the page, or a URL
+			return match // a link within the page, or a URL, needs no change
 		}
 		file := path.Join(path.Dir(page), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {

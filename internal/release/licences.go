@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// licences prints the licences of Go and of every linked module, which require that their text is
-// distributed.
+// licences prints the licences of Go and of every linked module. The licences require that their
+// text is distributed with the programs.
 func licences(out io.Writer, args []string) error {
 	info, err := buildinfo.ReadFile(args[0])
 	if err != nil {

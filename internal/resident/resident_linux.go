@@ -1,6 +1,6 @@
 // Package resident reduces the memory of a service that is idle. Most of that memory is code and
-// tables of libraries. The start and each kind of request read them, and then they are not needed
-// for a long time. Start with Trimmer.
+// tables of libraries. The program reads them at its start and at the first request of each kind,
+// and then does not need them for a long time. Start with Trimmer.
 package resident
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 // idleShare defines an idle service: it uses less than 1/idleShare of a processor. minCPUTime is
-// how much the service must have used since the last garbage collection by Trimmer, before another
-// one is worthwhile.
+// how much processor time the service must have used since the last garbage collection by Trimmer
+// before another one is worthwhile.
 // See docs/decisions/0073.
 const (
 	idleShare  = 100
@@ -30,7 +30,8 @@ const (
 type Trimmer struct {
 	mu        sync.Mutex
 	checkedAt time.Time
-	// Processor time used until the last call of Look, and until the last garbage collection.
+	// cpuUsed is the processor time used until the last call of Look. cpuAtTrim is that until the last
+	// garbage collection by Trimmer.
 	cpuUsed, cpuAtTrim time.Duration
 }
 
@@ -56,9 +57,9 @@ func (t *Trimmer) Look() {
 	}
 }
 
-// drop releases the pages of this program's file and, if heap is set, unused heap memory. Pages
-// that are used again come back from the page cache, mostly 64 KiB at a time, in a few microseconds
-// each. Modified pages are kept. Errors are ignored. The caller holds mu.
+// drop releases the pages of this program's file and, if heap is set, unused heap memory. If the
+// program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a
+// time and in a few microseconds. Modified pages are kept. Errors are ignored. The caller holds mu.
 func (t *Trimmer) drop(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -104,9 +105,9 @@ func unwritten(smaps []byte, file string) (list []mapping) {
 			end, err2 := strconv.ParseUint(to, 16, int(8*unsafe.Sizeof(m.start)))
 			m = mapping{uintptr(start), uintptr(end)}
 			of = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
-		case len(words) == 5 && len(words[1]) == 4: // a mapping without a file
+		case len(words) == 5 && len(words[1]) == 4: // this line begins a mapping without a file
 			of = false
-		case of && len(words) == 3 && words[0] == "Anonymous:": // pages that were modified
+		case of && len(words) == 3 && words[0] == "Anonymous:": // pages of the mapping that were modified
 			of = words[1] == "0"
 		case of && len(words) == 3 && words[0] == "Swap:": // modified pages that are swapped out
 			if words[1] == "0" {

@@ -46,15 +46,16 @@ Swap:                  4 kB
 	}
 }
 
-// Look collects the heap once the program is idle, if it has worked enough since the last time: not
-// while it works, and not repeatedly.
+// If the program is idle and has worked enough since the last collection, Look collects the heap.
+// It does not do so while the program works, or again without more work.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m Trimmer
 	m.Begin()
 	first := m.cpuAtTrim
 	for processorTime()-m.cpuUsed < 2*minCPUTime {
 	}
-	m.checkedAt = m.checkedAt.Add(-minCPUTime) // as if it had worked all the time
+	// The interval is so short that the program was busy in it.
+	m.checkedAt = m.checkedAt.Add(-minCPUTime)
 	if m.Look(); m.cpuAtTrim != first {
 		t.Error("while it works")
 	}

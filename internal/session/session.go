@@ -1,5 +1,5 @@
-// Package session detects, on Windows, that the user's session is ending. Other systems send a
-// signal like any other, and there ErrEnds and ErrClosed do not occur.
+// Package session detects, on Windows, that the user's session is ending. Other systems announce
+// that by an ordinary signal, so ErrEnds and ErrClosed occur only on Windows.
 package session
 
 import (
@@ -16,15 +16,15 @@ var (
 	ErrClosed = errors.New("the console window was closed")
 )
 
-// Grace is the longest time between CTRL_BREAK and the end of a command in that case. The rest of
-// the 5 s is for storing the results.
+// Grace is how long commands may take to end after CTRL_BREAK when the session ends. The rest of
+// the 5 s is for storing their results.
 const Grace = 3 * time.Second
 
 // key is the context key for the context that Under marks.
 type key struct{}
 
-// Under marks ctx as the context that ends with the session. Ends, Closed and Ending find it
-// through derived contexts, which may have ended earlier for another reason.
+// Under marks ctx as the context that ends with the session. Ends, Closed and Ending find it even
+// if they get a context that was derived from it and has ended earlier for another reason.
 func Under(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
 
 // Ending returns a channel that is closed when the context that Under marked ends, for example because

@@ -35,12 +35,13 @@ const (
 func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
 	var session uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil
-	// Session 0 is that of services, where no user logs off.
+	// Session 0 is the session of services. No user logs off there, so no window is needed.
 	return notify(parent, level, !known || session != 0)
 }
 
 func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
-	setProcessShutdownParameters.Call(level, 0) // an error only changes the order of notifications
+	// An error is ignored, because it only changes the order of notifications.
+	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &window{ends: func() { cancel(ErrEnds) }, closes: func() { cancel(ErrClosed) }, stopped: make(chan struct{})}
 	told := make(chan os.Signal, 1)
@@ -77,7 +78,8 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 	return 0
 }
 
-// window receives the notification that the session ends, through a window and from the console.
+// window receives the notification that the session ends, from an invisible window or from the
+// console.
 type window struct {
 	ends    func()
 	closes  func()
@@ -85,7 +87,7 @@ type window struct {
 	thread  uintptr // id of the thread that receives the window's messages
 }
 
-// listen waits for a notification from the console.
+// listen waits for a notification from the console, which package signal delivers.
 func (w *window) listen(told chan os.Signal) {
 	defer signal.Stop(told)
 	select {
@@ -100,7 +102,8 @@ func (w *window) listen(told chan os.Signal) {
 	}
 }
 
-// run creates the window, reports that through made, and handles its messages until w is stopped.
+// run creates the window and sends the result to the channel made. It then handles the window's
+// messages until w is stopped.
 func (w *window) run(made chan<- error) {
 	runtime.LockOSThread() // the messages arrive at this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
@@ -136,14 +139,14 @@ func (w *window) run(made chan<- error) {
 
 // handleMessage handles a message of the window.
 func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) uintptr {
-	// An installer that wants to replace a file sends the same message, but does not end the session.
+	// An installer that wants to replace a file sends the same message. Then the session does not end.
 	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0
 	switch {
 	case what == wmQueryEndSession && ofSession:
 		return 1
 	case what == wmEndSession && ofSession && yes != 0:
 		w.ends()
-		<-w.stopped // Windows may end the process once this function returns
+		<-w.stopped // wait, because Windows may end the process once this function has returned
 		return 0
 	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:
 		return 0
@@ -152,7 +155,7 @@ func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) ui
 	return r
 }
 
-// classEx is WNDCLASSEXW.
+// classEx has the layout of WNDCLASSEXW.
 type classEx struct {
 	size, style              uint32
 	procedure                uintptr
@@ -162,7 +165,7 @@ type classEx struct {
 	small                    uintptr
 }
 
-// message is MSG.
+// message has the layout of MSG.
 type message struct {
 	window         uintptr
 	what           uint32

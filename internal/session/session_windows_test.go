@@ -39,9 +39,10 @@ func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answer
 }
 
 // An invisible window receives the notification that the session ends, and Windows waits until the
-// process has finished. A cancelled logoff, an installer, and closing the window end nothing.
+// process has finished. Nothing ends if the logoff is cancelled, if an installer sends the message,
+// or if another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
-	for range 2 { // a window leaves no state behind
+	for range 2 { // the second round shows that the first window has left no state behind
 		ctx, stop, err := notify(t.Context(), Service, true)
 		if err != nil {
 			t.Fatal(err)
@@ -106,9 +107,9 @@ func TestOrderOfTheEnd(t *testing.T) {
 	}
 }
 
-// Closing the console window does not count as the end of the session.
+// If the console window is closed, Closed reports true and Ends reports false.
 func TestClosingTheWindowIsNoSessionEnd(t *testing.T) {
-	// CTRL_LOGOFF_EVENT and CTRL_SHUTDOWN_EVENT.
+	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
 		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, stopped: make(chan struct{})}

@@ -31,7 +31,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	defer f.Close()
 	for !errors.Is(ctx.Err(), context.Canceled) {
 		most := min(time.Until(deadline), cancelCheck)
-		wait := syscall.NsecToTimeval(int64(max(most, time.Millisecond))) // 0 would be unlimited
+		wait := syscall.NsecToTimeval(int64(max(most, time.Millisecond))) // the kernel takes 0 as "no limit"
 		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
 			return nil, os.NewSyscallError("setsockopt", err)
 		}

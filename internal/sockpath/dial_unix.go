@@ -16,7 +16,8 @@ const backlogWait = 5 * time.Second
 // they arrive.
 var ErrBacklogFull = errors.New("too many connections are waiting to be accepted")
 
-// DialWithin connects to a socket. It gives up after most.
+// DialWithin connects to a socket. It returns an error if that takes longer than the parameter
+// most.
 func DialWithin(path string, most time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()

@@ -1,17 +1,17 @@
 // Package stackroom grows the main goroutine's stack once, to the size that a client needs, while
 // it is nearly empty.
 //
-// Otherwise the stack doubles two or three times later, in the initialization of other packages and
-// in the command. Each time, the runtime copies everything on it and reads pointer maps that are
-// not in memory yet. That is a twentieth of the time of an enqueue. The package imports nothing, so
-// that Go initializes it first.
+// Without this package, the stack doubles two or three times later, while other packages are
+// initialized and while the command runs. Each time, the runtime copies the whole stack and reads
+// pointer maps that are not in memory yet. That takes a twentieth of the time of an enqueue. The
+// package imports nothing, so that Go initializes it first.
 package stackroom
 
 // size is the array size that makes the stack 32 KiB large.
 // See docs/decisions/0096.
 const size = 20 << 10
 
-// at is always 0, but the compiler does not know that.
+// at is always 0. The compiler does not know that, so it cannot remove the array.
 var at int
 
 func init() { grow() }

@@ -31,7 +31,7 @@ func TestStateFolderIsPrivate(t *testing.T) {
 }
 
 // check rejects a state folder that belongs to another account or that other accounts may change.
-// Read access is accepted.
+// It accepts one that other accounts may only read.
 func TestStateFolderOfOthers(t *testing.T) {
 	for sddl, why := range map[string]string{
 		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",

@@ -23,8 +23,8 @@ func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// longer is how long the service manager should wait for the next message of a service that is
-// still stopping.
+// longer is how long the service manager should wait until a service that is still stopping asks
+// for more time again.
 const longer = 40 * time.Second
 
 // Longer asks the service manager to wait longer for the service to stop. Call it at least every 15
@@ -46,7 +46,7 @@ const WebSocket = "web"
 
 // Sockets holds the sockets that the service manager has opened for this process.
 type Sockets struct {
-	Control *net.UnixListener // nil without one
+	Control *net.UnixListener // nil if the service manager has opened none
 	Web     []net.Listener    // sockets with the name WebSocket
 	Useless []error           // errors of descriptors that cannot be used
 }
@@ -57,7 +57,7 @@ func Listening() (Sockets, error) {
 	var has Sockets
 	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
-		os.Unsetenv(name) // child processes must not see them
+		os.Unsetenv(name) // child processes must not inherit these variables
 	}
 	if pid != strconv.Itoa(os.Getpid()) {
 		return has, nil
@@ -69,7 +69,7 @@ func Listening() (Sockets, error) {
 	for fd := range max(0, min(sockets, maxSockets)) {
 		f := os.NewFile(uintptr(firstSocket+fd), "socket")
 		l, err := net.FileListener(f)
-		f.Close() // l has a duplicate
+		f.Close() // net.FileListener has duplicated the descriptor
 		if err != nil {
 			has.Useless = append(has.Useless, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
 			continue
@@ -98,7 +98,7 @@ const maxSockets = 16
 func Watchdog() time.Duration {
 	d, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		return 0 // a variable is invalid
+		return 0 // an environment variable of the service manager is invalid
 	}
 	return d
 }
@@ -106,14 +106,14 @@ func Watchdog() time.Duration {
 // Unit is the systemd unit that this process belongs to, of the system or of a user.
 type Unit string
 
-// askFor is the timeout of a query that is repeated.
+// askFor is the timeout of a query that the caller repeats from time to time.
 const askFor = time.Second
 
 // systemctl runs systemctl and returns its output, or "" if that fails.
 func systemctl(within time.Duration, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): set only for units of a user
+	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): this variable is set only for the units of a user
 		args = append([]string{"--user"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, "systemctl", args...)
@@ -153,13 +153,14 @@ func (u Unit) Unwanted() bool {
 	return true
 }
 
-// StopAll stops the units that match a pattern and waits until they have ended. It does not wait
-// for units that should be stopped before them, because the caller is part of stopping one.
+// StopAll stops the units that match a pattern and waits until they have ended. It ignores the
+// order in which systemd stops units. Otherwise it would wait for the unit that is being stopped,
+// and that unit waits for the caller.
 func StopAll(pattern string, within time.Duration) {
 	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
-// Monotonic returns the line with the current time that must accompany RELOADING=1.
+// Monotonic returns the line with the current time that Notify must send together with RELOADING=1.
 func Monotonic(now time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
 }

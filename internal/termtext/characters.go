@@ -13,7 +13,7 @@ import (
 // character, 2 for a wide one such as a Chinese character.
 func Columns(r rune) int {
 	switch {
-	case r < 0x300: // fast path
+	case r < 0x300: // fast path for the most common characters
 		return 1
 	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the second part of a Korean syllable
 		return 0
@@ -64,12 +64,12 @@ func Visible(s string) string {
 // Unjoined removes the joiners from a text, so that each character takes the columns that Columns
 // counts for it. Terminals do not agree on the width of joined characters.
 func Unjoined(s string) string {
-	// Every Join_Control character.
+	// These two are all characters with the property Join_Control.
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
 // Colour returns the length of the colour sequence that s begins with, or 0 if s begins with other
-// text. Sequences that make text blink or hide it do not count.
+// text. It also returns 0 for sequences that make text blink or hide it.
 func Colour(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
@@ -78,7 +78,7 @@ func Colour(s string) int {
 	if end < 0 {
 		return 0
 	}
-	skip := 0 // number of parameters that belong to 38 or 48, a colour by number
+	skip := 0 // number of parameters that still belong to 38 or 48, which set a colour by its number
 	params := strings.Split(s[2:end], ";")
 	for i, p := range params {
 		if strings.Trim(p, "0123456789") != "" {

@@ -6,11 +6,12 @@ import (
 )
 
 // Controls keeps the control sequences of a program's output that may have changed modes of its
-// terminal: each once, in the order of their last occurrences.
+// terminal. It keeps each sequence once, in the order in which they last occurred.
 //
-// Modes that read these sequences set the same modes as Modes that read the whole output, with two
-// exceptions. Of several equal levels on a stack only one is known. Sequences that a program
-// repeats when it redraws its screen, like colours and regions, are omitted.
+// A Modes value that reads only these sequences gets the same state as one that reads the whole
+// output, with two exceptions. If a program pushes the same level on a stack several times, only
+// one level is kept. Sequences that a program repeats when it redraws its screen, like colours and
+// regions, are omitted.
 //
 // Controls is small because it is part of the runner. The zero value is ready for use.
 type Controls struct {
@@ -19,8 +20,8 @@ type Controls struct {
 	scanner scanner
 }
 
-// These constants bound what Controls keeps. It drops the oldest sequences first. The number is
-// bounded because each new sequence is compared with all others.
+// These constants bound what Controls keeps. It drops the oldest sequences first. The number of
+// sequences is bounded too, because each new sequence is compared with all others.
 const (
 	maxSequences = 128
 	maxControls  = 4 << 10 // bytes
@@ -36,14 +37,15 @@ func (c *Controls) Text() string { return strings.Join(c.kept, "") }
 func (c *Controls) keep(s string) {
 	last := s[len(s)-1]
 	switch {
-	case s == "\x1bc": // a reset
+	case s == "\x1bc": // a reset undoes all sequences before it
 		c.kept, c.size = c.kept[:0], 0
 		return
-	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // a string, or its end
+	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // strings and their ends are not kept
 		return
 	case len(s) < 3 || s[1] != '[' || s[2] >= '<' && s[2] <= '>':
 	case strings.IndexByte("Hfd", last) >= 0 && strings.Trim(s[2:len(s)-1], "0123456789:;") == "":
-		s = "\x1b[H" // one sequence represents all cursor positions
+		// Only the fact that the cursor was positioned matters, so one sequence represents all of them.
+		s = "\x1b[H"
 	case strings.IndexByte("hlqtug}~cx", last) < 0:
 		return
 	}

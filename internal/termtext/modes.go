@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Modes tracks what a program changes on its terminal. So the terminal can be restored after it has
-// displayed the program's output, and another terminal can be given the same modes. For example,
-// after "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, without a cursor, and
-// letters as line drawings. Undo then returns "\x1b(B\x1b[?25h\x1b[?1049l".
+// Modes tracks what a program changes on its terminal. With it, a terminal can be restored after it
+// has displayed the program's output. It can also give the same modes to another terminal. For
+// example, after "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, without a
+// cursor, and letters as line drawings. Undo then returns "\x1b(B\x1b[?25h\x1b[?1049l".
 //
 // What a program can change is documented in three sources: "XTerm Control Sequences" (ctlseqs),
 // the protocols that other terminals have added (kitty's keyboard, synchronized output, hyperlinks,
 // progress, the Linux console's cursor and palette), and the terminfo capabilities rs1, rs2, rmcup,
 // rmkx and sgr0.
 //
-// Undo resets only what was changed. If terminals disagree about an effect, Modes assumes the
-// change, since an unnecessary reset is harmless.
+// Undo resets only what was changed. If a sequence changes only some kinds of terminals, Modes
+// assumes that it has changed this one, because an unnecessary reset is harmless.
 //
-// The zero value is ready for use, for a terminal after a reset.
+// The zero value is ready for use. It represents a terminal that was just reset.
 type Modes struct {
-	changes []change // in the order of their first occurrence; undone in reverse order
+	changes []change // sorted by their first occurrence; Undo reverts them in reverse order
 	scanner scanner
 	vt52    bool // the terminal understands only the sequences of a VT52
 	saved   bool // the cursor was saved
@@ -33,13 +33,14 @@ type change struct {
 	name  string // control function and number: "?25", "m", "(", "]4"
 	again string // sequence that makes the change again
 	undo  string
-	// saved means that the change was saved, with the cursor or by number. A restore may bring it back,
-	// so it is always undone.
+	// saved means that the program has saved the changed state, with the cursor or as a mode. The
+	// program may restore it at any time, so the change is always undone.
 	saved bool
 }
 
-// maxChanges bounds how many changes of unwatched private modes are kept. The bound for other
-// changes is twice as large, and that for watchedModes three times.
+// maxChanges bounds how many changes are kept. A private mode that is not in watchedModes is added
+// only while there are fewer changes than this. The bound is twice as high for changes other than
+// private modes, and three times as high for watchedModes.
 const maxChanges = 64
 
 // usuallyOn lists the private modes that are on after a reset: ANSI sequences, auto-wrap,
@@ -49,8 +50,8 @@ const usuallyOn = " 2 7 8 25 1034 1035 1046 1070 "
 
 // watchedModes lists the private modes that would disturb a user most if they were not reset: keys,
 // colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized
-// output, and reports of colours, size and keys. Their bound is larger, so that other modes cannot
-// displace them.
+// output, and reports of colours, size and keys. Their bound is higher, so that there is space for
+// them even after many other changes.
 const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
 	"2004 2026 2031 2048 9001 "
 
@@ -72,7 +73,7 @@ func (m *Modes) obey(s string) {
 	switch {
 	case s == "\x0e" || s == "\x0f":
 		m.set("GL", "\x0e", "\x0f", s == "\x0e")
-	case s == "\x1bP=1s" || s == "\x1bP=2s": // synchronized output, in its older form
+	case s == "\x1bP=1s" || s == "\x1bP=2s": // these strings are the older form of synchronized output
 		m.set("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
 	case s[1] == '[':
 		m.control(s[2:])
@@ -88,14 +89,14 @@ func (m *Modes) command(text string) {
 	number, value, _ := strings.Cut(text, ";")
 	n, err := strconv.Atoi(number)
 	switch {
-	case strings.HasPrefix(text, "P"): // the Linux console's palette, which has no terminator
+	case strings.HasPrefix(text, "P"): // the Linux console's palette; this string has no terminator
 		m.set("]P", "", "\x1b]R\x1b\\", true)
 	case err != nil || strings.HasSuffix(value, "?"): // a query of a colour changes nothing
 	case n == 4 || n == 5 || n >= 10 && n <= 19:
 		m.set("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
 	case value == "" && n > 100:
 		m.set("]"+strconv.Itoa(n-100), "", "", false)
-	case n == 8: // a hyperlink: parameters, then the address
+	case n == 8: // a hyperlink consists of parameters and an address; without an address, the link ends
 		_, address, _ := strings.Cut(value, ";")
 		m.set("]8", "", "\x1b]8;;\a", address != "")
 	case n == 22:
@@ -108,7 +109,7 @@ func (m *Modes) command(text string) {
 // escape applies a sequence without parameters.
 func (m *Modes) escape(s string) {
 	switch s {
-	case "c": // a reset, which keeps the palette's colours
+	case "c": // a reset undoes all changes except those of the palette
 		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name[0] != ']' })
 		m.vt52, m.saved, m.painted = false, false, false
 	case "=", ">":
@@ -143,7 +144,7 @@ func (m *Modes) escape(s string) {
 func (m *Modes) control(s string) {
 	params := strings.TrimLeft(s, "<=>?")
 	prefix := s[:len(s)-len(params)]
-	tail := strings.TrimLeft(params, "0123456789:;") // intermediate characters and the final one
+	tail := strings.TrimLeft(params, "0123456789:;") // the intermediate characters and the final character
 	params = params[:len(params)-len(tail)]
 	first, _, _ := strings.Cut(params, ";")
 	whole, none := "\x1b["+s, first == "" || first == "0"
@@ -160,7 +161,7 @@ func (m *Modes) control(s string) {
 		m.set(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
 	case ">p":
 		m.set(">p", whole, "\x1b[>1p", first != "1" && first != "")
-	case ">m", ">f": // how keys are reported; without a value, a reset
+	case ">m", ">f": // these set how keys are reported; without a value they reset it
 		m.set(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
 	case ">n":
 		m.set(">m"+first, whole, "\x1b[>"+first+"m", true)
@@ -171,12 +172,13 @@ func (m *Modes) control(s string) {
 	case "g":
 		m.set("tabs", "", "", true)
 	case "s":
-		if m.find("?69") < 0 { // otherwise it sets the margins, which end with mode 69
+		// While mode 69 is on, the sequence sets margins instead, which end with that mode.
+		if m.find("?69") < 0 {
 			m.saveCursor()
 		}
 	case ">u", "<u", "=u": // kitty's keyboard protocol, with separate levels for each screen
 		m.keyboard(prefix, params, whole)
-	case "t": // a stack of titles
+	case "t": // these sequences push and pop the window's title
 		switch first {
 		case "22":
 			m.push("t", whole, "\x1b[23"+params[2:]+"t")
@@ -193,11 +195,12 @@ func (m *Modes) mode(prefix, n string, do byte) {
 	name, private := prefix+n, prefix == "?"
 	usual := contains(usuallyOn, n)
 	if !private {
-		usual = contains(" 12 34 ", n) // local echo is off, the cursor is not very visible (tmux)
+		// After a reset, mode 12 (no local echo) and mode 34 (normal cursor of tmux) are on.
+		usual = contains(" 12 34 ", n)
 	}
 	on, i := do == 'h', m.find(name)
 	switch {
-	case !private && !usual && !contains(" 2 4 20 ", n): // an ANSI mode that is not tracked
+	case !private && !usual && !contains(" 2 4 20 ", n): // this ANSI mode is not tracked
 	case do == 'r':
 	case do == 's':
 		if i >= 0 {
@@ -215,7 +218,8 @@ func (m *Modes) mode(prefix, n string, do byte) {
 	default:
 		undo := "\x1b[" + name + final(!on)
 		switch {
-		// The undo moves the cursor to the top, where the next program must not print.
+		// Undoing mode 6 also moves the cursor to the top. The next program must not print there, so the
+		// cursor is moved to the bottom.
 		case name == "?6":
 			undo += "\x1b[999H"
 		case name == "?1049":
@@ -258,7 +262,8 @@ func (m *Modes) find(name string) int {
 	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
 }
 
-// set records that a property is changed, or back in its state after a reset.
+// set records that a property has changed or, if changed is false, that it is back in its state
+// after a reset.
 func (m *Modes) set(name, again, undo string, changed bool) {
 	i := m.find(name)
 	switch {

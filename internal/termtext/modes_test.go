@@ -110,7 +110,8 @@ func anySaved(m *Modes) bool {
 	return false
 }
 
-// Modes that read only the sequences that Controls keeps set the same modes again.
+// A Modes value that reads only the sequences that Controls keeps gets the same state as one that
+// reads the whole output.
 func TestControlsSetTheSameModes(t *testing.T) {
 	parts := []string{"x", "\r\n", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h", "\x1b[4h", "\x1b[4l", "\x1b[5 q", "\x1b[ q", "\x1b[>4;2m", "\x1b[>4m", "\x1b(0", "\x1b(B", "\x0e", "\x0f", "\x1b=", "\x1b>", "\x1bc", "\x1b]0;\x0e[?25l\a", "\x1b[2;2H", "\x1b[31m", "\x1b[?1002;1006h", "\x1b[?1006l", "\x1b[K"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -157,8 +158,8 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 	}
 }
 
-// For any output, the result does not depend on how it is split into pieces, and the state is
-// bounded.
+// For any output, the modes do not depend on how the output is split into pieces, and the size of
+// the state is bounded.
 func TestModesAreBounded(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a", "\x1b\\", "\x18", "\x0e", "\u009b", "\xc2", "\x9c", "é", "(0", "c", "7", "8", "m", "r", "\n", strings.Repeat("1;", 200)}
 	rapid.Check(t, func(t *rapid.T) {
@@ -182,8 +183,9 @@ func TestModesAreBounded(t *testing.T) {
 	}
 }
 
-// Modes that read only what Controls keeps set the same modes as Modes that read the whole output.
-// That includes sequences that are cancelled, that a string contains, or that begin with U+009B.
+// A Modes value that reads only the sequences that Controls keeps gets the same state as one that
+// reads the whole output. That holds for any output, for example with cancelled sequences,
+// sequences inside strings, and sequences that begin with U+009B.
 func TestControlsReadAsModesDo(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
@@ -191,7 +193,7 @@ func TestControlsReadAsModesDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.OneOf(rapid.SampledFrom(parts), rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
 		printed := strings.Join(rapid.SliceOfN(piece, 0, 40).Filter(func(p []string) bool {
-			// The stacks and regions, which Controls omits.
+			// Controls does not keep stacks and regions, so the test omits their sequences.
 			return !strings.ContainsAny(strings.Join(p, ""), "rtu")
 		}).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")

@@ -10,12 +10,15 @@ import (
 
 // These constants bound the state of a Renderer and the effect of a sequence.
 const (
-	maxLine = 4096 // columns of a line; the beginning of a longer one is printed and then fixed
-	maxMove = 1000 // columns that one sequence moves, inserts or repeats
-	// Bytes of a control sequence; of a longer one this many are dropped, and the rest is text.
+	// maxLine is the highest number of columns of the current line. A longer line is printed and can
+	// then no longer be changed.
+	maxLine = 4096
+	maxMove = 1000 // most columns that one sequence can move, insert or repeat
+	// maxSequence is the longest control sequence, in bytes. Of a longer one, the first maxSequence
+	// bytes are dropped, and the rest is treated as text.
 	maxSequence = 64
-	maxStyle    = 128 // bytes of the colour sequences of a character
-	maxCell     = 32  // bytes of a character with its combining marks
+	maxStyle    = 128 // most bytes of the colour sequences that apply to a character
+	maxCell     = 32  // most bytes of a character with its combining marks
 )
 
 // Renderer prints each line of a terminal's output once, in its state when the cursor left it. It
@@ -28,21 +31,21 @@ const (
 //
 // The zero value is ready for use, at the beginning of an output.
 type Renderer struct {
-	Colours bool // keep colours
+	Colours bool // keep colour sequences in the result
 	Midway  bool // the text begins in the middle of an output, possibly on the alternate screen
 
 	part     string          // incomplete character or sequence
-	inString bool            // inside a string for the terminal, such as a window title
+	inString bool            // the output is inside a string for the terminal, such as a window title
 	out      strings.Builder // finished lines
 	cells    []cell
 	column   int // column of the cursor
-	saved    int // saved column
+	saved    int // column that the program has saved
 	style    string
-	drawing  [2]bool // for each character set, whether it is the line drawing set
+	drawing  [2]bool // whether character set i consists of line drawings
 	charset  int     // the active character set
 	alt      bool    // the alternate screen is active
 	hadAlt   bool
-	last     string // the last character, for the sequence that repeats it
+	last     string // the last printed character, which a sequence can repeat
 }
 
 // cell is one column of the line.
@@ -102,7 +105,8 @@ func end(style string) string {
 
 // End returns the unfinished line at the end of the output. The next Write begins a new output.
 func (r *Renderer) End() string {
-	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" { // an incomplete character
+	// The output ends with an incomplete character.
+	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" {
 		r.put(string(utf8.RuneError), 1)
 	}
 	out := r.out.String() + r.Line()
@@ -111,7 +115,7 @@ func (r *Renderer) End() string {
 }
 
 // step processes the character or sequence at the beginning of text and returns its length, or 0 if
-// it is incomplete.
+// the text ends before it is complete.
 func (r *Renderer) step(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
@@ -124,7 +128,8 @@ func (r *Renderer) step(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	// An invalid byte is replaced, so that two of them cannot form a character.
+	// An invalid byte is replaced by U+FFFD. If invalid bytes were kept, two of them could form a
+	// character.
 	case char == utf8.RuneError && n == 1:
 		r.put(string(utf8.RuneError), 1)
 	case char == 0x9b:
@@ -229,7 +234,7 @@ func (r *Renderer) sequence(text string, at int) int {
 func (r *Renderer) skipString(text string) string {
 	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
 	if end < 0 {
-		if strings.HasSuffix(text, "\xc2") { // possibly the first half of U+009C, its end
+		if strings.HasSuffix(text, "\xc2") { // this may be the first half of U+009C, which ends the string
 			r.part = "\xc2"
 		}
 		return ""
@@ -258,7 +263,8 @@ func (r *Renderer) obey(params string, final byte) {
 		return
 	}
 	first, second, _ := strings.Cut(params, ";")
-	n, which := 1, 0 // the first parameter as a count, and as a selector
+	// The first parameter of a sequence is a count (n) or selects a variant (which).
+	n, which := 1, 0
 	if k, err := strconv.Atoi(first); err == nil {
 		n, which = min(max(1, k), maxMove), k
 	}
@@ -295,8 +301,8 @@ func (r *Renderer) obey(params string, final byte) {
 	}
 }
 
-// alternate enters or leaves the alternate screen. Leaving without entering shows that the text
-// before was on that screen.
+// alternate enters or leaves the alternate screen. If the program leaves the alternate screen
+// without having entered it, the text until now was on that screen and is dropped.
 func (r *Renderer) alternate(on bool) {
 	if !on && r.Midway && !r.hadAlt {
 		r.out.Reset()
@@ -331,7 +337,8 @@ func (r *Renderer) moveTo(column int) {
 	r.column = max(0, min(column, max(len(r.cells), maxMove)))
 }
 
-// otherLine moves the cursor to another line. It finishes the current line unless that is empty.
+// otherLine moves the cursor to a column of another line. If the current line is not empty,
+// otherLine finishes it.
 func (r *Renderer) otherLine(column int) {
 	if r.alt {
 		return
@@ -379,7 +386,7 @@ func (r *Renderer) pad(column int) {
 	}
 }
 
-// head returns the column where the character at a column begins.
+// head returns the first column of the character that covers a column.
 func (r *Renderer) head(column int) int {
 	for column > 0 && r.cells[column].text == "" {
 		column--
@@ -387,7 +394,8 @@ func (r *Renderer) head(column int) int {
 	return column
 }
 
-// erase replaces columns with spaces, and the other columns of wide characters in them too.
+// erase replaces columns with spaces. If it erases one half of a wide character, it erases the
+// other half too.
 func (r *Renderer) erase(from, to int) {
 	if from >= to {
 		return
@@ -397,7 +405,8 @@ func (r *Renderer) erase(from, to int) {
 	}
 }
 
-// eraseLine erases the line from the cursor on (0), up to the cursor (1), or completely.
+// eraseLine erases a part of the line. The value 0 of the parameter which means the part from the
+// cursor on, and 1 the part up to the cursor. Any other value means the whole line.
 func (r *Renderer) eraseLine(which int) {
 	end := min(r.column, len(r.cells))
 	switch which {
@@ -411,7 +420,7 @@ func (r *Renderer) eraseLine(which int) {
 	}
 }
 
-// shift inserts spaces at the cursor, or deletes characters.
+// shift inserts n spaces at the cursor or, if insert is false, deletes n columns there.
 func (r *Renderer) shift(n int, insert bool) {
 	if r.column >= len(r.cells) {
 		return

@@ -77,7 +77,8 @@ func TestRendererKeepsColours(t *testing.T) {
 	}
 }
 
-// The last part of an output may begin on the alternate screen, as leaving it shows.
+// If the last part of an output leaves the alternate screen, it has begun on that screen. The text
+// before is dropped.
 func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 	if got := Text("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
 		t.Errorf("got %q", got)
@@ -130,7 +131,7 @@ func TestRendererLeavesNoControls(t *testing.T) {
 	})
 }
 
-// Of a control sequence that is too long, the beginning is dropped and the rest is text.
+// If a control sequence is too long, its beginning is dropped and the rest is printed as text.
 func TestEndlessSequenceIsText(t *testing.T) {
 	const n = 200
 	got := Text("a\x1b["+strings.Repeat("1", n)+"mb", false)

@@ -13,12 +13,13 @@ type scanner struct {
 // string is truncated.
 const maxControl = 256
 
-// write processes the next piece of output. It calls found for each complete item: SO, SI, a
-// sequence from ESC to its last byte, or a string from ESC to the byte before its end. A C1 control
-// character is passed as the equivalent ESC and byte.
+// write processes the next piece of output. It calls the function in the parameter found for each
+// complete item: SO, SI, a sequence from ESC to its last byte, or a string from ESC to the byte
+// before its end. A C1 control character is passed as the equivalent ESC and byte.
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
-		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 { // fast path
+		// Fast path: an ordinary character outside a sequence.
+		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 {
 			continue
 		}
 		s.step(c, found)
@@ -50,7 +51,7 @@ func (s *scanner) step(c byte, found func(string)) {
 		return
 	case c < ' ' || c == 0x7f || len(s.pending) == 0:
 		return
-	case c >= 0x80: // cannot be part of a sequence
+	case c >= 0x80: // such a byte cannot be part of a sequence, so the pending one is dropped
 		s.pending = s.pending[:0]
 		return
 	}

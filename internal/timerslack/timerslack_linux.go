@@ -1,9 +1,9 @@
 // Package timerslack reduces the cost of the Go runtime's monitor thread (sysmon).
 //
-// In a program that alternates between system calls, the monitor thread sleeps for only 20 µs at a
-// time, which was a sixth of the cost of a drained job. The kernel may lengthen every sleep of a
-// thread by its timer slack. A larger slack makes these sleeps longer and fewer. It delays every
-// other timer of the program by at most that much.
+// If a program makes system calls all the time, the monitor thread sleeps for only 20 µs at a time.
+// That was a sixth of the cost of a drained job. The kernel may lengthen every sleep of a thread by
+// its timer slack. A larger slack makes these sleeps longer and fewer. It also delays every other
+// timer of the program, by at most the slack.
 package timerslack
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	slack    = 4_000_000 // ns; slack of a program's threads, one tick of most kernels
+	slack    = 4_000_000 // ns; slack of this program's threads; one tick of most kernels
 	usual    = 50_000    // ns; the default on Linux
 	variable = "QUEUECTL_TIMERSLACK"
 )
@@ -34,11 +34,13 @@ var original = sync.OnceValue(func() uintptr {
 })
 
 // Restart executes this program again with the slack. A thread inherits the slack of the thread
-// that creates it, and the runtime creates the monitor thread before any other code runs. Restart
-// calls before on the executing thread. In the program that was executed again, it only returns.
+// that creates it, and the runtime creates the monitor thread before any other code runs. On the
+// thread that executes the program again, Restart first calls the function in the parameter before.
+// In the program that it has executed, Restart does nothing more.
 func Restart(before func()) error {
 	if os.Getenv(variable) != "" {
-		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // otherwise ps shows "exe"
+		// Without this, ps would show the name "exe".
+		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 		return nil
 	}
 	runtime.LockOSThread()
@@ -58,12 +60,13 @@ func Exec(env []string) error {
 		}
 		env = append(env, variable+"="+strconv.Itoa(was))
 	}
-	unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0) // an error only makes the program slower
+	// An error is ignored, because it only makes the program slower.
+	unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0)
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
 	return fmt.Errorf("cannot restart this program: %w", err)
 }
 
 // Restore gives the calling thread the slack with which the program was started, because a process
-// inherits that of the thread that starts it. The caller must have locked the goroutine to its
+// inherits the slack of the thread that starts it. The caller must have locked the goroutine to its
 // thread. It uses RawSyscall6 because the call never blocks.
 func Restore() { unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, original(), 0, 0, 0, 0) }

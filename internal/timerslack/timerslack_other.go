@@ -3,7 +3,7 @@
 // Package timerslack does nothing except on Linux.
 package timerslack
 
-// Restart calls before and does nothing else.
+// Restart calls the function in the parameter before and does nothing else.
 func Restart(before func()) error {
 	before()
 	return nil

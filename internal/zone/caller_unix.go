@@ -15,7 +15,7 @@ import (
 
 // Unread returns the value of TZ if the time package could not read it. That package reads only the
 // names and paths of zone files, and silently uses UTC for anything else. If TZ is not set, the
-// value represents the machine's zone, whose file may be missing.
+// value is the path of the machine's zone file, because that file may be missing.
 func Unread() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
@@ -34,7 +34,8 @@ const utc = "UTC"
 func machine() (*time.Location, error) {
 	l, err := fromFile(Machine, machineFile)
 	if name := machineName("/"); errors.Is(err, fs.ErrNotExist) && name != Machine {
-		return Load(name) // the target of the link is missing
+		// The name is known from the link /etc/localtime, but the target of the link is missing.
+		return Load(name)
 	}
 	return l, err
 }
@@ -67,10 +68,10 @@ func nameIn(path string) (name string, found bool) {
 }
 
 // machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime
-// is a link, the name is that of its target. If it is a copy, the name in /etc/timezone counts,
-// provided that the zone with this name has the same content. A container often has the file of its
-// host, but the name of its image. If the contents differ, machineName returns Machine. Without the
-// file, the zone is UTC.
+// is a link, the name is that of its target. If it is a copy, the name is the content of
+// /etc/timezone, provided that the zone file of this name has the same content as the copy. A
+// container often has the file of its host, but the name of its image. If the contents differ,
+// machineName returns Machine. Without the file, the zone is UTC.
 func machineName(root string) string {
 	path := filepath.Join(root, machineFile)
 	link, err := os.Readlink(path)
@@ -81,7 +82,7 @@ func machineName(root string) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return utc
 	}
-	text, _ := os.ReadFile(filepath.Join(root, "etc/timezone")) // may be missing
+	text, _ := os.ReadFile(filepath.Join(root, "etc/timezone")) // the file may be missing
 	name := strings.TrimSpace(string(text))
 	same, _ := os.ReadFile(filepath.Join(root, "usr/share/zoneinfo", name))
 	if len(here) > 0 && bytes.Equal(here, same) {

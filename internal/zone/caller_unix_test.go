@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The machine's zone is that of /etc/localtime. A name found elsewhere may belong to another
-// machine.
+// The machine's zone is that of /etc/localtime. A name from another file is used only if it
+// matches, because it may come from another machine.
 func TestMachineName(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},
@@ -67,7 +67,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// The time package uses UTC for values of TZ that it cannot read.
+// Unread reports the values of TZ for which the time package uses UTC because it cannot read them.
 func TestUnread(t *testing.T) {
 	was := time.Local
 	t.Cleanup(func() { time.Local = was })

@@ -8,7 +8,7 @@ func Wall(t time.Time) time.Time {
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// maxOffset is larger than the offset of any zone from UTC.
+// maxOffset is longer than the offset of any zone from UTC.
 const maxOffset = 26 * time.Hour
 
 // Instant returns the first instant at which the clock of a zone shows a wall-clock time. wall is
@@ -22,7 +22,7 @@ func Instant(wall time.Time, in *time.Location) time.Time {
 		due := wall.Add(-time.Duration(offset) * time.Second).In(in)
 		switch {
 		case !start.IsZero() && due.Before(start):
-			return start // a clock change skips the time
+			return start // this time does not exist, because a clock change skips it
 		case end.IsZero() || due.Before(end):
 			return due
 		}
@@ -31,9 +31,9 @@ func Instant(wall time.Time, in *time.Location) time.Time {
 }
 
 // Bounds returns the instants between which the offset of t's zone does not change. They are zero
-// if there is no bound. Unlike that of t.ZoneBounds, the end is always after t. For a zone with a
-// POSIX rule, that method assumes 365 days in every year. So on the last day of a leap year its end
-// has already passed.
+// if there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that:
+// for a zone with a POSIX rule, it assumes 365 days in every year. So on the last day of a leap
+// year it returns an end before t.
 func Bounds(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

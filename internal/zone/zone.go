@@ -40,7 +40,7 @@ func FromTZ(value string) (*time.Location, error) {
 		return machine()
 	case strings.HasPrefix(name, "/"):
 		return fromFile(name, name)
-	case name == Machine: // queuectl's own name, which has no meaning in TZ
+	case name == Machine: // Machine is a name that only queuectl uses, so it is not valid in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
@@ -77,17 +77,19 @@ func posix(name string) (*time.Location, bool) {
 	return l, short != unparsed
 }
 
-// unparsed is the abbreviation of the only zone in a file from tzif. A time with this abbreviation
-// shows that the last line of the file could not be parsed.
+// unparsed is the abbreviation of the only zone in a file that tzif returns. If the time package
+// gives a time this abbreviation, it could not parse the last line of the file.
 const unparsed = "?"
 
 // tzif returns the content of a zone file that has only the last line.
 func tzif(lastLine string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
 	const none, one, two = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
-	return header + none + none + none + none + none + none + // version 1, which is empty
-		header + none + none + none + none + one + two + // version 2: one zone, whose name has two bytes
-		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsed + "\x00" + // offset 0, no summer time, abbreviation
+	return header + none + none + none + none + none + none + // the part of version 1 is empty
+		// The part of version 2 has one zone, whose name has two bytes.
+		header + none + none + none + none + one + two +
+		// The zone has offset 0, no summer time, and abbreviation number 0.
+		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsed + "\x00" +
 		"\n" + lastLine + "\n"
 }
 
@@ -96,9 +98,9 @@ const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// wellFormed reports whether a zone may be passed to the time package's parser. It checks what that
-// parser accepts in addition to POSIX: the names, the hours of the offsets, and the separator of
-// the rule.
+// wellFormed reports whether a zone may be passed to the time package's parser. That parser accepts
+// more than POSIX does. So wellFormed checks the names, the hours of the offsets, and the separator
+// of the rule.
 func wellFormed(zone string) bool {
 	rest, ok := afterName(zone)
 	if !ok || rest == "" {

@@ -66,8 +66,8 @@ func TestFromTZ(t *testing.T) {
 	}
 }
 
-// Instant returns the first instant after a gap, and the first of two equal times, as for a
-// schedule with fixed hours.
+// For a time that a clock change skips, Instant returns the first time after the gap. For a time
+// that occurs twice, it returns the first one. Schedules with fixed hours do the same.
 func TestInstantAtClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, wall, want string }{
 		{"America/New_York", "2027-03-14 01:59:59", "2027-03-14T01:59:59-05:00"},
@@ -81,10 +81,10 @@ func TestInstantAtClockChanges(t *testing.T) {
 		{"CET-1CEST,M3.5.0,M10.5.0/3", "2026-03-29 02:30:00", "2026-03-29T03:00:00+02:00"},
 		{"CET-1CEST,M3.5.0,M10.5.0/3", "2026-10-25 02:30:00", "2026-10-25T02:30:00+02:00"},
 		{"Australia/Lord_Howe", "2026-10-04 02:15:00", "2026-10-04T02:30:00+11:00"},
-		// A day that begins with a gap.
+		// This day begins with a gap: 00:00 does not exist.
 		{"Africa/Cairo", "2026-04-24 00:00:00", "2026-04-24T01:00:00+03:00"},
-		{"Pacific/Apia", "2011-12-30 12:00:00", "2011-12-31T00:00:00+14:00"}, // a day that was skipped
-		// With a rule, in a leap year.
+		{"Pacific/Apia", "2011-12-30 12:00:00", "2011-12-31T00:00:00+14:00"}, // this whole day was skipped
+		// This zone has a rule, and the year is a leap year.
 		{"America/New_York", "2040-12-30 23:30:00", "2040-12-30T23:30:00-05:00"},
 		{"America/New_York", "2040-12-31 12:00:00", "2040-12-31T12:00:00-05:00"},
 		{"EST5EDT4,M3.2.0,M11.1.0", "2028-12-31 23:59:59", "2028-12-31T23:59:59-05:00"},
