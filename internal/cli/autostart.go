@@ -23,12 +23,13 @@ import (
 // The other one exits with the code exitLostRace, and its client then waits for the first service.
 
 const (
-	startWithin   = 15 * time.Second // how long to wait for a service started automatically
-	quickerWithin = 2 * time.Second  // how long to wait for the service that won the race against ours
+	startWithin = 15 * time.Second // how long to wait for a service that was started automatically
+	// quickerWithin is how long to wait for a service that another client has started at the same time.
+	quickerWithin = 2 * time.Second
 )
 
-// clientStarting returns a client of the chosen service. If that is the user's own and not running,
-// clientStarting starts it in the background.
+// clientStarting returns a client of the chosen service. If the service is the user's own and does
+// not run, clientStarting starts it in the background.
 func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 	c, t, err := a.connect(ctx)
 	if c == nil {
@@ -37,7 +38,8 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
 		return c, a.Reached(err, t)
 	}
-	if _, registered := registered.Own(); registered { // then the user has stopped it
+	// A registered service always runs unless the user has stopped it, so it is not started here.
+	if _, registered := registered.Own(); registered {
 		return c, a.Reached(err, t)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
@@ -63,7 +65,7 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 		case err == nil && !over:
 			fmt.Fprintf(a.Err, "queuectl: started a service in the background; its log is %s\n", b.log)
 			return nil
-		case !errors.Is(err, control.ErrUnreachable): // another service won, or refused us
+		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
 			return err
 		case over && (b.code != exitLostRace || waited > quickerWithin):
 			return a.notStarted(b.code, b.failure())
@@ -109,7 +111,7 @@ type daemon struct {
 	logStart int64 // size of the log before the start
 	cmd      *exec.Cmd
 	ended    chan struct{} // closed when the service has ended
-	code     int           // exit code, once ended is closed; negative if a signal ended the service
+	code     int           // exit code, valid once ended is closed; negative if a signal ended the service
 }
 
 // startService starts a service in the background. Its standard error goes to its log, for messages
@@ -142,7 +144,7 @@ func startService(t Target) (*daemon, error) {
 	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
 		return nil, notStartedBy(program, err)
 	}
-	go func() { // ends with the service, or with this process
+	go func() { // this goroutine ends when the service ends, or with this process
 		b.cmd.Wait()
 		b.code = b.cmd.ProcessState.ExitCode()
 		close(b.ended)
@@ -178,7 +180,8 @@ func (b *daemon) failure() error {
 // cannot be read. The log is rotated before it is long, so it fits in memory.
 func (b *daemon) newLog() string {
 	raw, err := os.ReadFile(b.log)
-	if err == nil && int64(len(raw)) >= b.logStart { // a shorter log was rotated and is new
+	// If the log is shorter than at the start, it was rotated, and all of it is new.
+	if err == nil && int64(len(raw)) >= b.logStart {
 		raw = raw[b.logStart:]
 	}
 	return string(raw)

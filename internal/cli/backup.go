@@ -75,7 +75,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 		return err
 	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real // replace the link's target, so that the link stays valid
+		name = real // the target of a symbolic link is replaced, so that the link itself is kept
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output", name)
@@ -91,11 +91,11 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	ctx, stop := signal.NotifyContext(ctx, StopSignals...)
 	defer stop()
 	dir := filepath.Dir(name)
-	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // mode 0600
+	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // CreateTemp sets mode 0600
 	if err != nil {
 		return Unwritable("backup", dir, err)
 	}
-	defer os.Remove(tmp.Name()) // fails harmlessly after the rename
+	defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
 	end, err := a.receive(ctx, c, tmp)
 	if err == nil {
 		err = tmp.Sync()

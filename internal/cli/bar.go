@@ -13,7 +13,7 @@ import (
 // Bar describes the progress of a long operation.
 type Bar struct {
 	Done, Of int64
-	from     int64 // value of Done at Since, excluded from the estimate
+	from     int64 // value of Done at the time Since; the estimate of the time left ignores that part
 	Since    time.Time
 	Note     string
 	Bytes    bool
@@ -37,7 +37,7 @@ func (a *App) Draw(b Bar) {
 		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.from))
 		text += ", " + queue.FormatDuration(max(left, b.AtLeast).Round(time.Second)) + " left"
 	}
-	width := a.width(a.Err) - 1 // one less, because a full line would wrap
+	width := a.width(a.Err) - 1 // the bar is one column shorter than the line, because a full line would wrap
 	if room := min(width-len(text)-3, 40); room >= 10 {
 		full := int(int64(room) * b.Done / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
@@ -45,7 +45,7 @@ func (a *App) Draw(b Bar) {
 	a.Progress("%s", cut(text, width))
 }
 
-// maxFailures is how many failed jobs are named.
+// maxFailures is how many failed jobs a progress display names while it runs.
 const maxFailures = 100
 
 // sayFailure prints that a job did not complete, and why.
@@ -53,8 +53,9 @@ func (a *App) sayFailure(j *control.Job) {
 	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", oneLine(a.Clean(a.Err, failureText(j))), cut(oneLine(a.Clean(a.Err, title(j))), 60))
 }
 
-// sayEnd prints how a job ended. If the job did not complete, it prints to scripts too, and adds
-// the next step. others is the number of further failed jobs that no line names.
+// sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is
+// not a terminal, and adds the next step. The parameter others is the number of further failed jobs
+// that no line names.
 func (a *App) sayEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():
@@ -95,17 +96,18 @@ func countsText(all int, count func(state string) int64, states ...string) strin
 	return Jobs(all) + ": " + strings.Join(parts, ", ")
 }
 
-// stallNotice detects that no job makes progress. Its zero value starts at the first call of print.
+// stallNotice prints why no job makes progress. Its zero value is ready for use; the time without
+// progress begins at the first call of print.
 type stallNotice struct {
 	since   time.Time
-	printed bool // the reason was printed since the last progress
+	printed bool // the reason has been printed since there was progress
 }
 
 // reset records that there was progress.
 func (s *stallNotice) reset() { *s = stallNotice{since: time.Now()} }
 
-// print prints why a job waits, once, after sayWhyAfter without progress. waiting returns the job's
-// id, or "" if a job runs or none waits.
+// print prints why a job waits if there was no progress for sayWhyAfter. It prints that only once.
+// The function waiting returns the id of a job that waits, or "" if a job runs or none waits.
 func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
 	if s.since.IsZero() {
 		s.reset()
@@ -124,7 +126,7 @@ const retryPollEvery = time.Second
 
 // retries tracks when the first failed job is retried.
 type retries struct {
-	due      control.Time // time of the first retry, by the last query; 0 if no job will be retried
+	due      control.Time // time of the first retry, as of the last query; 0 if no job will be retried
 	polledAt time.Time
 }
 
@@ -138,8 +140,8 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 		r.polledAt, r.due = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
-			// An error is reported by the stream of events. With more than one page, the first retry is
-			// unknown.
+			// The stream of events reports an error, so it is ignored here. If the list has more than one
+			// page, it is unknown which retry is first.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {

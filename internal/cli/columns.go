@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// column is one row of the table of columns that a list can show and be sorted by.
+// column is a column of a list of jobs. A list can also be sorted by it.
 type column struct {
 	name    string
 	title   string
@@ -34,7 +34,8 @@ func asc[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {
 	return func(a, b *control.Job) int { return cmp.Compare(get(a), get(b)) }
 }
 
-// signalOf returns the name of the signal that ended a job, or none.
+// signalOf returns the name of the signal that ended a job, or the parameter absent if no signal
+// did.
 func signalOf(j *control.Job, absent string) string {
 	if j.Signal == nil {
 		return absent
@@ -42,7 +43,7 @@ func signalOf(j *control.Job, absent string) string {
 	return queue.SignalName(*j.Signal)
 }
 
-// orDefault returns *p, or none if p is nil.
+// orDefault returns *p, or the parameter none if p is nil.
 func orDefault[N any](p *N, none N) N {
 	if p == nil {
 		return none
@@ -129,14 +130,16 @@ func columnFuncs(names []string) (head []string, row func(*control.Job) []string
 	}, nil
 }
 
-// sorter keeps the first limit jobs in an order, with bounded memory.
+// sorter collects jobs and keeps only the first limit of them in an order, so that its memory use
+// is bounded.
 type sorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
 	jobs    []control.Job
 }
 
-// newSorter parses --sort: a column, or -COLUMN for descending order.
+// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending
+// order.
 func newSorter(text string, limit int) (*sorter, error) {
 	name, down := strings.CutPrefix(text, "-")
 	c, err := findColumn("sort", name)
@@ -159,7 +162,7 @@ func (s *sorter) add(jobs []control.Job) {
 	}
 }
 
-// keep sorts the jobs and drops those beyond the limit.
+// keep sorts the collected jobs and drops all except the first limit of them.
 func (s *sorter) keep() []control.Job {
 	sortList(s.jobs, s.compare)
 	if len(s.jobs) > s.limit {
@@ -181,7 +184,8 @@ func (a *App) draw(list func() error) error {
 	}
 	width, drawn := a.width(a.Out), "\x1b[H"
 	for _, line := range foldLines(width, strings.Split(strings.TrimSuffix(a.frame.String(), "\n"), "\n")...) {
-		if drawn += line; widthOf(line) < width { // at the last column, \x1b[K would erase the last character
+		// \x1b[K erases from the cursor on; after a full line, the cursor is still on the last character.
+		if drawn += line; widthOf(line) < width {
 			drawn += "\x1b[K"
 		}
 		drawn += "\r\n"
@@ -208,11 +212,12 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	changed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Events since the status was read are included, so no change before the first print is missed.
+	// The stream begins with the events since the status was read, so a change before the first print
+	// is not missed.
 	ended := stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error {
 		select {
 		case changed <- struct{}{}:
-		default: // a print is already pending
+		default: // the list is already about to be printed again
 		}
 		return nil
 	})
@@ -221,7 +226,8 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 			return err
 		}
 		pause := time.After(watchEvery)
-		var older <-chan time.Time // on a terminal the list shows ages, so redraw it every second
+		// On a terminal the list shows how old things are, so it is redrawn every second.
+		var older <-chan time.Time
 		if IsTerminal(a.Out) {
 			older = time.After(time.Second)
 		}

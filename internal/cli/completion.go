@@ -147,7 +147,7 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 		"batch": a.completeBatches, "after-batch": a.completeBatches,
 		"after": a.completeList, "after-any": a.completeList, "depends-on": a.completeList,
 	} {
-		// Fails if the command lacks the flag, or the flag has completion.
+		// This call fails if the command does not have the flag, or if the flag has a completion already.
 		cmd.RegisterFlagCompletionFunc(flag, complete)
 	}
 	for _, below := range cmd.Commands() {

@@ -23,7 +23,9 @@ func ConfigVerb(a *App) *cobra.Command {
 			}
 			return answer(cmd.Context(), a, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]}, func(v control.ConfigValue) error {
 				a.note(v)
-				return a.Println(config.Spelled(args[0], v.Value)) // JSON has the setting's own name
+				// The text has the spelling of the name that the user typed; JSON has the setting's own
+				// name.
+				return a.Println(config.Spelled(args[0], v.Value))
 			})
 		},
 	}
@@ -60,7 +62,7 @@ func settingText(key, value string) string {
 	if short, ok := shortSpan(value); ok && k.Check(short) == nil {
 		return short
 	}
-	return value // the service reports the error
+	return value // the value is invalid, and the service will report the error
 }
 
 // note prints the note of a setting, if it has one.

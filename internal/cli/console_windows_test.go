@@ -12,7 +12,7 @@ import (
 // A job gets its caller's PATH and locale under the names that jobs use, regardless of the caller's
 // spelling. Variables that the spec sets take precedence.
 func TestCallersVariables(t *testing.T) {
-	t.Setenv("PATH", "") // so that the test restores it
+	t.Setenv("PATH", "") // t.Setenv makes the test restore PATH at its end
 	os.Unsetenv("PATH")
 	t.Setenv("pAtH", `C:\mine`)
 	t.Setenv("Own", "1")

@@ -23,14 +23,14 @@ type pendingJob struct {
 	line    int
 	index   int      // index in the file
 	entries int      // number of arguments and environment variables
-	id      string   // "" if the service will number the job
+	id      string   // "" if the job has none, so that the service assigns a number
 	parents []string // ids of the jobs that it depends on
 	expires *queue.Millis
 }
 
 // depSorter reorders the jobs of a file that takes several requests. A request can refer only to
-// jobs in itself, in earlier requests and in the queue. So it holds a job back while it depends
-// on a job that was not read yet.
+// jobs in itself, in earlier requests and in the queue. So depSorter holds a job back until all
+// jobs that it depends on have been read.
 type depSorter struct {
 	seed      maphash.Seed
 	sent      map[uint64]bool // hashes of the ids that were sent
@@ -38,8 +38,8 @@ type depSorter struct {
 	reordered bool // a job was held back, so the order of sending differs from the file
 }
 
-// maxHeld bounds the jobs that are held back. Beyond it, all of them are sent: their parents are
-// then likely to be in the queue, not in the rest of the file.
+// maxHeld bounds the jobs that are held back. If it is exceeded, all of them are sent, because
+// their parents are probably in the queue and not in the rest of the file.
 const maxHeld = queue.MaxDependencies
 
 // namesOf returns the ids of the jobs that a spec depends on.
@@ -51,8 +51,8 @@ func namesOf(s *queue.Spec) []string {
 	return names
 }
 
-// ready returns the jobs of a request that can be sent, since all their parents are known. It
-// holds the others back.
+// ready returns the jobs of a request that can be sent, because all their parents are in this
+// request or were sent before. It holds the other jobs back.
 func (a *depSorter) ready(part []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
 	for i := range part {
@@ -67,7 +67,8 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 				ready = append(ready, j)
 				continue
 			}
-			a.held, a.reordered, changed = append(a.held, j), true, true // other jobs may depend on it
+			// Another pass is needed, because other jobs may depend on this one.
+			a.held, a.reordered, changed = append(a.held, j), true, true
 			delete(inPart, j.id)
 		}
 		part = ready

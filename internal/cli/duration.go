@@ -66,8 +66,8 @@ func spanWords(text string) (words []string) {
 	return words
 }
 
-// unitOf returns the short name of a unit of time, or "" if the word is none. Single letters are
-// case-sensitive: some programs use M for months, others for minutes.
+// unitOf returns the short name of a unit of time, or "" if the word is not a unit. Single letters
+// are case-sensitive: some programs use M for months, others for minutes.
 func unitOf(word string) string {
 	switch word {
 	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":

@@ -35,7 +35,7 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 		return err
 	}
 	if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: stateOf(job.State)}); err != nil {
-		return err // before the user types anything
+		return err // a job that cannot be changed is refused before the user types anything
 	}
 	before := job.Spec
 	delete(before, "id")
@@ -81,7 +81,7 @@ func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit,
 		return v.Refused[0].Err()
 	}
 	var changed queue.Spec
-	_ = changed.UnmarshalJSON(p.Set) // cannot fail, since the service accepted it
+	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
 	return a.runBulk("is changed"+whenDue(&changed, time.Now()), []string{id}, func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
@@ -90,18 +90,19 @@ type editFile struct {
 	a        *App
 	file     string
 	text     []byte         // the original text
-	original map[string]any // the fields that text was generated from
+	original map[string]any // the job's fields, which text shows
 }
 
 func (a *App) newEditing(before map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false) // people read the text
+	e.SetEscapeHTML(false) // the text is for people, so <, > and & stay readable
 	e.SetIndent("", "  ")
 	if err := e.Encode(before); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp("", "queuectl-*.json") // mode 0600, because it may contain secrets
+	// CreateTemp sets mode 0600, which is necessary because the text may contain secrets.
+	f, err := os.CreateTemp("", "queuectl-*.json")
 	if err != nil {
 		return nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
@@ -162,7 +163,7 @@ func (a *App) runInForeground(cmd *exec.Cmd) error {
 	before, none := term.GetState(int(a.in.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		term.Restore(int(a.in.Fd()), before) // an error is ignored; nothing else can be done
+		term.Restore(int(a.in.Fd()), before) // an error is ignored, because nothing can be done about it
 		if IsTerminal(a.Err) {
 			fmt.Fprint(a.Err, showCursor)
 		}

@@ -70,7 +70,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// manyInBatch is the number up to which inBatch counts a batch's jobs.
+// manyInBatch bounds how many jobs of a batch inBatch counts.
 const manyInBatch = 10_000
 
 // inBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
@@ -170,7 +170,7 @@ func readStdin(in io.Reader) (string, error) {
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
 	if err := Prepare(s, noCwd); err != nil {
-		return err // before starting a service
+		return err // this check comes before a service is started
 	}
 	c, err := a.clientStarting(ctx)
 	if err != nil {
@@ -207,14 +207,14 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	}
 	now := time.Now()
 	if hasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
-		got.MaxAttempts = 0 // it will not run
+		got.MaxAttempts = 0 // the message must not announce attempts, because the job will not run
 	}
 	a.Say("job %s enqueued%s%s", got.ID, whenDue(s, now), attempts(got.MaxAttempts))
 	return nil
 }
 
-// whenDue returns when a job is due and when it expires, like "; due …". It omits what the user did
-// not set.
+// whenDue describes when a job is due and when it expires, like "; due …". It omits a time that the
+// user did not set.
 func whenDue(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
@@ -241,7 +241,8 @@ func (a *App) enqueueMany(ctx context.Context, m *source, common *queue.Spec, no
 		defer f.Close()
 		in = up.reader(f)
 	}
-	plain := m.file != "" && len(common.Given()) == 0 // then each job is sent unchanged
+	// If no flag changes a job, each job is sent unchanged.
+	plain := m.file != "" && len(common.Given()) == 0
 	each := m.each
 	if m.isTables() {
 		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(a, m.file, in, with) }
@@ -359,8 +360,8 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	return nil
 }
 
-// warnExpired prints that a job will not run because it has expired. unsaid is false if another
-// message says so.
+// warnExpired prints that a job will not run because it has expired. The parameter unsaid is false
+// if another message already says that.
 func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && hasExpired(s.ExpiresAt, now) {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", expiryText(s.ExpiresAt.Time(), now))
@@ -374,7 +375,7 @@ func (a *App) printUnique(s *queue.Spec, id string, found bool) {
 	}
 }
 
-// maxFoundListed is how many jobs that were not enqueued are named.
+// maxFoundListed is how many jobs a message names that were not enqueued.
 const maxFoundListed = 10
 
 // printFound prints which jobs were not enqueued, because other jobs have the same unique keys.

@@ -23,7 +23,8 @@ func EventsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.ID, a.missingIsEmpty = ids, !p.Follow || s.Batch != "" // without a queue, a batch is empty
+			// Without a queue there are no past events and no batch.
+			p.ID, a.missingIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {
@@ -102,12 +103,12 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 	return list.end()
 }
 
-// stream starts following events and calls each for every event. The channel gets the error when
-// the connection or ctx ends.
+// stream starts to follow events and passes every event to the function in the parameter each. The
+// channel gets the error when the connection is lost or ctx ends.
 func stream(ctx context.Context, c *control.Client, p control.Events, each func(control.Event) error) (ended <-chan error) {
 	end := make(chan error, 1)
 	p.Follow = true
-	go func() { // ends with the stream
+	go func() { // this goroutine ends when the stream ends
 		_, err := c.Events(ctx, p, each)
 		end <- err
 	}()
@@ -119,7 +120,8 @@ func eventLine(e *control.Event) string {
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
 	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
 	text := func(text string) { add("  %s", oneLine(text)) }
-	if e.ID != "" && e.Event != string(queue.EventAudit) { // an audit event has it in its target
+	// The target of an audit event already contains the job's id.
+	if e.ID != "" && e.Event != string(queue.EventAudit) {
 		text(e.ID)
 	}
 	if e.Schedule != "" {
@@ -216,7 +218,8 @@ func ReloadVerb(a *App) *cobra.Command {
 // holdWorkers adds workers and removes them on Ctrl-C. Their running jobs may finish.
 func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	signals := make(chan os.Signal, 1)
-	// Registered first, since Ctrl-C may arrive with the answer.
+	// This call comes before the request, because the user may press Ctrl-C at the moment when the
+	// answer arrives.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
@@ -229,8 +232,8 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	select {
 	case <-signals:
 	case err := <-stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
-		return err // the command ends with the service, and the user sees it
+		return err // the service has ended, and the error says so
 	}
-	signal.Stop(signals) // a second signal ends this process immediately
+	signal.Stop(signals) // from now on, a second signal ends this process immediately
 	return answerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

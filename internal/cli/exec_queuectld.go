@@ -51,8 +51,9 @@ func ClientPath() (string, error) {
 	return program("queuectl", "../../bin")
 }
 
-// program returns the path of one of the two programs, in this program's directory or in elsewhere,
-// relative to it. The program must belong to root or to the owner of this program.
+// program returns the path of one of the two programs. It looks in this program's directory, and in
+// the directory in the parameter elsewhere, which is relative to it. The program must belong to
+// root or to the owner of this program.
 func program(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

@@ -12,14 +12,16 @@ const expiryNamed = 10
 
 // expiries collects the jobs of a list whose expiry time has passed.
 type expiries struct {
-	expiry queue.Millis // expires_at of all jobs, if it was reported already
+	// expiry is the value of expires_at that all jobs share and that was already reported. It is 0 if
+	// no such value was reported.
+	expiry queue.Millis
 	lines  []string
 	count  int
-	never  int // number of jobs that will not run, including those with expires_at equal to said
+	never  int // number of jobs that will not run, including those whose expires_at equals the field expiry
 }
 
 // add records the job at line n of a list, or at index n of a JSON array, if it has expired. The
-// argument what is "line" or "job".
+// parameter what says what n counts: "line" or "job".
 func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !hasExpired(expires, now) {

@@ -136,7 +136,7 @@ func flagsByField(cmd *cobra.Command) map[string]string {
 
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visit(func(f *pflag.Flag) { // VisitAll and Visit go through the flags in order of their names
+	visit(func(f *pflag.Flag) { // the order of the calls is that of the flags' names
 		field := fieldName(f.Name)
 		if of := f.Annotations[fieldOf]; len(of) > 0 {
 			field = of[0]

@@ -15,7 +15,8 @@ import (
 // hints. Each line has words, ": " and the hint. The tables are text because slices of structs
 // would make queuectl several KB larger.
 
-// hintAt returns the hint of a table about a word, "" if the table does not contain the word.
+// hintAt returns the hint that a table has about a word, or "" if the table does not contain the
+// word.
 func hintAt(word, table string) string {
 	for line := range strings.Lines(table) {
 		words, hint, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
@@ -26,7 +27,7 @@ func hintAt(word, table string) string {
 	return ""
 }
 
-// verbsElsewhere has the hints about commands of other programs.
+// verbsElsewhere is the table of hints about commands of other programs.
 const verbsElsewhere = `follow: use queuectl attach or queuectl logs -f
 tail: use queuectl logs -f
 cat output journal: use queuectl logs
@@ -99,8 +100,8 @@ func groupHint(group, word string, verbs []*cobra.Command) string {
 	return ""
 }
 
-// argumentHint returns a hint about arguments that a command does not take, or "" if their meaning
-// is unclear.
+// argumentHint returns a hint about arguments that a command does not take, or "" if it is unclear
+// what the user meant.
 func argumentHint(verb string, args []string) string {
 	word, known := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
@@ -148,8 +149,8 @@ func argumentHint(verb string, args []string) string {
 // settings itself would make queuectl too large.
 const plainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
-// flagsElsewhere returns the hints about flags of other programs for a command. -9, -HUP and the
-// like are for kill.
+// flagsElsewhere returns the hints about flags of other programs for a command. Flags like -9 and
+// -HUP have a hint only for the command kill.
 func flagsElsewhere(verb string) string {
 	switch verb {
 	case "enqueue", "edit":
@@ -168,8 +169,8 @@ func flagsElsewhere(verb string) string {
 	return anyFlagsElsewhere
 }
 
-// The hints about flags, by command. jobFlagsElsewhere is for commands that create or change jobs,
-// anyFlagsElsewhere for all commands.
+// These constants are the tables of hints about flags, one for each command. jobFlagsElsewhere is
+// for commands that create or change jobs, anyFlagsElsewhere for all commands.
 const (
 	enqueueFlagsElsewhere = `--follow -f: use queuectl run or queuectl attach ID
 `
@@ -231,10 +232,10 @@ const (
 `
 )
 
-// typoOf returns a hint about the known word that was mistyped. It accepts one slip: a letter
-// that is wrong, missing or added, or two swapped letters. In a word of six letters or more it
-// accepts two. The first letter must be right, because other similar words mean something else. It
-// returns "" if there is no such word.
+// typoOf returns a hint that names the known word that the user probably meant. It tolerates one
+// mistake: a wrong, missing or additional letter, or two swapped letters. In a word of six letters
+// or more it tolerates two mistakes. The first letter must be right, because other similar words
+// mean something else. It returns "" if no known word is that similar.
 func typoOf(word string, known []string) string {
 	const longest, long = 64, 6 // letters
 	typed := strings.TrimLeft(word, "-")
@@ -264,7 +265,8 @@ func typoOf(word string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// abbreviated returns the only known word that begins with this one, "" if no word or several do.
+// abbreviated returns the known word that begins with the given one. It returns "" if no word or
+// more than one does.
 func abbreviated(word string, known []string) (full string) {
 	const shortest = 4 // letters
 	if len(strings.TrimLeft(word, "-")) < shortest {
@@ -281,7 +283,7 @@ func abbreviated(word string, known []string) (full string) {
 	return full
 }
 
-// typos returns the Damerau-Levenshtein distance of two words.
+// typos counts the mistakes that turn one word into the other (their Damerau-Levenshtein distance).
 func typos(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

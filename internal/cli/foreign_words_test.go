@@ -208,7 +208,8 @@ func TestHintsAreRight(t *testing.T) {
 func TestExamplesAreRight(t *testing.T) {
 	for verb, text := range examples() {
 		for line := range strings.Lines(text) {
-			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ") // cut off the explanation
+			// An explanation follows two spaces and is cut off.
+			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
 			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
 			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
 			root := (&App{verbs: table()}).Root(words)
@@ -217,7 +218,7 @@ func TestExamplesAreRight(t *testing.T) {
 				t.Errorf("%s: %q is no verb (%v)", verb, line, err)
 				continue
 			}
-			if cmd.RunE != nil { // otherwise queuectld implements the command
+			if cmd.RunE != nil { // RunE is nil if queuectld implements the command
 				if err := cmd.ParseFlags(rest); err != nil {
 					t.Errorf("%s: %q: %v", verb, line, err)
 				}

@@ -20,11 +20,12 @@ const tablesName = ".toml"
 func (m *source) isTables() bool { return filepath.Ext(m.file) == tablesName }
 
 // jobTable is the TOML table that contains one table for each job, named after the job's id. Fields
-// outside it apply to all jobs.
+// outside the table apply to all jobs.
 const jobTable = "jobs"
 
-// EachTable calls with for each job in a TOML file, with the line on which the job begins, or 0 if
-// that line is unknown. Jobs with a known line come in the order of the file.
+// For every job in a TOML file, EachTable calls the function in the parameter each. It passes the
+// job as JSON and the number of its first line, or 0 if the line is unknown. Jobs with a known line
+// come in the order of the file.
 func (a *App) EachTable(name string, in io.Reader, each func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {

@@ -110,7 +110,7 @@ func visibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// plural formats a number of things.
+// plural formats a number with its noun, like "1 argument" or "2 arguments".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -118,8 +118,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// descriptions returns the long descriptions of commands that both programs build. They are here
-// and not with the commands, so that queuectl, which does not show them, stays small.
+// descriptions returns the long descriptions of commands that both programs build. They are not
+// stored with the commands, because queuectl never shows them and stays smaller without them.
 func descriptions() map[string]string {
 	return map[string]string{
 		"": `A durable queue for shell commands. Jobs survive crashes and restarts.
@@ -285,8 +285,8 @@ var themes = []struct {
 	{themeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// themeOf is the annotation of a flag that names its theme. Flags that set no field also use
-// themeLimits and themeOrder.
+// themeOf is the annotation of a flag that names its theme. Flags that set no field of a job have
+// one of the themes themeLimits and themeOrder.
 const (
 	themeOf     = "theme"
 	themeLimits = "Resource limits"

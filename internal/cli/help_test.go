@@ -87,7 +87,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		}
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"), append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
-			// Plus --help.
+			// The help lists one flag more, because --help is not in these lists.
 			if got, want := flagsIn(text), visibleFlags(cmd.LocalFlags())+visibleFlags(cmd.InheritedFlags())+1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}

@@ -17,7 +17,7 @@ import (
 type direction int
 
 const (
-	forward  direction = iota // the next one
+	forward  direction = iota // the text means the next such time
 	backward                  // the previous one
 )
 
@@ -71,8 +71,9 @@ func splitAtT(words []string) []string {
 }
 
 // cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100,
-// +01:00 or +01. An offset must follow the time of day. If a space separates them, the offset must
-// include minutes. Without a zone, cutZone returns in.
+// +01:00 or +01. An offset must follow the time of day. If a space separates the offset from the
+// time of day, the offset must include minutes. If no zone is given, cutZone returns the parameter
+// in.
 func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
 	named = in
 	for _, word := range words {
@@ -80,7 +81,7 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInClock([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
 		} else if len(word) >= len("+0100") && endsInClock(rest) {
-			// the word may be an offset; parseOffset below decides
+			// The word may be an offset. parseOffset below decides that.
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			rest = append(rest, word)
 			continue
@@ -130,9 +131,9 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// afterStep returns the time that lies a duration after the time from, or after now if from is
-// empty. As in at(1), "day + N days" keeps the time of day, and a number after a named time needs a
-// unit.
+// afterStep adds a duration to a time. The parameter after is the text of the duration, and from is
+// the text of the time. If from is empty, the time is now. As in at(1), adding days to a day keeps
+// the time of day. A number that is added to a named time needs a unit.
 func afterStep(from, after string, now time.Time, open direction) (time.Time, error) {
 	s, err := parseStep(after)
 	if err != nil {
@@ -148,8 +149,8 @@ func afterStep(from, after string, now time.Time, open direction) (time.Time, er
 	return s.after(t, 1), err
 }
 
-// relativeTime parses a time given by its distance from now, or as the step after another time. As
-// in at(1), "next week" means + 1 week.
+// relativeTime parses a time that is given by its distance from now or from another time. As in
+// at(1), "next week" means one week from now.
 func relativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	n := len(words)
 	switch {
@@ -166,7 +167,7 @@ func relativeTime(words []string, now time.Time, open direction) (time.Time, boo
 	}
 	s, err := parseStep("1 " + words[n-1])
 	switch {
-	case err != nil: // not a step, for example "next friday"
+	case err != nil: // the text does not name a step of time, for example "next friday"
 		return now, false
 	case words[0] == "last":
 		return s.after(now, -1), true
@@ -185,11 +186,11 @@ type namedDay struct {
 	day        int
 	everyDays  int
 	everyYears int
-	evening    bool // times of day before noon are invalid, for "tonight"
+	evening    bool // the day was given as "tonight", so a time of day before noon is invalid
 }
 
-// maxLeapYears is how many recurrences of a day at() tries. Feb 29 can be missing for eight years,
-// around some turns of a century.
+// maxLeapYears is how many years the method namedDay.at tries in order to find a day. Feb 29 can be
+// missing for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
 // dayAndClock parses a day, a time of day, or both in either order.
@@ -224,17 +225,18 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 	return now, false
 }
 
-// looksLikeYear reports whether four digits that parse as a time of day may be meant as the year of
-// the day that follows.
+// looksLikeYear reports whether a word like 2026 may be a year. It could also be a time of day,
+// 20:26.
 func looksLikeYear(word string) bool {
 	year, err := strconv.Atoi(word)
 	return err == nil && len(word) == len("2006") && year >= 1970
 }
 
-// tonight is the time of day that "tonight" means on its own.
+// tonight is the time of day that the word "tonight" means if no time of day follows it.
 const tonight = 20 * time.Hour
 
-// without removes the optional word little at index i, unless it is the only word.
+// without removes the word at index i if it equals the parameter little, an optional word such as
+// "at". It never removes the only word.
 func without(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
 		return slices.Delete(slices.Clone(words), i, i+1)
@@ -252,7 +254,7 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	for n := 0; n != step*(maxLeapYears+1); n += step {
 		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
 		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), time.UTC), now.Location())
-		// False for days like Feb 30.
+		// The variable there is false for a day that does not exist, like Feb 30.
 		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
 		case d.everyDays == 0 && d.everyYears == 0:

@@ -136,7 +136,7 @@ func priorityOf(j *control.Job) string {
 }
 
 func title(j *control.Job) string {
-	text := cmp.Or(j.Command, "(hidden)") // empty only if the caller may not see the command
+	text := cmp.Or(j.Command, "(hidden)") // the command is empty only if the caller may not see it
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
 		text = whole + Sign("…")
 	}

@@ -23,7 +23,7 @@ type listFlags struct {
 	columns []string
 	sort    string
 	watch   bool
-	arrange bool // tables show running jobs first, then waiting ones in their order
+	arrange bool // tables show running jobs first, then waiting jobs in the order in which they will start
 
 	states []string
 	failed bool
@@ -51,7 +51,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
 	for _, flag := range []string{"columns", "sort"} {
-		// Fails only if the flag does not exist.
+		// This call fails only if the flag does not exist.
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp))
 	}
 }
@@ -106,7 +106,7 @@ func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
 	cmd.Use, cmd.Short = "ps", "List running jobs"
 	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
-		panic(err) // list has this flag, so this cannot happen
+		panic(err) // this cannot happen, because the command list has the flag
 	}
 	return cmd
 }
@@ -213,7 +213,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 // the number of further jobs, and the cursor's line.
 const watchFrame = 4
 
-// rowsInWindow returns rows, or the number of rows that fit the terminal if that is less.
+// rowsInWindow returns the parameter rows, or the number of rows that fit the terminal if fewer do.
 func (a *App) rowsInWindow(rows int) int {
 	if height := a.height(a.Out); height > 0 {
 		return max(1, min(rows, height-watchFrame))
@@ -231,7 +231,7 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	} else {
 		err = queue.ErrUnsupported
 	}
-	if errors.Is(err, queue.ErrUnsupported) { // also the error of an older service
+	if errors.Is(err, queue.ErrUnsupported) { // firstJobs or an older service returned this error
 		jobs, more, err = newestJobs(ctx, c, p, limit)
 	}
 	if err != nil {
@@ -247,8 +247,9 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
-// newestJobs returns the jobs for a table, read state by state. So it finds running and waiting
-// jobs regardless of how many jobs have ended. Within a state, it reads the newest jobs.
+// newestJobs returns the jobs for a table, read state by state. Reading each state separately finds
+// running and waiting jobs even if very many jobs have ended. Of each state it reads the newest
+// jobs.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
 	for _, name := range p.State {
 		if _, err := queue.ParseStates(name); err != nil {
@@ -286,8 +287,8 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// inOneTable selects the jobs for a table with limit rows. Running and waiting jobs get at most
-// half of the rows if the others need the rest.
+// inOneTable selects the jobs for a table with limit rows. Running and waiting jobs (open) get at
+// most half of the rows if dead and ended jobs can fill the other half.
 func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
@@ -317,8 +318,8 @@ func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
 	return head, rows
 }
 
-// listOnce prints up to limit jobs, or all if limit is 0. It prints the newest ones, or the first
-// ones in the order.
+// listOnce prints up to limit jobs, or all if limit is 0. Without --sort it prints the newest jobs,
+// with --sort the first ones in that order.
 func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
 	var rows [][]string
 	var inTable []control.Job
@@ -371,7 +372,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		order.jobs, more = nil, seen > printed
 	}
 	if whole {
-		list.end() // Flush returns its error
+		list.end() // an error of this write is returned by Flush
 	}
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err

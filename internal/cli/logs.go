@@ -36,7 +36,7 @@ func logsVerb(a *App) *cobra.Command {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
-				a.missingIsEmpty = true // without a queue, the selection is empty
+				a.missingIsEmpty = true // if no queue exists, the flags select no jobs
 				c, err := a.readerUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err
@@ -111,7 +111,7 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 	p := r.p
 	p.ID, p.Attempt, p.Ends = control.Name(id), attempt, attempt == 0
 	if attempt != 0 {
-		p.N = nil // print the whole attempt, since it started after the command
+		p.N = nil // print the attempt from its beginning, because it started after this command did
 	}
 	said, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errAttemptOver) {
@@ -135,7 +135,7 @@ func (r *logReader) read(ctx context.Context, id, prefix string) error {
 func (r *logReader) printLost(ctx context.Context, id string) {
 	job, err := r.c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || len(job.History) == 0 {
-		return // no attempt with lost output is known
+		return // without the job's attempts, a lost output cannot be detected
 	}
 	h := job.History[len(job.History)-1]
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
@@ -218,9 +218,9 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 	return errors.Join(errs...)
 }
 
-// These constants bound how many jobs of a queue are read concurrently. They leave some of the
-// user's streams for other commands. If an attempt starts while followedLive attempts are followed,
-// its output is printed after its end.
+// These constants bound how many jobs of a queue are read concurrently. The service limits the open
+// streams of each user. These bounds leave some streams for the user's other commands. If an
+// attempt starts while followedLive attempts are followed, its output is printed after its end.
 const (
 	followedLive = 24
 	readEnded    = 4
@@ -247,18 +247,21 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 // queueReader follows the output of a queue's jobs.
 type queueReader struct {
 	r      *logReader
-	filter control.List // selects the queue and labels
-	// following maps each job id to its followed attempt that has not ended. 0 is an attempt that
-	// already ran when this began.
+	filter control.List // selects the jobs by queue and labels
+	// following maps the id of each job whose output is being followed to the number of its attempt.
+	// The number is 0 if the attempt was already running when the command started.
 	following map[string]int
 
-	streams     sync.WaitGroup
-	live, ended chan struct{} // semaphores for the streams of running and of ended attempts
+	streams sync.WaitGroup
+	// live and ended are semaphores. They bound how many running and how many ended attempts are read
+	// at the same time.
+	live, ended chan struct{}
 	fail        func(error)
 }
 
 func (q *queueReader) follow(ctx context.Context) error {
-	c := control.NewClient(q.r.c.Path()) // a separate connection, so that answers do not wait behind events
+	// The events get a separate connection, so that answers do not wait behind them.
+	c := control.NewClient(q.r.c.Path())
 	defer c.Close()
 	events := make(chan control.Event)
 	broken := stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
@@ -356,7 +359,8 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 			switch {
 			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // or the job was removed
 				return
-			case said || !errors.Is(err, queue.ErrUnavailable): // else too many open streams
+			// Retry only if no stream was free and nothing was printed. Any other error ends the command.
+			case said || !errors.Is(err, queue.ErrUnavailable):
 				q.fail(err)
 				return
 			}
@@ -372,7 +376,7 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 // that the lines of several jobs do not mix.
 type logPrinter struct {
 	a         *App
-	screen    [2]safeWriter // for standard output and standard error
+	screen    [2]safeWriter // one for standard output and one for standard error
 	ttys      [2]ttyOutput
 	number    int    // number of the attempt whose output is being printed
 	list      *array // the JSON array to print to; nil for text or JSON lines
@@ -386,7 +390,8 @@ type logPrinter struct {
 const maxPart = 64 << 10
 
 // newLogPrinter returns a logPrinter. It prints carriage returns unchanged only if lines have no
-// prefix or time, which the job's text would overwrite.
+// prefix and no time. Otherwise the text after a carriage return would overwrite the prefix or the
+// time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	s := safeWriter{a: a, to: a.Out, live: prefix == "" && !stamps}
 	t := ttyOutput{r: termtext.Renderer{Colours: coloursOn(a.Out)}}
@@ -406,7 +411,8 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	}
 	from, tty := &l.screen[i], &l.ttys[i]
 	text := ""
-	if p.Attempt != l.number { // each attempt has its own terminal
+	// Each attempt has its own terminal, so a new attempt starts with an empty line.
+	if p.Attempt != l.number {
 		text, l.number = tty.end(from.safe), p.Attempt
 	}
 	if p.TTY && !l.a.raw {

@@ -5,7 +5,7 @@
 // small and starts fast. For a command that needs large code, queuectl replaces itself with
 // queuectld (App.execDaemon).
 //
-// Start with App.Root and the table of commands in function table.
+// Start with App.Root and the table of commands in the function table.
 package cli
 
 import (
@@ -37,17 +37,19 @@ var Version = "0.1.0-dev"
 // building all of them takes longer than enqueueing a job.
 type Verb struct {
 	Name  string
-	Build func(a *App) *cobra.Command // nil: queuectld implements the command
+	Build func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
 	Short string                      // one-line description, set if Build is nil
 	Alias string                      // second name; "" without one
 	Group string                      // heading of the command in the help
-	AnyTZ bool                        // the command uses no local times, so it accepts an unknown TZ
+	AnyTZ bool                        // an unknown TZ is accepted, because the command uses no local times
 }
 
-// Program holds the code that only one of the two programs links. Where a function is nil, queuectl
-// replaces itself with queuectld, which has it.
+// Program holds the code that only one of the two programs links. A function is nil in the program
+// that does not link it. A command of queuectl that needs such a function executes queuectld
+// instead.
 type Program struct {
-	// Verbs replace rows of the table of commands that have the same name. Others are appended.
+	// Verbs are rows for the table of commands. Each replaces the row of the same name, or is appended
+	// if the table has no such row.
 	Verbs []Verb
 	// Private runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
 	// when the service accepts requests.
@@ -66,13 +68,13 @@ type Program struct {
 	Tables func(name string, text []byte) (map[string]any, error)
 	// EachTable is App.EachTable. It is a field so that queuectl does not link it.
 	EachTable func(a *App, name string, in io.Reader, each func(raw []byte, line int) error) error
-	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field because
-	// the library would make queuectl a tenth larger.
+	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field so that
+	// queuectl does not link the hash library, which would make it a tenth larger.
 	Hash func() hash.Hash
 	// Help is the function Help. It is a field so that queuectl does not link the help texts.
 	Help func(args []string) func(*cobra.Command, []string)
-	// Zone returns the time zone for a value of TZ that the time package cannot read. It is a field
-	// because the built-in zone database takes 400 KB.
+	// Zone returns the time zone for a value of TZ that the time package cannot read. It is a field so
+	// that queuectl does not link the built-in zone database, which takes 400 KB.
 	Zone func(value string) (*time.Location, error)
 }
 
@@ -157,19 +159,20 @@ type App struct {
 	Socket, Dir    string
 	JSON, JSONL    bool
 	Quiet          bool
-	requireLimits  bool // require_limits of the request; set by a flag of enqueue and run
-	next           bool // enqueue puts the job first in its queue; set by a flag of enqueue
+	requireLimits  bool // the value of require_limits in the request; a flag of enqueue and run sets it
+	next           bool // the new job starts before the user's other waiting jobs (flag --next)
 	raw            bool
 	full           bool        // print jobs with their environment
 	barShown       atomic.Bool // a progress line is on the screen
-	missingIsEmpty bool        // the command only lists things; a missing queue is an empty list, not an error
+	missingIsEmpty bool        // the command only lists things, so it treats a missing queue as an empty list
 	ownColumns     bool        // the user chose the table's columns
 	in             *os.File
 	Out, Err       *os.File
 	// frame collects a full screen, which is then written in one piece. nil means that output goes
 	// directly to Out.
 	frame *bytes.Buffer
-	// Exit code for every failure of queuectl itself; 0: the code depends on the error.
+	// ownFailure is the exit code for every failure of queuectl itself. If it is 0, the exit code
+	// depends on the error.
 	ownFailure  int
 	Exit        int             // exit code if no error occurred
 	lastClient  *control.Client // the client of the most recent request; nil before the first
@@ -196,7 +199,8 @@ func Main(p Program) {
 	// Explorer may start this program, for example at logon. Cobra would print a message and exit.
 	cobra.MousetrapHelpText = ""
 	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: withVerbs(p.Verbs), private: p.Private, openOffline: p.Look, settings: p.Settings, tables: p.Tables, eachTable: p.EachTable, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
-	// A context without a cancel function saves each command a goroutine, and so a thread.
+	// The context is never cancelled. A cancelable one would cost each command a goroutine, and with it
+	// a thread.
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }
 
@@ -287,9 +291,9 @@ func withoutAll(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// readZone sets time.Local to the zone in TZ if the time package could not read it. It reports
-// leave if only queuectld knows the zone, so that the caller must execute queuectld. An unknown
-// zone is an error for a command that reads or prints times, because they would be wrong.
+// readZone sets time.Local to the zone in TZ if the time package could not read it. leave is true
+// if only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is
+// an error for a command that reads or prints times, because they would be wrong.
 func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.Unread()
 	source := "TZ=" + value
@@ -363,7 +367,7 @@ func (a *App) Root(args []string) *cobra.Command {
 		}
 		a.help(args)(cmd, words)
 	})
-	cobra.EnableCommandSorting = false // keep the order of the table
+	cobra.EnableCommandSorting = false // the help lists commands in the order of the table
 	asked := a.askedVerb(args)
 	for i := range a.verbs {
 		v := &a.verbs[i]
@@ -372,7 +376,7 @@ func (a *App) Root(args []string) *cobra.Command {
 		}
 		switch {
 		case asked != nil && asked != v:
-		case v.Build == nil: // only for the list of commands
+		case v.Build == nil: // queuectld implements it; this entry is only for the list of commands
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group, Run: func(*cobra.Command, []string) {}})
 		default:
 			cmd := v.Build(a)
@@ -418,7 +422,7 @@ func (a *App) askedVerb(args []string) *Verb {
 			about = true
 		case (arg == cobra.ShellCompRequestCmd || arg == cobra.ShellCompNoDescRequestCmd) && !about:
 			if about = true; len(args)-i < 3 {
-				return nil // the shell completes the command's name itself
+				return nil // the user is typing the command's name, so all commands are needed
 			}
 		default:
 			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg || v.Alias == arg }); i >= 0 {
@@ -455,7 +459,8 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	if e, ok := errors.AsType[chosen](err); ok { // also for usage errors of serve, so this check comes first
+	// This check comes first, because a usage error of serve can have its own exit code.
+	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
 	}
 	if _, wrong := errors.AsType[*UsageError](err); wrong {
@@ -477,14 +482,14 @@ func Message(err error) string {
 	return strings.TrimSpace(text)
 }
 
-// Exactly returns a check that exactly n arguments are given. The argument what describes them in
-// the error.
+// Exactly returns a check that exactly n arguments are given. The parameter what describes the
+// expected arguments in the error, for example "the name of a queue".
 func Exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
 }
 
 // checkCount returns an error if there are not n arguments. It is separate from Exactly, because
-// the compiler copies the function that Exactly returns into every command.
+// the compiler copies the body of Exactly into every command.
 func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	if len(args) == n {
 		return nil

@@ -25,8 +25,8 @@ const maxNamedFiles = 100
 // statWithin is how long a check waits for a file system to answer.
 const statWithin = 200 * time.Millisecond
 
-// namedFiles is the set of files that were checked because new jobs name them. The empty namedFile
-// in the set means that a file system did not answer in time, so that no more files are checked.
+// namedFiles is the set of files that were checked because new jobs name them. If the set contains
+// the empty namedFile, a file system did not answer in time. Then no more files are checked.
 type namedFiles map[namedFile]bool
 
 // namedFile is a file that a job names in a field.
@@ -50,15 +50,16 @@ func (n namedFiles) warn(a *App, s *queue.Spec) {
 	}
 }
 
-// check prints a warning with the fault of a file, unless its path is not absolute.
+// check checks a file with the function fault and prints a warning with the result. It skips a path
+// that is not absolute.
 func (n namedFiles) check(a *App, field, path string, fault func(path string) string) {
 	if filepath.IsAbs(path) {
 		n.print(a, field, path, fault)
 	}
 }
 
-// checkProgram checks a program like check does. It checks a bare name only if the job has the PATH
-// of this process.
+// checkProgram checks a program like check does. The system searches PATH for a name without a
+// directory. So such a name is checked only if the job has the same PATH as this process.
 func (n namedFiles) checkProgram(a *App, s *queue.Spec, program string) {
 	switch {
 	case filepath.Base(program) == program:
@@ -72,7 +73,8 @@ func (n namedFiles) checkProgram(a *App, s *queue.Spec, program string) {
 	}
 }
 
-// print prints a warning with the fault of a file, unless the file was checked before.
+// print checks a file with the function faultOf and prints a warning with the result. It does
+// nothing if the file was checked before.
 func (n namedFiles) print(a *App, field, path string, faultOf func(path string) string) {
 	file := namedFile{field, path}
 	if n[file] || n[namedFile{}] || len(n) == maxNamedFiles {
@@ -80,7 +82,8 @@ func (n namedFiles) print(a *App, field, path string, faultOf func(path string) 
 	}
 	n[file] = true
 	checked := make(chan string, 1)
-	go func() { checked <- faultOf(path) }() // a hanging mount must not delay the request
+	// The check runs in a goroutine, because it may hang on a file system that does not answer.
+	go func() { checked <- faultOf(path) }()
 	select {
 	case fault := <-checked:
 		if fault != "" {

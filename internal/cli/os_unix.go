@@ -45,7 +45,7 @@ func trusted(self, path string) error {
 	if err != nil {
 		return err
 	}
-	// A symbolic link has an owner too.
+	// Check the owner of a symbolic link too, because that user could change its target.
 	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := look(path)
 		if err != nil {
@@ -87,8 +87,8 @@ func ownUmask() (int, bool) {
 // its files 0600, regardless of the caller's umask.
 func PrivateFiles() { callerUmask = syscall.Umask(0o077) }
 
-// shareFile gives a file that was created after PrivateFiles the mode that the caller's umask would
-// have given it.
+// shareFile sets the mode of a file to what the caller's umask allows. It is for files that should
+// not be private although PrivateFiles was called before.
 func shareFile(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }
 
 // StopSignals make a service stop gracefully. ReloadSignals make it reload its settings.

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// startDetached starts a process that outlives this one, its terminal and, if possible, the job
-// object that would end it.
+// startDetached starts a process that outlives this one and its terminal. If this process is in a
+// job object that permits it, the new process leaves the job object and so outlives it too.
 func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
@@ -58,13 +58,13 @@ func (a *App) execDaemon() error {
 		cmd.Process.Kill()
 		return notStartedBy(path, err)
 	}
-	cmd.Wait() // the exit code below reports failures
+	cmd.Wait() // the exit code below reports a failure of the program
 	a.Exit = cmd.ProcessState.ExitCode()
 	return nil
 }
 
 // endTogether makes a process end with this one. The process is in a job object whose only handle
-// this process holds; closing the last handle ends the processes in it.
+// this process holds; when the last handle is closed, Windows ends the processes in the job object.
 func endTogether(p *os.Process) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {

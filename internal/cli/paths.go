@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// OpenFile opens a file for reading. Its error begins with what, the flag or command that named the file.
+// OpenFile opens a file for reading. Its error begins with the parameter what, which is the flag or
+// command that named the file.
 func OpenFile(what, path string) (*os.File, error) {
 	if err := IsFile(what, path); err != nil {
 		return nil, err
@@ -81,8 +82,8 @@ func checkDir(what, dir string) error {
 	return nil
 }
 
-// notDirPart returns the part of a path that exists and is not a directory, so that the path cannot
-// be a directory either. It returns "" if there is no such part.
+// notDirPart returns the part of a path that exists and is not a directory. With such a part, the
+// path cannot be a directory either. It returns "" if there is no such part.
 func notDirPart(path string) string {
 	for {
 		info, err := os.Stat(path)

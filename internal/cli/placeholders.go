@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// piece is a part of a word of the program: literal text or, if whole is set, a replacement string
-// in the syntax of GNU parallel.
+// piece is a part of a word of the program: literal text or, if placeholder is set, a replacement
+// string in the syntax of GNU parallel.
 type piece struct {
 	text        string
 	arg         int                 // number of the argument, from 1; 0 for all arguments
@@ -103,7 +103,7 @@ func foreignPlace(text string) (place string, found bool) {
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
-			after = rest // the first brace was never closed
+			after = rest // another brace opens before this one is closed, so look at that one next
 		}
 		text = after
 	}
@@ -163,7 +163,7 @@ func baseName(path string) string {
 func dirName(path string) string {
 	trimmed := trimSeparators(path)
 	if trimmed == "" && path != "" {
-		return path[:1] // the root directory
+		return path[:1] // the path is the root directory
 	}
 	folder := trimmed[:len(trimmed)-len(baseName(trimmed))]
 	if folder == "" {

@@ -25,7 +25,8 @@ func (a *App) Println(line string) error {
 	return err
 }
 
-// out returns the writer for data: the frame that is being drawn, else standard output.
+// out returns the writer for data: the frame while a full screen is being drawn, otherwise standard
+// output.
 func (a *App) out() io.Writer {
 	if a.frame != nil {
 		return a.frame
@@ -81,7 +82,7 @@ func isControl(r rune) bool {
 // array prints a JSON array element by element.
 type array struct {
 	to     io.Writer
-	before string // text before the next element: "[" before the first, else ",\n"
+	before string // text to print before the next element: "[" before the first one, ",\n" before all others
 }
 
 func (p *array) add(v any) error {
@@ -94,7 +95,7 @@ func (p *array) add(v any) error {
 	return err
 }
 
-// end prints the end of the array, also if it is empty.
+// end prints the end of the array. If the array is empty, it prints the beginning too.
 func (p *array) end() error {
 	_, err := io.WriteString(p.to, strings.TrimSuffix(p.before, ",\n")+"]\n")
 	return err
@@ -127,7 +128,8 @@ func (a *App) Say(format string, args ...any) {
 }
 
 // printDone prints the name of the object that a command acted on, for scripts, and a sentence
-// about it, for people. If both would appear on one terminal, it prints only the sentence.
+// about it, for people. If standard output and standard error are the same terminal, it prints only
+// the sentence.
 func (a *App) printDone(name, sentence string) error {
 	if a.Quiet || !IsTerminal(a.Out) || !IsTerminal(a.Err) {
 		if err := a.Println(name); err != nil {
@@ -151,8 +153,9 @@ func (a *App) Tell(value any, format string, args ...any) error {
 // text. An empty text removes it.
 //
 // If the window gets narrower, the terminal breaks the line. So the cursor stays at the line's
-// beginning, and the next call clears everything after the cursor. Wrapping is off while the text
-// is printed, because the window may already be narrower than its last reported width.
+// beginning, and the next call clears everything after the cursor. Line wrapping is switched off
+// while the text is printed, because the window may already be narrower than the width that the
+// terminal last reported.
 func (a *App) Progress(format string, args ...any) {
 	if IsTerminal(a.Err) && !a.Quiet && (a.barShown.Swap(format != "") || format != "") {
 		text := cut(fmt.Sprintf(format, args...), a.width(a.Err)-1)
@@ -169,12 +172,13 @@ const (
 	wrap   = "\x1b[?7h"
 )
 
-// whileRead calls do, which prints only now and then, and cancels its context when the reader of
-// standard output is gone. Without this, do would notice a closed pipe only at its next write.
+// whileRead calls the function in the parameter do, which prints only from time to time. It cancels
+// the function's context when the reader of standard output is gone. Without whileRead, the
+// function would notice a closed pipe only at its next write.
 func (a *App) whileRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { // ends when the reader is gone, or with the process
+	go func() { // this goroutine ends when the reader is gone, or when the process ends
 		if err := readerGone(a.Out); err != nil {
 			cancel(err)
 		}
@@ -186,8 +190,8 @@ func (a *App) whileRead(ctx context.Context, do func(context.Context) error) err
 	return err
 }
 
-// width returns how many columns a line may fill: the terminal's width, or 0, no limit, if to is
-// not a terminal.
+// width returns how many columns a line may fill. It returns 0, which means no limit, if to is not
+// a terminal.
 func (a *App) width(to *os.File) int {
 	if !IsTerminal(to) {
 		return 0
@@ -210,7 +214,7 @@ const (
 // On a terminal, colours take effect, and are reset at the end of the text. Elsewhere they are
 // escaped too.
 func (a *App) Clean(to *os.File, s string) string {
-	if to == a.Err { // a message; the service may have shortened it
+	if to == a.Err { // the text is a message, which the service may have cut and marked with an ellipsis
 		s = strings.ReplaceAll(s, "…", Sign("…"))
 	}
 	if a.raw {
@@ -302,10 +306,12 @@ func sanitize(s string) string { return escape(s, "\n\t", true) }
 // progress line.
 func onScreen(s string) string { return escape(s, "\n\t\r", true) }
 
-// escape replaces control characters with escapes, except those in plain. If colours is true, it
-// keeps colour sequences that take effect.
+// escape replaces control characters with escape sequences that can be read, except the characters
+// in plain. If colours is true, it keeps colour sequences that take effect.
 func escape(s, plain string, colours bool) string {
-	var stays [256]bool // ASCII bytes to keep; the fast path, since jobs print mostly these
+	// stays holds which ASCII bytes are kept. A table makes the test fast, because jobs print mostly
+	// these bytes.
+	var stays [256]bool
 	for c := ' '; c <= '~'; c++ {
 		stays[c] = true
 	}
@@ -375,9 +381,9 @@ func unfinished(s string) int {
 // zonePlaceholder marks the heading of a column of times. NameZones replaces it.
 const zonePlaceholder = " (ZONE)"
 
-// NameZones moves the time zone of a column's times to the column's heading. If the zones differ,
-// for example in summer and winter, each time keeps its own. NameZones changes rows and returns the
-// new headings.
+// NameZones moves the time zone of a column's times to the column's heading. If the zones of a
+// column differ, for example in summer and winter, each time keeps its own zone. NameZones changes
+// rows and returns the new headings.
 func NameZones(head []string, rows [][]string) []string {
 	head = slices.Clone(head)
 	for i := range head {

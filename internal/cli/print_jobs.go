@@ -48,14 +48,14 @@ func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) er
 		}
 	}
 	if !a.JSONL {
-		list.end() // Flush returns its error
+		list.end() // an error of this write is returned by Flush
 	}
 	return out.Flush()
 }
 
-// jobsNamed returns the jobs with these ids, in this order. There may be at most
-// control.SelectStep. Jobs that were enqueued together share one page of the list, so this usually
-// needs two requests. Other jobs are read one by one.
+// jobsNamed returns the jobs with these ids, in this order. The caller may pass at most
+// control.SelectStep ids. Jobs that were enqueued together share one page of the list, so this
+// usually needs two requests. Other jobs are read one by one.
 func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})

@@ -88,19 +88,19 @@ type privateJobs struct {
 	a            *App
 	c            *control.Client
 	common       queue.Spec   // job settings from the flags, for every job
-	manifest     *runManifest // everything except the line that determines a job
+	manifest     *runManifest // everything that determines a job, except its line
 	salt         []byte       // prefix of each line's hash: the manifest as JSON
 	storedLines  map[int]string
-	ids          map[string]string // the queue's job id for each id that a line above declares
+	ids          map[string]string // maps each id that a previous line declares to the job's id in the queue
 	resume       bool              // an earlier run has stored the list
-	lastLine     int               // number of the last line
+	lastLine     int               // number of the last line that was read
 	upload       upload
-	list         io.Reader // source of the lines; nil if the command line holds the words
+	list         io.Reader // the file or pipe with the lines; nil if the command line holds the arguments
 	changedLines []string  // descriptions of lines that changed since the earlier run
-	added        int       // number of new lines; an error without --add-new
-	firstNew     int       // the first new line
+	added        int       // number of new lines; without --add-new, a new line is an error
+	firstNew     int       // number of the first new line
 
-	stopping atomic.Bool // start no more jobs
+	stopping atomic.Bool // the user has asked to start no more jobs
 	// signalCount counts the signals since stopping was set: the first stops running jobs, the
 	// second exits without waiting.
 	signalCount int
@@ -143,7 +143,8 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	defer p.c.Close()
 	p.upload.c = p.c
 	done := make(chan error, 1)
-	// This goroutine ends with the jobs, ctx or the service or, if it waits for input, with the process.
+	// This goroutine ends when the jobs, ctx or the service end. If it waits for input, it ends with
+	// the process.
 	go func() { done <- p.run(ctx, storing, count) }()
 	select {
 	case err = <-done:
@@ -167,8 +168,8 @@ func (a *App) privateDir() string { return cmp.Or(a.Dir, ".queuectl") }
 // openList opens the list of jobs. The list stays open until the process ends.
 //
 // begins is false if the list is known to be empty. An empty list is a success, like a loop without
-// iterations, and needs no directory. It is also false if a signal arrives first, because a list
-// from a pipe may take any time.
+// iterations, and needs no directory. begins is also false if a signal arrives before the first
+// job. A list that comes from a pipe may take any time.
 func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
 	dir, err := p.a.OwnDir()
 	if err != nil {
@@ -190,7 +191,8 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 		return true, nil
 	}
 	empty := make(chan bool, 1)
-	go func() { empty <- p.isEmptyList(in) }() // ends with the first byte that is not blank, or with the process
+	// This goroutine ends at the first byte that is not blank, or with the process.
+	go func() { empty <- p.isEmptyList(in) }()
 	select {
 	case none := <-empty:
 		if none {
@@ -221,7 +223,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 		case err == io.EOF && p.file != "":
 			list := strings.Join(strings.Fields(text), "")
 			return list == "" || list == "[]"
-		case err != nil: // the buffer is full of blanks, or reading failed, which the next reader reports
+		case err != nil: // the buffer is full of blanks, or reading failed; the next read reports that
 			return blank && err == io.EOF
 		case !blank && !strings.HasPrefix(mark, text):
 			return false
@@ -240,7 +242,7 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 		}
 		p.a.Exit = exitDetached
 		if p.signalCount++; p.signalCount < 2 {
-			go p.endJobs() // ends with the jobs, or with the process
+			go p.endJobs() // this goroutine ends when the jobs have ended, or with the process
 		}
 	}
 	fmt.Fprintln(p.a.Err, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
@@ -262,7 +264,8 @@ func (a *App) servePrivate(ctx context.Context, signals <-chan os.Signal) (stop 
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
-	go func() { done <- a.private(run, a, func() { close(ready) }) }() // ends with cancel
+	// This goroutine ends when stop is called.
+	go func() { done <- a.private(run, a, func() { close(ready) }) }()
 	select {
 	case <-ready:
 		return cancel, done, nil
@@ -286,17 +289,19 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	if sig == os.Interrupt {
 		how.Timeout = new(control.Span(forever))
 	}
-	// The other connection may be busy with a request, so this one is separate.
+	// The connection p.c may be busy with a request, so this request gets its own connection.
 	c := control.NewClient(p.a.privateSocket())
 	defer c.Close()
 	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	// This makes the next message true. An error is harmless, since WorkerStop below does the same.
+	// This makes the next message true. An error is harmless, because WorkerStop below stops the
+	// workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
 	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run the same command again")
 	stopped := make(chan struct{})
-	go func() { // ends with the jobs, or when finish returns
-		c.WorkerStop(context.Background(), how) // if this fails, stopping the service stops the jobs
+	go func() { // this goroutine ends when the jobs have ended, or when finish returns and closes c
+		// An error is ignored, because stopping the service stops the jobs too.
+		c.WorkerStop(context.Background(), how)
 		close(stopped)
 	}()
 	select {
@@ -305,7 +310,7 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 		p.signalCount++
 		fmt.Fprintln(p.a.Err, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
 		ended := make(chan struct{})
-		go func() { // ends with the jobs, or with the process
+		go func() { // this goroutine ends when the jobs have ended, or with the process
 			p.endJobs()
 			close(ended)
 		}()
@@ -321,8 +326,8 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 // forever is a timeout that is longer than any user waits.
 const forever = 10_000 * time.Hour
 
-// endJobs stops the running jobs and puts them back in the queue. If the request fails, stopping
-// the service does so.
+// endJobs stops the running jobs and puts them back in the queue. If the request fails, they return
+// to the queue when the service stops.
 func (p *privateJobs) endJobs() {
 	c := control.NewClient(p.a.privateSocket())
 	defer c.Close()
@@ -369,7 +374,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 		if fresh && exists(p.log) {
-			shareFile(p.log) // if this fails, only the owner can read the file
+			shareFile(p.log) // an error is ignored; then only the owner can read the file
 		}
 		defer log.close()
 	}
@@ -388,7 +393,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.allStored) // the jobs run from the next request on, even if its answer does not arrive
+	close(p.allStored) // from the next request on the jobs may run, even if its answer does not arrive
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}
@@ -455,7 +460,8 @@ func (p *privateJobs) store() error {
 	if err == nil && p.upload.jobsRead == 0 && !p.resume {
 		p.sayNoJobs(p.a)
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) { // the lines that are missing now
+	// Only lines that this list no longer contains are left in storedLines.
+	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
 		if n > p.lastLine && len(p.changedLines) < maxNamed {
 			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.storedCommand(p.storedLines[n]), p.storedLines[n]))
 		}
@@ -498,7 +504,8 @@ func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 // nameParents replaces the job ids in depends_on, as written in the list, with the ids in the
 // queue.
 func (p *privateJobs) nameParents(spec *queue.Spec) error {
-	spec.DependsOn = slices.Clone(spec.DependsOn) // the slice from the flags is shared by all lines
+	// All lines share the slice from the flags, so it must not be changed.
+	spec.DependsOn = slices.Clone(spec.DependsOn)
 	for i, text := range spec.DependsOn {
 		name, _, err := queue.ParseDependency(text)
 		if err != nil {
@@ -515,7 +522,8 @@ func (p *privateJobs) nameParents(spec *queue.Spec) error {
 
 // line stores the job of one line, unless the queue has it.
 func (p *privateJobs) line(raw []byte, line int) error {
-	p.lastLine = max(line, p.lastLine+1) // several array elements may be on one line of the file
+	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
+	p.lastLine = max(line, p.lastLine+1)
 	spec, err := p.spec(&p.common, raw)
 	if err != nil {
 		return withLine(err, line)

@@ -69,7 +69,8 @@ func tellProgress(path, line string) error {
 	if err != nil {
 		return fmt.Errorf("cannot report progress: %w", err)
 	}
-	f.SetWriteDeadline(time.Now().Add(progressWithin)) // fails for a regular file, which needs no deadline
+	// This call fails for a regular file, which needs no deadline.
+	f.SetWriteDeadline(time.Now().Add(progressWithin))
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())
 }

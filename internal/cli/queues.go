@@ -99,7 +99,7 @@ func defaultsText(raw json.RawMessage) string {
 func typed(value any) string {
 	text := fmt.Sprint(value)
 	switch v := value.(type) {
-	case []any: // a list of numbers
+	case []any: // the value is a list of numbers
 		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
 	case map[string]any:
 		text = ""
@@ -194,7 +194,8 @@ func queueSetVerb(a *App) *cobra.Command {
 			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
 		}
 		if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-			return fmt.Errorf("%v", err) // the text contains the name of the field
+			// The text already names the field, so the field of the error is dropped.
+			return fmt.Errorf("%v", err)
 		}
 		return nil
 	})
@@ -212,7 +213,8 @@ func setsNothing(cmd *cobra.Command) bool {
 	return nothing
 }
 
-// given adds a flag that sets *to only if the flag is used.
+// given adds a flag that allocates *to and sets it. If the user does not use the flag, *to stays
+// nil.
 func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, usage string) {
 	f.Func(name, usage, func(text string) error {
 		value, err := parse(text)
@@ -232,7 +234,7 @@ func retentionAge(text string) (age control.Age, err error) {
 			text = short
 		}
 	}
-	raw, _ := json.Marshal(text) // cannot fail for a string
+	raw, _ := json.Marshal(text) // json.Marshal cannot fail for a string
 	return age, age.UnmarshalJSON(raw)
 }
 
@@ -285,7 +287,8 @@ func queueRmVerb(a *App) *cobra.Command {
 	}
 }
 
-// onQueues calls do for each named queue, or once for all queues, and prints the results.
+// onQueues calls the function in the parameter do once for each named queue and prints the results.
+// If all queues are meant, it makes a single call.
 func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
@@ -342,7 +345,8 @@ func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]co
 	}, func(q *control.QueueView) string { return q.Queue })
 }
 
-// completeNames completes names from the list that all returns.
+// completeNames completes a name of an object. The function in the parameter all returns the
+// objects to choose from.
 func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {
@@ -467,7 +471,8 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
-// reasonLine formats a reason, when it ends if that is known, and what to do about it.
+// reasonLine formats the reason why a job waits, with the time when the reason ends, if known, and
+// with what the user can do about it.
 func reasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
@@ -476,8 +481,8 @@ func reasonLine(r *control.Reason, now time.Time) string {
 	return text + "; " + r.Next
 }
 
-// before describes how many jobs start before this one, and of which users. It returns "" if none
-// do.
+// before describes how many jobs start before this one, and which users own them. It returns "" if
+// no job starts before it.
 func before(w *control.Why) string {
 	n := orDefault(w.Ahead, w.AheadAtLeast)
 	if n == 0 {
@@ -518,7 +523,7 @@ func SimulateVerb(a *App) *cobra.Command {
 					fmt.Fprintln(a.Err, simulatedInPart)
 					empty = "the jobs that start next are not known"
 				}
-				return next.Jobs, err // the JSON output is the array of jobs
+				return next.Jobs, err // the JSON output is only the array of jobs
 			}
 			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {
 				return a.named(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {

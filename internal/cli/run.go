@@ -20,11 +20,11 @@ import (
 // These are the exit codes of run and wait for outcomes that have no exit code of the job.
 const (
 	exitTimeout  = 124
-	exitFailure  = 125 // a failure of queuectl itself
+	exitFailure  = 125 // queuectl itself has failed
 	exitDetached = 130
 )
 
-// detachAfter is the time after a first Ctrl-C in which a second one cancels the job.
+// detachAfter is how long after a first Ctrl-C a second one still cancels the job.
 const detachAfter = time.Second
 
 func runVerb(a *App) *cobra.Command {
@@ -75,7 +75,7 @@ func runVerb(a *App) *cobra.Command {
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		a.ownFailure = exitFailure
 		if private.enabled && exists(filepath.Join(a.privateDir(), manifestName)) {
-			return nil // an earlier run is resumed, and its time may have passed since
+			return nil // this run resumes an earlier one, so a time in its flags may have passed since then
 		}
 		return refusePast(cmd, args)
 	}
@@ -107,7 +107,8 @@ func programText(program []string) string {
 	return strings.Join(words, " ")
 }
 
-// ownExit gives usage errors of a command the exit code of queuectl's own failures.
+// ownExit makes usage errors of a command end with the exit code for queuectl's own failures. The
+// usual exit code for usage errors could be that of a job.
 func (a *App) ownExit(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		a.ownFailure = exitFailure
@@ -152,7 +153,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 // See docs/decisions/0070.
 const followedOutput int64 = 64 << 20
 
-// joinsTTY reports whether run connects the user's terminal to the job's terminal.
+// joinsTTY reports whether the command run connects the user's terminal to the job's terminal.
 func (a *App) joinsTTY(tty bool) bool {
 	return tty && !a.Structured() && IsTerminal(os.Stdin) && IsTerminal(a.Out)
 }
@@ -163,7 +164,7 @@ func (a *App) joinsTTY(tty bool) bool {
 func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
-		return false // following the job reports other errors
+		return false // any other error is reported when the job is followed
 	}
 	fmt.Fprintf(a.Err, "queuectl: view only, input is not sent to the job: %s\n", oneLine(a.Clean(a.Err, err.Error())))
 	return true
@@ -173,7 +174,7 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 type followedJob struct {
 	id           string
 	tty          bool // the job has a terminal
-	later        bool // the job may already have started, because attach follows it
+	later        bool // the job may already have started, because attach follows an existing job
 	cancelOnExit bool // cancel the job when the user interrupts this process
 }
 
@@ -196,7 +197,8 @@ func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, i
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- a.follow(follow, c, f, a.printOutput) }() // ends with the job, or with stop
+	// The goroutine ends when the job ends or stop is called.
+	go func() { done <- a.follow(follow, c, f, a.printOutput) }()
 	select {
 	case err := <-done:
 		return err
@@ -235,7 +237,8 @@ func attachVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// continuesText returns the message that a job continues, with the command that returns to it.
+// continuesText returns the message that a job continues to run. It names the command that attaches
+// to the job again.
 func continuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
@@ -244,7 +247,7 @@ func continuesText(id string) string {
 func (a *App) sayGap(text string) error {
 	begin := ""
 	if IsTerminal(a.Err) {
-		begin = "\n" // the job may have printed part of a line
+		begin = "\n" // the message must begin a new line, because the job may have printed part of a line
 	}
 	_, err := fmt.Fprintf(a.Err, "%squeuectl: %s\n", begin, text)
 	return err
@@ -266,7 +269,8 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.Exit = exitDetached
-	// On the old connection, the answer would queue behind job output that this process may not read.
+	// A new connection is necessary. On the old one, the answer would come after job output that this
+	// process may no longer read.
 	c = control.NewClient(c.Path())
 	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
@@ -281,9 +285,9 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// printOutput prints each stream of a job's output to the stream of the same name, or both to
-// standard error where JSON is printed. It calls ended for each attempt that another attempt
-// follows, if p asks for that.
+// printOutput prints each stream of a job's output to the stream of the same name, or both streams
+// to standard error if standard output is for JSON. If p.Ends is set, it calls the function ended
+// after each attempt except the last.
 func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out, errs := &safeWriter{a: a, to: a.Out, live: true}, &safeWriter{a: a, to: a.Err, live: true}
 	if a.Structured() {
@@ -319,7 +323,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 // sayWhyAfter is how long a followed job waits before the reason is printed.
 const sayWhyAfter = time.Second
 
-// printer prints a job's output. It calls ended for each attempt that another attempt follows.
+// printer prints a job's output. It calls the function ended after each attempt except the last.
 type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
 // follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
@@ -329,7 +333,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
 	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error {
-		waits.Stop() // printAttempt says when the next attempt starts
+		waits.Stop() // sayWhy is no longer needed, because printAttempt prints when the next attempt starts
 		return a.printAttempt(ctx, c, id, attempt)
 	})
 	if err != nil {
@@ -352,7 +356,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || runs(&job.Job) || stateOf(job.State).Ended() {
-		return // the caller reports errors and the job's end
+		return // the caller reports an error of the request and the end of the job
 	}
 	text := "it can start at any moment"
 	if job.WaitsFor != nil {
@@ -393,8 +397,8 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 }
 
 // printEnd prints how a job ended that did not complete. If the job's exit code does not explain it
-// (the job has a reason or is cancelled), printEnd always prints; otherwise it prints only on a
-// terminal.
+// (the job has a field reason, or is cancelled), printEnd always prints; otherwise it prints only
+// on a terminal.
 func (a *App) printEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
 	switch {
@@ -413,7 +417,8 @@ func (a *App) printEnd(j *control.Job) {
 	}
 }
 
-// expired reports whether a job had not started by its expires_at.
+// expired reports whether a job ended because it had not started before the time in its field
+// expires_at.
 func expired(j *control.Job) bool { return orDefault(j.Reason, "") == string(queue.ReasonExpired) }
 
 // didNotStart explains why a job expired.
@@ -437,11 +442,11 @@ func (a *App) lostError(ctx context.Context, c *control.Client, id string, err e
 type safeWriter struct {
 	a    *App
 	to   *os.File
-	live bool // the output is printed as the job writes it, so carriage returns are kept
+	live bool // the output is printed while the job writes it, so carriage returns are kept
 	part string
 }
 
-// safe returns the text that can be printed after the next piece of the stream.
+// safe processes the next piece of the stream and returns the text that can be printed now.
 func (s *safeWriter) safe(text string) string {
 	if s.a.raw || !IsTerminal(s.to) {
 		return text
@@ -452,7 +457,7 @@ func (s *safeWriter) safe(text string) string {
 	return s.escape(text[:whole])
 }
 
-// rest returns the incomplete end of the stream, once no more output follows.
+// rest returns the incomplete end of the stream. The caller calls it when the stream has ended.
 func (s *safeWriter) rest() string {
 	part := s.part
 	s.part = ""

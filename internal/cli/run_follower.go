@@ -20,14 +20,14 @@ type runFollower struct {
 	c        *control.Client
 	began    time.Time
 	stopping *atomic.Bool    // the user stopped the run, so bad health is expected
-	quiet    <-chan struct{} // closed once the remaining jobs are not to run now
+	quiet    <-chan struct{} // closed once the user has stopped the run and no job runs any more
 	log      *jobLog
 
 	state        control.Status
 	endedBefore  int64 // number of jobs that had ended at the start
 	untilStatus  int64 // number of jobs that must end before the next status request
 	lastEvent    int64 // number of the last event that was handled
-	quietClosed  bool  // quiet is closed
+	quietClosed  bool  // this follower has seen that quiet is closed
 	warnedHealth bool  // the service's bad health was printed
 
 	retries retries
@@ -48,7 +48,7 @@ func (f *runFollower) start(ctx context.Context) (err error) {
 func (f *runFollower) counts() (open, ended int64) {
 	for _, s := range queue.States() {
 		switch n := f.state.Jobs[s.String()]; {
-		case s == queue.Held: // runs only after a user releases it
+		case s == queue.Held: // a held job does not run until a user releases it
 		case s.Ended():
 			ended += n
 		default:
@@ -116,7 +116,9 @@ func (f *runFollower) events(ctx context.Context) error {
 			case <-tick.C:
 				if waiting = !changed; waiting {
 					f.stall.print(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
-					f.draw(ctx) // remaining times change, and the window may have been resized
+					// Draw the progress again, because the time left changes and the window may have been
+					// resized.
+					f.draw(ctx)
 				}
 			case <-quiet:
 				quiet, f.quietClosed, changed = nil, true, true
@@ -128,7 +130,8 @@ func (f *runFollower) events(ctx context.Context) error {
 	}
 }
 
-// checkStatus requests the status and draws the progress. done reports that no job is left to run.
+// checkStatus requests the status and draws the progress. The result done is true if no job is left
+// to run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return false, err
@@ -169,13 +172,13 @@ func (f *runFollower) draw(ctx context.Context) {
 }
 
 // waiting returns the job that is next to run for the first time, if no job runs. It returns "" if
-// no such job waits. The bar shows when a failed job is retried.
+// no such job waits. It ignores failed jobs, because the bar already shows when they are retried.
 func (f *runFollower) waiting(ctx context.Context) string {
 	if f.quietClosed || f.stopping.Load() {
 		return ""
 	}
 	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
-	if err != nil || len(s.Running) > 0 { // the stream of events reports errors
+	if err != nil || len(s.Running) > 0 { // an error is reported by the stream of events
 		return ""
 	}
 	for _, list := range [][]control.Job{s.Ready, s.Timed} {
@@ -194,7 +197,8 @@ func (f *runFollower) event(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.untilStatus--
-	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) { // not found: a user has removed the job
+	// ErrNotFound means that a user has removed the job.
+	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) {
 		return err
 	}
 	return nil

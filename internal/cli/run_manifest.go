@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runManifest holds everything except a line that determines a private run's job. The run's
-// directory keeps it, so that the next run can name the differences.
+// runManifest holds everything that determines the jobs of a private run, except the lines of the
+// list. The run's directory keeps it, so that the next run can name the differences.
 // See docs/decisions/0067.
 type runManifest struct {
 	From    string                     `json:"from"`              // source of the list, such as --file
@@ -48,11 +48,11 @@ func (a *runManifest) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, manifestName+"-*") // with mode 0600
+	tmp, err := os.CreateTemp(dir, manifestName+"-*") // CreateTemp sets mode 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // has no effect after the rename
+	defer os.Remove(tmp.Name()) // after the rename, the file no longer has this name
 	_, err = tmp.Write(raw)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (a *runManifest) save(dir string) error {
 	return syncFolder(dir)
 }
 
-// readManifest returns the manifest that a directory keeps. It returns nil if the recipe is missing
-// or damaged. The lines' hashes then still show that something has changed, but not what.
+// readManifest returns the manifest that a directory keeps. It returns nil if the manifest is
+// missing or damaged. The lines' hashes then still show that something has changed, but not what.
 func readManifest(dir string) (*runManifest, error) {
 	name := filepath.Join(dir, manifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
@@ -89,7 +89,7 @@ func (a *runManifest) source() string {
 	return "--arg-file or :::"
 }
 
-// changes describes the differences between two recipes, each by its flag.
+// changes describes the differences between two manifests. It names each by the flag that sets it.
 func (a *runManifest) changes(now *runManifest) (list []string) {
 	if a.From != now.From {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(), now.source()))

@@ -68,7 +68,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.requireFlag(f)
 	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
-		// Fails only if the flag does not exist.
+		// This call fails only if the flag does not exist.
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
@@ -88,9 +88,11 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 		words = args[:dash]
 	}
 	switch {
-	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5): // a cron expression
+	// The first word is a cron expression, so the name is missing.
+	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
 		return nil, Usage("no schedule name given; write it before the cron expression: queuectl schedule add NAME %s …", queue.Word(words[0]))
-	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"): // a command
+	// The second word is a command, so the cron expression is missing.
+	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
 			queue.Word(words[0]), queue.Word(queue.Clip(words[1])))
 	case len(words) < 2:
@@ -156,7 +158,8 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		}
 		when := queue.Millis(at).Time()
 		text, _ := fullTime(when, now)
-		if when.Second() != 0 && when.Sub(now) > time.Hour { // fullTime shows seconds only within the next hour
+		// fullTime omits the seconds of a time that is more than an hour away.
+		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + roughly(when.Sub(now))
 		}
 		rows = append(rows, [2]string{head, text})
@@ -202,7 +205,7 @@ func scheduleListVerb(a *App) *cobra.Command {
 // NoSchedules is the text for an empty list of schedules.
 const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHead returns the headings of the list of schedules, for NameZones to complete.
+// ScheduleHead returns the headings of the list of schedules. NameZones adds the time zone to them.
 func ScheduleHead() []string {
 	return []string{"NAME", "CRON", "ZONE", "NEXT" + zonePlaceholder, "STATE", "USER", "COMMAND"}
 }
@@ -290,8 +293,8 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 	return a.table([]string{"OCCURRENCE" + zonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command for schedules that are given by name. The argument outcome is
-// the outcome for messages, like "is paused".
+// scheduleCommand builds a command for schedules that are given by name. The parameter outcome
+// describes a changed schedule in messages, like "is paused".
 func (a *App) scheduleCommand(name, short, outcome string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: atLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,

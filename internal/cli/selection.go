@@ -44,7 +44,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.Var(givenOnce(&s.User), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
 		d, err := parseSpan(text)
-		if err == nil && d == 0 { // without another condition, 0s would select nothing
+		if err == nil && d == 0 { // a zero duration counts as not set, so 0s would be no selection
 			err = errors.New("0s is too short; give a longer duration")
 		}
 		s.OlderThan = control.Span(d)
@@ -55,10 +55,10 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	if s.states != nil {
 		complete = cobra.FixedCompletions(s.states, cobra.ShellCompDirectiveNoFileComp)
 	}
-	cmd.RegisterFlagCompletionFunc("state", complete) // fails only if the flag does not exist
+	cmd.RegisterFlagCompletionFunc("state", complete) // this call fails only if the flag does not exist
 }
 
-// statesUsage returns which states --state offers, as the end of its description.
+// statesUsage returns the end of the description of --state: the states that it accepts.
 func (s *selection) statesUsage() string {
 	const waiting = "; waiting selects blocked, held and pending jobs, and failed jobs that will be retried"
 	if s.states == nil {
@@ -104,7 +104,8 @@ func (s *selection) act(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.yes, "yes", false, "do not ask for confirmation")
 }
 
-// of returns the request's selection: these ids, or the flags if there are no ids.
+// of returns the selection for a request: the given ids, or the conditions of the flags if no ids
+// are given.
 func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
@@ -166,7 +167,7 @@ func allPages(ctx context.Context, c *control.Client, list control.List) (jobs [
 		}
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
-				// To save memory, since there may be many jobs.
+				// There may be very many jobs, so only a short title of each is kept in memory.
 				j.Command, j.Argv, j.Cwd, j.Labels = cut(title(j), longestTitle), nil, "", nil
 				jobs = append(jobs, *j)
 			}
@@ -190,8 +191,8 @@ func unique(ids []string) (list []string) {
 	return list
 }
 
-// sayNone prints that no job is selected. It prints to scripts too, which would otherwise assume
-// success.
+// sayNone prints that no job is selected. It prints even if standard error is not a terminal,
+// because the author of a script would otherwise assume that jobs were selected.
 func (a *App) sayNone() {
 	if !IsTerminal(a.Err) || a.Quiet {
 		fmt.Fprintln(a.Err, "queuectl: no job matches the selection")
@@ -281,7 +282,7 @@ func (a *App) confirm(format string, args ...any) bool {
 // askYesNo asks the user a question. Every answer except yes means no.
 func (a *App) askYesNo(format string, args ...any) bool {
 	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
-	line, _ := bufio.NewReader(a.in).ReadString('\n') // an unreadable answer means no
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // if reading fails, the answer is no
 	word := strings.ToLower(strings.TrimSpace(line))
 	return word == "y" || word == "yes"
 }

@@ -19,7 +19,7 @@ import (
 var interpreters = []struct {
 	names  []string
 	option string // the option before the code; a one-letter option may end a group, as in -ec
-	rest   bool   // all words after the option are code, not only the first
+	rest   bool   // all words after the option are code; if false, only the first word after it is
 	form   string // how the code can refer to its first argument; "" if it cannot
 }{
 	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
@@ -46,8 +46,8 @@ func (m *source) warnOfCode(a *App) {
 
 // codePlace finds the first replacement string that is part of an interpreter's code. It returns
 // the interpreter, the replacement string, and how the code should refer to the argument instead,
-// or "" if it cannot. A word that consists only of a replacement string does not count, because
-// there the whole argument is meant to be code.
+// or "" if it cannot. It ignores a word that consists only of a replacement string, because the
+// user then means the whole argument to be code.
 func codePlace(program []string) (shell, place, form string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")

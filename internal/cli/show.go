@@ -42,8 +42,8 @@ func showVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// show prints jobs: one as an object, several as an array. It reports missing jobs after all
-// others.
+// show prints jobs: one as an object, several as an array. It reports missing jobs after it has
+// printed all others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
 	list := array{a.Out, "["}
 	var missing []control.Refusal
@@ -86,7 +86,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 	return failed
 }
 
-// printed returns a job for JSON output: without its environment, unless --full is set.
+// printed returns a job for JSON output. It removes the environment unless the flag --full is set.
 func (a *App) printed(job control.JobDetail) control.JobDetail {
 	if !a.full {
 		job.Spec = maps.Clone(job.Spec)
@@ -101,7 +101,8 @@ const shownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
-	if j.State == queue.Processing.String() { // the values are those of the previous attempt
+	// These values are from the previous attempt, because the current one has not ended.
+	if j.State == queue.Processing.String() {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
@@ -154,14 +155,14 @@ func waitReason(j *control.Job) string {
 	return reasonLine(j.WaitsFor, time.Now())
 }
 
-// limitsOf returns the limits of a job, each next to what its last attempt used.
+// limitsOf returns one row for each limit of a job, with how much of it the last attempt used.
 func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	var last control.Attempt
 	if len(j.History) > 0 {
 		last = j.History[len(j.History)-1]
 	}
 	limit := func(field string) float64 {
-		n, _ := j.Spec[field].(float64) // absent in other users' jobs
+		n, _ := j.Spec[field].(float64) // the field is missing if the job belongs to another user
 		return n
 	}
 	memory, cpus := "at most ", "at most "
@@ -172,7 +173,8 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
 	}
 	const unknown = " (usage is not measured)"
-	tasks, unmeasured := "at most ", " (usage is unknown)" // without control groups, or with an older kernel
+	// The usage is unknown without control groups and with an older kernel.
+	tasks, unmeasured := "at most ", " (usage is unknown)"
 	if last.PeakTasks != 0 {
 		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
 	}
@@ -202,7 +204,7 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 		}
 		rows = append(rows, [2]string{name, before + text + after})
 	}
-	if j.RunTimeMS == nil { // otherwise the row Ran shows it
+	if j.RunTimeMS == nil { // if the job has run, the row "Ran" already shows the timeout
 		add("Timeout", "timeout", "", "", "0s")
 	}
 	add("Idle", "idle_timeout", "at most ", " without output", "0s")
@@ -285,13 +287,13 @@ func typicalAlone(j *control.JobDetail) string {
 	return took(j.UsualRunTimeMS)
 }
 
-// attemptsOf describes the attempts of a job: how many are used of its maximum, and how many others
-// do not count, for example because they were interrupted.
+// attemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
+// not count, for example because they were interrupted.
 func attemptsOf(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
-		before-- // the running attempt will count
+		before-- // the running attempt is not yet in j.Attempts, but it will count
 	}
 	if before > 0 {
 		text += fmt.Sprintf(" (+%d not counted)", before)
@@ -299,12 +301,12 @@ func attemptsOf(j *control.JobDetail) string {
 	return text
 }
 
-// standing returns a job's state, with the reason if that adds information.
+// standing returns a job's state. It adds the reason if the reason says more than the state.
 func standing(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateText(j)
 	}
-	// The reason is that of the previous attempt.
+	// The reason of a running job is from its previous attempt, so it is not shown.
 	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() {
 		return j.State
 	}
@@ -331,7 +333,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 			ended = "running"
 		}
 		node := ""
-		if j.Node != "" { // otherwise there is only one node
+		if j.Node != "" { // j.Node is empty if the queue has only one node
 			node = h.Node
 		}
 		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, node, remarks(&h, j.Spec["allow_background"] == true)})

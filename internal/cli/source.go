@@ -17,10 +17,11 @@ import (
 type source struct {
 	file, lines, argFile string
 	null                 bool
-	command              []string   // command and its arguments, with replacement strings like {}
-	parsed               [][]piece  // program split into pieces by argv; nil until needed
-	words                [][]string // the words after each :::
-	number               int        // number of the current job, from 1
+	command              []string // command and its arguments, with replacement strings like {}
+	// parsed holds the words of command, split into pieces by the method argv. It is nil until needed.
+	parsed [][]piece
+	words  [][]string // the words after each :::
+	number int        // number of the current job, from 1
 }
 
 func (m *source) add(f *pflag.FlagSet) {
@@ -95,8 +96,8 @@ func (m *source) take(verb string, f *pflag.FlagSet, args []string, dash int) er
 	return nil
 }
 
-// elsewhereSources rejects GNU parallel's other job sources, which would otherwise be passed to the
-// program as arguments.
+// elsewhereSources rejects GNU parallel's notations for other job sources, such as ::::. Without
+// this check, they would be passed to the program as arguments.
 func elsewhereSources(verb string, args []string, dash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
@@ -135,8 +136,9 @@ func (m *source) open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// each calls with for every job, with its text and its line number. The text is JSON, a shell
-// command, or arguments separated by NUL. During the call, m.number is the job's number.
+// For every job, each calls the function in the parameter with. It passes the job's text and line
+// number. The text is JSON, a shell command, or arguments separated by NUL. During that call,
+// m.number is the number of the job.
 func (m *source) each(in io.Reader, with func(raw []byte, line int) error) error {
 	m.number = 0
 	do := func(raw []byte, line int) error {
@@ -213,10 +215,10 @@ func (m *source) argv(args []string, n int) []string {
 	return argv
 }
 
-// checkPlaces rejects replacement strings that would remain in the program. These are {3} if there
-// are fewer arguments, and those of GNU parallel that queuectl does not support, like {%} and {0}.
-// A number after ] or ), as in [0-9]{4}, is the repetition of a regular expression if there is no
-// such argument.
+// checkPlaces rejects replacement strings that would remain in the program. One kind is {3} if
+// there are fewer than three arguments. The other kind is those of GNU parallel that queuectl does
+// not support, like {%} and {0}. A number after ] or ), as in [0-9]{4}, is accepted if no argument
+// has that number: it is then the repetition of a regular expression.
 func (m *source) checkPlaces() error {
 	given := max(1, len(m.words))
 	for _, word := range m.command {
@@ -234,7 +236,7 @@ func (m *source) checkPlaces() error {
 	return nil
 }
 
-// hasNoWords reports whether a ::: has no words after it, so that there are no jobs.
+// hasNoWords reports whether a ::: has no words after it. Then there are no jobs.
 func (m *source) hasNoWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }

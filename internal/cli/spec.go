@@ -14,8 +14,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// specFlags adds a flag for every field of a spec except those in but. A flag has the name of its
-// field with "-" for "_"; flags of lists and maps have the singular.
+// specFlags adds a flag for every field of a spec except those that the parameter except names. A
+// flag has the name of its field with "-" for "_"; a flag for a list or a map has the singular form
+// of that name.
 func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
@@ -23,7 +24,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 			continue
 		}
 		if field.Name == "argv" {
-			continue // set by the words after --
+			continue // the words after -- set this field
 		}
 		for i, name := range flagNames(field) {
 			short := ""
@@ -47,7 +48,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 			setsField(flag, field.Name)
 			flag.Hidden = i > 0 && name != shortFlags[field.Name]
 			if values := oneOf[field.Name]; values != nil {
-				// Fails only if the flag does not exist.
+				// This call fails only if the flag does not exist.
 				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 			}
 		}
@@ -65,7 +66,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	}
 }
 
-// pastGrace is how long ago the time of --at or --expires-at may be: programs take a moment to
+// pastGrace is how long ago the time of --at or --expires-at may be: a program needs a moment to
 // start, and clocks differ.
 const pastGrace = time.Minute
 
@@ -83,12 +84,13 @@ func refusePast(s *queue.Spec, now time.Time) error {
 	return Usage("%s: the time is %s; give a later time, or add --allow-past", flag, text)
 }
 
-// passed reports whether a time is set and passed more than pastGrace ago.
+// passed reports whether a time is set and lies more than pastGrace in the past.
 func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
-// oneOf lists the values of fields that have only a few, for completion.
+// oneOf lists all values of the fields that can have only a few values. The shell completion offers
+// them.
 var oneOf = map[string][]string{
 	"on_lost":               {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
 	"on_dependency_failure": {"cancel", "hold", "run"}, "on_conflict": {"return", "reject", "replace"},
@@ -124,8 +126,8 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists the names that the help uses for the values of fields that are texts or lists. It
-// is a string because a switch would make queuectl larger.
+// metavars lists the names that the help uses for values of text and list fields. It is a string
+// because a switch would make queuectl larger.
 const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR stdin=STRING stdin_file=FILE" +
 	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION resources=NAME=N env_secret=NAME=FILE "
@@ -257,7 +259,9 @@ func complete(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(usual, name); i >= 0 {
 			s.Env[usual[i]] = value
-		} else if name == "TERM" && s.TTY != nil && *s.TTY { // the type of the terminal that run will connect
+			// The command "queuectl run" connects the user's terminal to the job, so the job needs its
+			// type.
+		} else if name == "TERM" && s.TTY != nil && *s.TTY {
 			s.Env[name] = value
 		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
 			s.Env[name] = value

@@ -31,7 +31,8 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 	instantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
 	instantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
 	f.Var(NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
-	cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // both fail only if the flag does not exist
+	// This call and the next fail only if the flag does not exist.
+	cmd.RegisterFlagCompletionFunc("queue", a.completeQueues)
 	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

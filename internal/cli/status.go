@@ -43,9 +43,9 @@ func statusVerb(a *App) *cobra.Command {
 
 // statusOptions select what status prints.
 type statusOptions struct {
-	check   bool // print only the health
+	check   bool // print only the health of the queue
 	verbose bool // also print details of the service
-	watched bool // the screen is printed again after each change
+	watched bool // the screen will be printed again after each change
 	service bool // print a line that names the service
 }
 
@@ -77,7 +77,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	}
 	rows := a.screenRows()
 	screen, err := c.Screen(ctx, control.ScreenRows{Rows: rows})
-	if errors.Is(err, queue.ErrUnsupported) { // an older service
+	if errors.Is(err, queue.ErrUnsupported) { // the service is older and does not know this request
 		screen.Status, err = c.Status(ctx, control.Nothing{})
 	}
 	if err != nil {
@@ -118,7 +118,8 @@ func (a *App) statusDetails(st *control.Status) error {
 	return a.rows(10, lines)
 }
 
-// used formats how many bytes are used, and the limit. most is 0 without a limit.
+// used formats how many bytes are used and how many may be used. If the parameter most is 0, there
+// is no limit.
 func used(n, most int64) string {
 	if most == 0 {
 		return size(n) + " used"
@@ -126,12 +127,12 @@ func used(n, most int64) string {
 	return size(n) + " of " + size(most) + " used"
 }
 
-// These constants are numbers of lines: those of the screen that show no job, and the bounds for
-// each part.
+// These constants are numbers of lines: screenFrame is how many lines of the screen show no job.
+// The others bound the number of jobs in each part of the screen.
 const (
 	screenFrame = 12
 	leastRows   = 2
-	plainRows   = 10 // for each part, if the output is not a terminal
+	plainRows   = 10 // the number of jobs in each part if the output is not a terminal
 	mostRows    = 100
 )
 
@@ -188,7 +189,8 @@ func marked(j *control.Job) string {
 	return s.sign + " " + j.ID
 }
 
-// signed colours a cell that begins with the sign of a state: only the sign, or the whole cell.
+// signed colours a cell that begins with the sign of a state. If all is true, it colours the whole
+// cell, otherwise only the sign.
 func (a *App) signed(cell string, all bool) string {
 	for state := range stateSigns {
 		s := signOf(state)
@@ -207,7 +209,7 @@ type screenPrinter struct {
 	s   *control.Screen
 	now time.Time
 
-	watched bool   // printed repeatedly, below a line with the time
+	watched bool   // the screen is printed repeatedly, with a line above it that shows the time
 	service string // line that names the service; "" to omit it
 }
 
@@ -219,13 +221,13 @@ type section struct {
 	more      int64 // number of jobs that are not in rows
 	emptyText string
 
-	notes []string // lines below the rows
+	notes []string // lines to print below the rows
 }
 
 func (p *screenPrinter) print(rows int) error {
 	st := &p.s.Status
 	terminal := IsTerminal(p.a.Out)
-	if !terminal { // scripts read these lines
+	if !terminal { // scripts read the output, so its form must not change
 		for _, s := range queue.States() {
 			if err := p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()])); err != nil {
 				return err
@@ -258,9 +260,9 @@ func (p *screenPrinter) print(rows int) error {
 		}
 		narrow(parts, width)
 		above, counts = foldLines(width, above...), foldLines(width, counts...)
-		height -= len(above) + len(counts) + 2*len(gap) + 1 // the shell prompt
+		height -= len(above) + len(counts) + 2*len(gap) + 1 // one line is left for the shell prompt
 		if p.watched {
-			height-- // the line with the time
+			height-- // one line shows the time
 		}
 		fitParts(parts, height)
 	}
@@ -293,8 +295,8 @@ const maxNotes = 3
 // lowWindow is the height up to which the screen has no empty lines.
 const lowWindow = 12
 
-// narrow shortens the text about a part's remaining jobs to fit the width: of two suggestions it
-// keeps the first.
+// narrow shortens the line about a part's remaining jobs if it is wider than the window. Of the two
+// commands that the line suggests, narrow keeps the first.
 func narrow(parts []section, width int) {
 	for i := range parts {
 		if first, _, two := strings.Cut(parts[i].emptyText, Sign(" · ")); two &&
@@ -411,7 +413,8 @@ func (p *screenPrinter) parts() []section {
 		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), typicalRun(&j.Job), title(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
-	for i := range running.rows { // the percentage has no heading, so a narrow window keeps it
+	// The percentage is the last column and has no heading, so that a narrow window keeps it.
+	for i := range running.rows {
 		if explained {
 			running.rows[i] = append(running.rows[i], percent(&s.Running[i].Job))
 		}
@@ -505,8 +508,9 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	return cmp.Or(waitsForText(j), "ready")
 }
 
-// fitParts removes rows until the parts fit into most lines. The longest part loses a row first. If
-// one row of each does not fit, the last parts are removed.
+// fitParts removes rows until the parts take no more lines than the parameter most. The longest
+// part loses a row first. If the parts do not fit even with one row each, fitParts removes the last
+// parts.
 func fitParts(parts []section, most int) {
 	lines := func() (n int) {
 		for i := range parts {

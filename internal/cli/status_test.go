@@ -103,7 +103,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{a: &App{}, s: testScreen(jobs), now: screenNow}
 			parts := p.parts()
-			fitParts(parts, height-5) // the verdict, two empty lines, the counts and the prompt
+			// 5 lines are for the verdict, two empty lines, the counts and the prompt.
+			fitParts(parts, height-5)
 			lines, shown := 5, 0
 			for _, part := range parts {
 				if len(part.rows) > 0 {
@@ -114,7 +115,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines++
 				}
 			}
-			least := 5 + 4 + 4 + 3 // one row and one "more" line for each part
+			// Each part needs at least a heading, a row and, except one, a line about the rest.
+			least := 5 + 4 + 4 + 3
 			switch {
 			case lines > max(height, 8): // the first part is never removed
 				t.Errorf("%d jobs of each: %d lines in a window of %d", jobs, lines, height)

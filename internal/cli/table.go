@@ -10,13 +10,14 @@ import (
 
 const (
 	columnGap   = 2  // spaces between columns
-	wholeColumn = 19 // a column up to this width, that of a time, is never cut
+	wholeColumn = 19 // a column of at most this width is never cut; it is the width of a time
 	leastColumn = 10 // wider columns are cut to this width before a column is omitted
-	leastChosen = 3  // all columns are cut to this width if the user chose them
+	leastChosen = 3  // if the user chose the columns, each can be cut to this width, and none is omitted
 )
 
-// named prints a table of many rows whose first cells are names. With --quiet it prints only the
-// names. For an empty list it prints the text empty.
+// named prints a table whose number of rows is the parameter many. The first cell of each row is a
+// name; with --quiet, named prints only the names. Without rows, it prints the text in the
+// parameter empty.
 func (a *App) named(many int, empty string, head []string, row func(i int) []string) error {
 	rows := make([][]string, many)
 	for i := range rows {
@@ -34,7 +35,8 @@ func (a *App) named(many int, empty string, head []string, row func(i int) []str
 		a.Say("%s", empty)
 		return nil
 	}
-	if slices.Index(head, "QUEUE") > 0 { // not a table of queues, whose first column is QUEUE
+	// In a table of queues, QUEUE is the first column and must not be removed.
+	if slices.Index(head, "QUEUE") > 0 {
 		head, rows = withoutPlain(head, rows)
 	}
 	return a.table(head, rows)
@@ -47,15 +49,16 @@ func (a *App) table(head []string, rows [][]string) error {
 	return a.paintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// paintedTable prints a table like table does, and colours each cell with paint after it has been
-// cut.
+// paintedTable prints a table like table does, and colours each cell, after it has been cut, with
+// the function in the parameter paint.
 func (a *App) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
 	widths, limit := make([]int, len(head)), a.width(a.Out)
 	rows = append([][]string{NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
 			row[i] = oneLine(a.cleanText(row[i]))
-			if i < len(row)-1 { // two spaces separate columns
+			// Columns are separated by two spaces, so a cell must not contain two in a row.
+			if i < len(row)-1 {
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
 			if limit > 0 && !a.raw {
@@ -97,8 +100,8 @@ func tableLines(rows [][]string, widths []int, paint func(column int, cell strin
 // column gets 0. fit never omits the first and the last column, which hold the row's name and its
 // main text.
 //
-// For example, columns of 2, 10, 8, 8, 19 and 100 get 2, 10, 8, 0, 0 and 14 of 40 columns: two are
-// omitted, and the last one is cut.
+// For example, six cells of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns. They get the
+// widths 2, 10, 8, 0, 0 and 14: two are omitted, and the last one is cut.
 func fit(widths []int, limit int, chosen bool) []int {
 	got := make([]int, len(widths))
 	used, shown := -columnGap, len(widths)
@@ -112,7 +115,8 @@ func fit(widths []int, limit int, chosen bool) []int {
 		used += got[i] + columnGap
 	}
 	for ; used > limit && shown > 2; shown-- {
-		out, time := 0, false // omit the last column of times, or else the last one
+		// Omit the last column of times or, without such a column, the last one that may be omitted.
+		out, time := 0, false
 		for i := 1; i < len(got)-1; i++ {
 			if wide := got[i] > leastColumn; got[i] > 0 && (wide || !time) {
 				out, time = i, wide
@@ -121,14 +125,14 @@ func fit(widths []int, limit int, chosen bool) []int {
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	for ; used > limit; used-- { // two columns remain; cut the wider one further
+	for ; used > limit; used-- { // only two columns remain, so cut the wider one further
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
 			last = first
 		}
 		*last--
 	}
-	for ; used < limit; used++ { // distribute free space to the narrowest cut column
+	for ; used < limit; used++ { // give each free column of the terminal to the narrowest column that was cut
 		next := -1
 		for i := range got {
 			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
@@ -153,14 +157,14 @@ func widthOf(s string) (n int) {
 	return n
 }
 
-// cut shortens a text to n columns. It never splits a colour sequence, leaves a colour active, or
-// separates a combining mark from its letter.
+// cut shortens a text to n columns. It does not split a colour sequence or separate a combining
+// mark from its letter. At the end of the text, no colour is active.
 func cut(s string, n int) string {
 	if widthOf(s) <= n {
 		return s
 	}
 	mark := Sign("…")
-	if widthOf(mark) > n { // only if mark is ASCII
+	if widthOf(mark) > n { // the mark is wider than n only if it is ASCII, "..."
 		mark = mark[:max(0, n)]
 	}
 	kept := n - widthOf(mark)

@@ -18,16 +18,17 @@ import (
 // Target is the service that a command uses.
 type Target struct {
 	Socket string
-	Start  string // command that starts the service, for messages
+	Start  string // command that starts the service, to be named in messages
 	Own    bool   // the service is the user's own, so a command may start it automatically
-	None   bool   // no queue exists yet, neither the user's nor the system's
+	None   bool   // neither the user nor the system has a queue yet
 
 	// Serve holds the flags that make serve use this service's directory. nil means the user's default
 	// directory, or that the directory is unknown.
 	Serve []string
 }
 
-// Startable reports whether service start can start it in the background.
+// Startable reports whether the command "queuectl service start" can start the service in the
+// background.
 func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
 
 // Choose selects the service: from the flags, then from the environment, then the user's own
@@ -132,8 +133,8 @@ func exists(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// connect connects to the chosen service. c is nil if no service could be chosen. Otherwise err
-// reports why the connection failed.
+// connect connects to the chosen service. If no service could be chosen, c is nil. If the
+// connection failed, c is valid and err is the reason.
 func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err error) {
 	if t, err = a.Choose(); err != nil {
 		return nil, t, err
@@ -151,8 +152,8 @@ func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err err
 }
 
 // bothServices returns a message that the user's own service is used although the machine has one
-// too. It returns the message once per user, then "". A marker file in the user's state directory
-// records that.
+// too. It returns the message only at the first call for each user, and "" at all later calls. A
+// marker file in the user's state directory records that.
 func bothServices(user, system config.Places) string {
 	if !exists(system.State) && !socketExists(system.Socket) {
 		return ""
@@ -216,7 +217,8 @@ func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, er
 }
 
 // privateFolder returns the directory of --dir, and whether it belongs to a private run. For any
-// other directory, a script must see that the service does not run.
+// other directory, the caller must return an error if the service does not run, so that scripts
+// notice it.
 func (a *App) privateFolder() (dir string, private bool) {
 	if a.Socket != "" || a.Dir == "" {
 		return "", false
@@ -225,7 +227,8 @@ func (a *App) privateFolder() (dir string, private bool) {
 	return dir, err == nil && exists(filepath.Join(dir, manifestName))
 }
 
-// answer calls a method of the chosen service and prints the reply, as JSON or with print.
+// answer calls a method of the chosen service and prints the reply: as JSON if the user asked for
+// that, otherwise with the function print.
 func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	c, err := a.Client()
 	if err != nil {
@@ -235,15 +238,15 @@ func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, 
 	return answerOf(ctx, a, c, method, p, print)
 }
 
-// ReadingClient returns a client for a command that only lists things. A missing queue is then
-// reported, but is not a failure.
+// ReadingClient returns a client for a command that only lists things. If there is no queue, the
+// command says so and succeeds.
 func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
 	a.missingIsEmpty = true
 	return a.reader(ctx)
 }
 
 // readAnswer calls a method and prints the reply, like answer. It is for commands that only read,
-// which can use the directory of a private run without its service.
+// because those can read the directory of a private run while its service is stopped.
 func readAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	c, err := a.ReadingClient(ctx)
 	if err != nil {
@@ -253,8 +256,7 @@ func readAnswer[P, R any](ctx context.Context, a *App, method func(*control.Clie
 	return answerOf(ctx, a, c, method, p, print)
 }
 
-// answerOf calls a method and prints the reply, like answer, with a client that is already
-// connected.
+// answerOf does the same as answer, but with a client that is already connected.
 func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {
@@ -269,8 +271,9 @@ func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method f
 // skewAfter bounds the request for the version of a service that rejected a request.
 const skewAfter = time.Second
 
-// skew returns a hint for the error of a service that does not know a request: it may have another
-// version. skew returns "" if the versions are equal or the service does not report its own.
+// skew returns a hint for the error that a service returns for an unknown request: the service may
+// have another version than this program. skew returns "" if the versions are equal or the service
+// does not report its own.
 func (a *App) skew(err error) string {
 	if a.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
@@ -288,7 +291,8 @@ func (a *App) skew(err error) string {
 // errNoQueue reports that no queue exists yet.
 var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
-// errNothingToCheck is errNoQueue for a health check, which must not succeed without a queue.
+// errNothingToCheck is the error of a health check if no queue exists. Unlike a list, a health
+// check must then fail.
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
 // Reached adds the next step to a connection error.

@@ -18,7 +18,8 @@ const (
 	actLeave
 )
 
-// take returns the keys for the job up to the first wish. rest holds the keys after the wish.
+// take interprets typed input up to the first request of the user, w. data holds the keys before
+// the request, which are for the job. rest holds the keys after the request.
 func (k *keyParser) take(typed []byte) (data []byte, w keyAction, rest []byte) {
 	for i, key := range typed {
 		if k.tildeHeld {

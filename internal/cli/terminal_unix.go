@@ -36,7 +36,7 @@ type terminalSession struct {
 	f        *followedJob
 	typed    chan []byte // input for the job
 	userLeft chan struct{}
-	ended    chan int // the last attempt that has ended, until join has received its number
+	ended    chan int // passes the number of the last attempt that has ended to join
 
 	mu sync.Mutex
 	// saved is the terminal's original state while an attempt uses the terminal, and nil otherwise. mu
@@ -63,8 +63,8 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	defer loops.Wait()
 	defer stop()
 	done := make(chan error, 1)
-	go func() { // ends with the job, or with stop
-		defer j.leave(everyAttempt) // deferred, so that a panic restores the terminal too
+	go func() { // this goroutine ends when the job ends or stop is called
+		defer j.leave(everyAttempt) // leave is deferred, so that it restores the terminal even after a panic
 		done <- a.follow(ctx, c, f, j.print)
 	}()
 	loops.Go(func() {
@@ -82,7 +82,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		a.Exit = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
 		return nil
-	case <-interrupts: // no attempt uses the terminal, or another process sent the signal
+	case <-interrupts: // only if no attempt uses the terminal, or another process sent the signal
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -116,7 +116,8 @@ func (j *terminalSession) leave(attempt int) {
 	defer j.mu.Unlock()
 	j.lastEnded = max(j.lastEnded, attempt)
 	_, columns := j.size()
-	// The output may set modes even if the terminal is not connected.
+	// The modes are undone even if the terminal was not connected, because output that was shown may
+	// have set some.
 	j.a.Out.WriteString(j.modes.Undo(columns))
 	j.modes = termtext.Modes{}
 	if j.saved == nil {
@@ -136,7 +137,7 @@ func (j *terminalSession) leaveJob() {
 
 // show writes the job's output unchanged, since it is meant for a terminal.
 func (j *terminalSession) show(data []byte) error {
-	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
+	j.mu.Lock() // mu is held during the write, so that no output is written after leave has reset the modes
 	defer j.mu.Unlock()
 	if j.hasLeft {
 		return nil
@@ -184,7 +185,7 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 	joined, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
-	} // if no attempt runs, no modes are set
+	} // any other error means that no attempt runs, so no modes are set
 	var m termtext.Modes
 	m.Write([]byte(joined.Controls))
 	if !m.FullScreen() {
@@ -255,7 +256,7 @@ func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 		other = rows + 1
 	}
 	if _, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Rows: other, Cols: cols}); err != nil {
-		return // the attempt has ended, or follow reports the error
+		return // the attempt has ended; any other error is reported by the method follow
 	}
 	select {
 	case <-time.After(redrawAfter):
@@ -303,7 +304,7 @@ func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 		case <-ctx.Done():
 			return 0
 		}
-		if err != nil { // the attempt has ended, or follow reports the error
+		if err != nil { // the attempt has ended; any other error is reported by the method follow
 			data = nil
 		}
 	}
@@ -360,7 +361,7 @@ func (j *terminalSession) read(ctx context.Context) {
 		}
 		n, err := os.Stdin.Read(buffer)
 		if err != nil {
-			return // the terminal is gone
+			return // reading fails if the terminal is gone
 		}
 		for typed := buffer[:n]; len(typed) > 0; {
 			var data []byte

@@ -67,21 +67,22 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 // similar ones. It rejects a bare hour and a date of digits only, which other programs interpret
 // differently.
 func TestTimesParseLikeAt(t *testing.T) {
-	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
+	// This day is this day is a Tuesday.
+	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600))
 	for text, want := range map[string]string{
-		// The examples of at in POSIX.1-2024, and variants that its grammar allows.
+		// These are the examples of at in POSIX.1-2024, and variants that its grammar allows.
 		"0730 tomorrow": "2026-03-11T07:30:00+01:00", "now + 1 hour": "2026-03-10T12:00:00+01:00", "0815am Jan 24": "2027-01-24T08:15:00+01:00", "now + 1day": "2026-03-11T11:00:00+01:00",
 		"5 pm FRIday": "2026-03-13T17:00:00+01:00", "17:00 utc+ 30minutes": "2026-03-10T17:30:00Z", "0815 UTC Jan 24": "2027-01-24T08:15:00Z", "noon GMT": "2026-03-10T12:00:00Z",
 		"now next day": "2026-03-11T11:00:00+01:00", "noon next week": "2026-03-17T12:00:00+01:00", "3pm tomorrow + 1 week": "2026-03-18T15:00:00+01:00", "now + 3 years": "2029-03-10T11:00:00+01:00",
-		// The examples of at(1) on Debian and the BSDs.
+		// These are the examples of at(1) on Debian and the BSDs.
 		"4pm + 3 days": "2026-03-13T16:00:00+01:00", "10am Jul 31": "2026-07-31T10:00:00+01:00", "1am tomorrow": "2026-03-11T01:00:00+01:00", "now + 2 minutes": "2026-03-10T11:02:00+01:00", "teatime": "2026-03-10T16:00:00+01:00",
 		"now + 1 month": "2026-04-10T11:00:00+01:00", "noon 12/24/2026": "2026-12-24T12:00:00+01:00", "12/24/26": "2026-12-24T00:00:00+01:00", "0930 24.12.26": "2026-12-24T09:30:00+01:00", "24.12.2026 3pm": "2026-12-24T15:00:00+01:00", "15:04 26-12-24": "2026-12-24T15:04:00+01:00",
-		// Other common forms.
+		// These are other common forms.
 		"2026-12-24 noon": "2026-12-24T12:00:00+01:00", "2026-12-24 3pm": "2026-12-24T15:00:00+01:00", "2026-12-24 at 3:30 pm": "2026-12-24T15:30:00+01:00", "15:04 2026-12-24": "2026-12-24T15:04:00+01:00", "midnight 2026-12-24": "2026-12-24T00:00:00+01:00", "2026-12-24 0930": "2026-12-24T09:30:00+01:00",
 		"0930": "2026-03-11T09:30:00+01:00", "1130": "2026-03-10T11:30:00+01:00", "0000": "2026-03-11T00:00:00+01:00", "next week": "2026-03-17T11:00:00+01:00", "next month": "2026-04-10T11:00:00+01:00", "next year": "2027-03-10T11:00:00+01:00", "next hour": "2026-03-10T12:00:00+01:00",
 		"in 1 month": "2026-04-10T11:00:00+01:00", "in a year": "2027-03-10T11:00:00+01:00", "+1 month": "2026-04-10T11:00:00+01:00", "+2months": "2026-05-10T11:00:00+01:00", "tomorrow + 1 month": "2026-04-11T00:00:00+01:00", "2026-01-31 noon + 1 month": "2026-03-03T12:00:00+01:00",
 		"2 months ago": "2026-01-10T11:00:00+01:00", "a year ago": "2025-03-10T11:00:00+01:00", "last week": "2026-03-03T11:00:00+01:00", "last month": "2026-02-10T11:00:00+01:00",
-		// A time zone as in ISO 8601, and after a space.
+		// These times have a time zone: directly after the time, as in ISO 8601, or after a space.
 		"2026-03-01T15:04:05+0100": "2026-03-01T15:04:05+01:00", "2026-03-01T15:04:05-0530": "2026-03-01T15:04:05-05:30", "2026-03-01T15:04+01": "2026-03-01T15:04:00+01:00", "2026-03-01T15:04Z": "2026-03-01T15:04:00Z", "2026-03-01t15:04:05z": "2026-03-01T15:04:05Z", "2026-03-01 15:04:05 +0200": "2026-03-01T15:04:05+02:00",
 		"2026-03-01 15:04 +02:00": "2026-03-01T15:04:00+02:00", "2026-03-01 15:04 UTC": "2026-03-01T15:04:00Z", "15:04+0300": "2026-03-10T15:04:00+03:00", "23:30-0500 tomorrow": "2026-03-11T23:30:00-05:00", "2026-03-01T15:04:05.25+0100": "2026-03-01T15:04:05.25+01:00",
 		"0930 +0100": "2026-03-11T09:30:00+01:00", "3pm +01:00": "2026-03-10T15:00:00+01:00", "noon -0500": "2026-03-10T12:00:00-05:00", "tomorrow 0930 +02:00": "2026-03-11T09:30:00+02:00", "3 pm +0530 tomorrow": "2026-03-11T15:00:00+05:30",
@@ -234,7 +235,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 			}
 			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
 				if i%2 == 0 {
-					continue // the text between two forms
+					continue // this is the text between two forms
 				}
 				seen++
 				if err := read[title](form); err != nil {
@@ -422,8 +423,9 @@ func printed(t *testing.T, print func(*App) error) string {
 	return string(got)
 }
 
-// A cell that is too wide is cut with a mark to the width, in terminal columns, or to one less if
-// the next character is wide. A combining mark is never separated from its letter.
+// A cell that is too wide is cut and ends with a mark. It then fills the width, or is one column
+// narrower if the next character is two columns wide. A combining mark is never separated from its
+// letter.
 func TestCut(t *testing.T) {
 	for _, c := range [][2]string{
 		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
@@ -438,7 +440,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// room counts the columns that terminals use for each character.
+// widthOf counts the columns that terminals use for each character.
 func TestColumnsOfCharacters(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
@@ -480,9 +482,11 @@ func TestTablesFit(t *testing.T) {
 		chosen bool
 		want   []int
 	}{
-		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}}, // widths of list
+		// The columns of the command list.
+		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}},
 		{[]int{2, 10, 8, 8, 19, 100}, 40, false, []int{2, 10, 8, 0, 0, 14}},
-		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}}, // widths of dlq list
+		// The columns of the command dlq list.
+		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}},
 		{[]int{2, 9, 19, 100, 100}, 40, false, []int{2, 9, 0, 12, 11}},
 		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},
 		{[]int{100, 5}, 20, false, []int{13, 5}},
@@ -625,7 +629,7 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 	}
 }
 
-// Every character of a cell is visible and takes the columns that room counts.
+// Every character of a cell is visible and takes the columns that widthOf counts.
 func TestCellsShowEveryCharacter(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,

@@ -8,14 +8,16 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// ttyOutput converts a job's terminal output to text: each line in its final state.
+// ttyOutput converts a job's terminal output to text. It prints each line in the state that a
+// terminal would finally show.
 type ttyOutput struct {
 	r        termtext.Renderer
 	live     bool   // show the unfinished line, and redraw it when it changes
 	lastText string // the unfinished line as displayed
 }
 
-// next returns what to print for the next piece. safe escapes text for its destination.
+// next processes the next piece of the output and returns what to print. The function safe escapes
+// text for its destination.
 func (t *ttyOutput) next(text string, safe func(string) string) string {
 	lines := t.r.Write(text)
 	if !t.live {

@@ -26,8 +26,8 @@ import (
 // of bounded size. While a request is in flight, it reads the jobs of the next one. All requests
 // belong to one batch, and the last request commits it, so either all jobs are stored or none.
 
-// eachJob calls each for every job of a file that contains a JSON array or JSON lines, with the
-// number of the job's first line. Its memory use is bounded by the longest job.
+// eachJob reads a JSON array or JSON lines. For every job, it calls the function in the parameter
+// each with the number of the job's first line. Its memory use is bounded by the longest job.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	in, err := afterMark(r)
 	if err != nil {
@@ -53,7 +53,8 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	}
 }
 
-// eachText calls each for every line that is not empty, unchanged. Lines end with the byte end.
+// eachText passes every line that is not empty to the function in the parameter each. The parameter
+// end is the byte that ends a line.
 func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
 	in, err := afterMark(r)
 	if err != nil {
@@ -62,14 +63,14 @@ func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) erro
 	return eachLine(in, 1, end, each)
 }
 
-// afterMark returns a reader of the text after its UTF-8 byte-order mark, if it has one. It rejects
-// UTF-16.
+// afterMark returns a reader that skips a UTF-8 byte-order mark at the beginning of the text. It
+// rejects UTF-16.
 func afterMark(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	begin, _ := in.Peek(3) // the next read returns the error
+	begin, _ := in.Peek(3) // an error is ignored here, because the next read returns it
 	switch {
 	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
-		in.Discard(3) // cannot fail: the bytes are in the buffer
+		in.Discard(3) // this call cannot fail, because the bytes are in the buffer
 	case bytes.HasPrefix(begin, []byte("\xff\xfe")), bytes.HasPrefix(begin, []byte("\xfe\xff")):
 		return nil, queue.Errorf(queue.CodeInvalid, "the input is UTF-16; save it as UTF-8")
 	}
@@ -121,7 +122,8 @@ func empty(raw []byte, end byte) bool {
 	return len(raw) == 0
 }
 
-// eachElement calls each for every element of a JSON array whose [ has been read.
+// eachElement passes every element of a JSON array to the function in the parameter each. The
+// caller has already read the array's [.
 func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 	lines := &lineCounter{r: in, at: []int64{0}, first: line}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
@@ -161,7 +163,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 type lineCounter struct {
 	r     io.Reader
 	read  int64
-	at    []int64 // offsets at which lines begin; of drops the ones it has passed
+	at    []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
 	first int     // number of the first line in at
 }
 
@@ -185,7 +187,8 @@ func (l *lineCounter) of(offset int64) int {
 	return l.first
 }
 
-// These bounds limit one request of a batch. A smaller batch is sent in one request.
+// These constants bound one request of a batch. Jobs that fit these bounds are sent in a single
+// request.
 const (
 	partJobs  = control.BatchStep
 	partBytes = control.MaxLine / 2
@@ -206,16 +209,18 @@ type upload struct {
 
 	c        *control.Client
 	batch    string
-	jobsRead int          // jobsRead read in total
+	jobsRead int          // number of jobs read until now
 	part     []pendingJob // jobs of the next request
 	bytes    int
 	entries  int // number of arguments and environment variables in part
 	sorter   depSorter
-	defaults *queue.Spec // fields that complete adds to a job that sets none of them; nil until needed
-	defJSON  []byte      // usual as JSON, up to the point where the job's own fields follow
-	sent     chan error  // result of the request in flight; nil without one
+	// defaults holds the fields that the method complete adds to a job that sets none of them. It is
+	// nil until needed.
+	defaults *queue.Spec
+	defJSON  []byte     // defaults as JSON, without the closing brace, so that a job's own fields can follow
+	sent     chan error // receives the result of the request in flight; nil if no request is in flight
 	ids      []string
-	indexes  []int // for each of ids, the job's index in the file
+	indexes  []int // the index in the file of the job with ids[i]
 
 	unenforced []string // names of the jobs' limits that the service does not enforce
 	newQueues  []control.NewQueue
@@ -223,11 +228,11 @@ type upload struct {
 
 	maxAttempts int // the highest max_attempts of the jobs
 	files       namedFiles
-	found       []int // lines of jobs that the service found already enqueued (unique jobs)
+	found       []int // lines of jobs that were not enqueued, because a job with their unique key exists
 	expired     expiries
 
 	starting sync.Mutex // held while a request is started
-	commits  bool       // the request in flight commits the batch; guarded by asking
+	commits  bool       // the request in flight commits the batch; guarded by starting
 	inFlight sync.WaitGroup
 }
 
@@ -286,8 +291,8 @@ func (u *upload) putHeld() error {
 	return nil
 }
 
-// put adds a job to the next request. If the request is full, put first sends it, with the jobs
-// that may returns.
+// put adds a job to the next request. If the request is full, put first sends it. The function
+// ready decides which of its jobs can be sent.
 func (u *upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := partJobs, partBytes
 	if u.key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
@@ -328,13 +333,14 @@ func (u *upload) encode(raw []byte) (j pendingJob, err error) {
 }
 
 // complete returns the JSON of a job, completed with the caller's working directory, umask and
-// environment. s is the decoded raw.
+// environment. The parameter s is the job as decoded from raw.
 func (u *upload) complete(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	if u.files == nil {
 		u.files = namedFiles{}
 	}
 	plain := len(bytes.TrimSpace(raw)) > 2
-	// Also a null value; \u may hide a name.
+	// A job that may contain one of these fields, even with the value null, takes the slower path. So
+	// does a job with \u, because this search would not find a name that is written with it.
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
@@ -356,7 +362,8 @@ func (u *upload) complete(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	}
 	u.files.warn(u.a, s)
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
-	if bytes.ContainsAny(raw, "\r\n") { // only in an array, and never inside a JSON string
+	// Only an element of an array can contain line breaks, and a JSON string never does.
+	if bytes.ContainsAny(raw, "\r\n") {
 		raw = bytes.Map(func(c rune) rune {
 			if c == '\r' || c == '\n' {
 				return ' '
@@ -378,7 +385,7 @@ func (u *upload) findDefaults() error {
 		return err
 	}
 	u.defJSON = append(head[:len(head)-1], ',')
-	if len(head) == 2 { // complete has set no field
+	if len(head) == 2 { // the method complete has set no field
 		u.defJSON = []byte{'{'}
 	}
 	return nil
@@ -389,7 +396,7 @@ func (u *upload) send(commit bool) error {
 	if err := u.await(); err != nil {
 		return err
 	}
-	u.starting.Lock() // interrupted locks it and never unlocks it
+	u.starting.Lock() // the method interrupted locks it and never unlocks it
 	defer u.starting.Unlock()
 	if u.c == nil {
 		c, err := u.a.clientStarting(u.ctx)
@@ -399,7 +406,7 @@ func (u *upload) send(commit bool) error {
 		u.c = c
 		interrupts := make(chan os.Signal, 1)
 		signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-		go func() { // ends with the process
+		go func() { // this goroutine waits for a signal until the process ends
 			<-interrupts
 			u.interrupted()
 		}()
@@ -438,7 +445,7 @@ func (u *upload) send(commit bool) error {
 			}
 		}
 		u.maxAttempts = max(u.maxAttempts, got.MaxAttempts)
-		if len(u.notes) == 0 { // the notes are the same for each request
+		if len(u.notes) == 0 { // every answer contains the same notes
 			u.notes = got.Notes
 		}
 		switch e, ok := errors.AsType[*queue.Error](err); {
@@ -484,7 +491,8 @@ func (u *upload) inOrder() {
 	u.ids = ids
 }
 
-// interrupted aborts the batch and exits. It keeps the lock asking, so no request can follow.
+// interrupted aborts the batch and exits. It never unlocks u.starting, so that no request can
+// follow.
 func (u *upload) interrupted() {
 	u.starting.Lock()
 	u.a.Progress("")
@@ -546,7 +554,7 @@ func (u *upload) finish(err error) error {
 	if err == nil || u.batch == "" {
 		return err
 	}
-	u.await() // any error here is a consequence of err
+	u.await() // an error of the request in flight is ignored, because err is the cause
 	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	switch {
 	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):

@@ -46,9 +46,9 @@ func requeueVerb(a *App) *cobra.Command {
 // confirmation on a terminal.
 var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that are named by id or selected. The argument outcome is
-// what messages say of a job, like "is held". The arguments states are the job states that the
-// command accepts; nil means all.
+// jobsCommand builds a command for jobs that are named by id or selected. The parameter outcome
+// describes a changed job in messages, like "is held". The parameter states lists the job states
+// that the command accepts; nil means all.
 func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
 	var s selection
 	s.states = states
@@ -58,7 +58,7 @@ func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...st
 	}
 	stateShort := "s"
 	if name == "kill" {
-		stateShort = "" // -s is the signal, as in kill(1)
+		stateShort = "" // -s is the short form of --signal, as in kill(1)
 	}
 	s.add(cmd, stateShort)
 	s.act(cmd)
@@ -173,7 +173,7 @@ func CleanupVerb(a *App) *cobra.Command {
 	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	// Fails only if the flag does not exist.
+	// This call fails only if the flag does not exist.
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -194,7 +194,7 @@ func Jobs(n int) string {
 }
 
 // runBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
-// and which were refused.
+// or refused.
 func (a *App) runBulk(outcome string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = unique(ids)
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
@@ -239,7 +239,7 @@ func (a *App) counted(n int) error {
 }
 
 // printResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
-// refusals. With --json it adds the result to all.
+// refusals. With --json it prints nothing and adds the result to *all.
 func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 	if v.Matched != nil {
 		if all.Matched == nil {
@@ -252,11 +252,11 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
 		}
 	}
-	if all.Unenforced == nil { // the same in each reply
+	if all.Unenforced == nil { // every reply contains the same list
 		all.Unenforced = v.Unenforced
 		a.warnUnenforced(v.Unenforced)
 	}
-	if all.Notes == nil { // the same in each reply
+	if all.Notes == nil { // every reply contains the same list
 		all.Notes = v.Notes
 		a.printNotes(v.Notes)
 	}
@@ -279,13 +279,13 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 	return nil
 }
 
-// maxRefusedNamed is how many ids one line about refused jobs lists.
+// maxRefusedNamed is the highest number of ids that one line about refused jobs lists.
 const maxRefusedNamed = 5
 
 // refusals returns lines that say why jobs were refused, one line for each reason. They refer to
 // fields by the flags that the user typed.
 func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
-	ids := map[string][]string{} // ids of the refused jobs, by reason
+	ids := map[string][]string{} // maps each reason to the ids of the jobs that were refused for it
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range list {
@@ -300,7 +300,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	for _, reason := range reasons {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
-		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message does not name the job
+		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
 			line += "; refused for " + firstIDs(ids[reason])
 		case n > 0:
 			line += fmt.Sprintf("; the same for %d more: %s", n, firstIDs(others))
@@ -338,7 +338,7 @@ func EditVerb(a *App) *cobra.Command {
 			}
 			given := spec.Given()
 			for _, name := range []string{"lock", "rate_limit", "on", "unique"} {
-				if given[name] == "" { // an empty key removes the field
+				if given[name] == "" { // an empty value removes the field
 					given[name] = nil
 				}
 			}
@@ -362,7 +362,8 @@ func EditVerb(a *App) *cobra.Command {
 				return a.editInEditor(cmd.Context(), p, ids[0])
 			}
 			var changed queue.Spec
-			_ = changed.UnmarshalJSON(set) // the service reports invalid fields
+			// An error is ignored here, because the service reports invalid fields.
+			_ = changed.UnmarshalJSON(set)
 			a.warnExpired(&changed, a.Quiet || !IsTerminal(a.Err))
 			namedFiles{}.warn(a, &changed)
 			return a.onSelection(cmd, &s, ids, "is changed"+whenDue(&changed, time.Now()), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
@@ -370,13 +371,14 @@ func EditVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	// --user selects jobs, so the user can be changed only with JSON.
+	// The flag --user selects jobs, so a job's user can be changed only with JSON.
 	specFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ") // a field without a flag keeps its value
+		// Omit the default, because a field that no flag sets keeps its value.
+		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
-	s.labelFlag = "where-label" // because --label sets labels
+	s.labelFlag = "where-label" // --label changes a job's labels, so the selection needs another flag
 	s.states = []string{"waiting"}
 	s.add(cmd, "s")
 	s.act(cmd)

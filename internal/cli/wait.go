@@ -46,7 +46,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	if _, err := s.of(cmd, ids); err != nil {
 		return err
 	}
-	a.missingIsEmpty = len(ids) == 0 // without a queue, the selection is empty
+	a.missingIsEmpty = len(ids) == 0 // if no queue exists, the flags select no jobs
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -57,7 +57,8 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		return err
 	}
 	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-		// A job that failed days ago must not fail every wait.
+		// A broad selection includes only jobs that have not ended. Otherwise a job that failed days ago
+		// would make every wait fail.
 		s.State = control.Texts{"waiting", queue.Processing.String()}
 	}
 	jobs, err := s.resolved(cmd, c, ids)
@@ -71,7 +72,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		}
 		jobs[i] = job.Job
 	}
-	seen := map[int64]bool{} // wait once for a job that is named twice
+	seen := map[int64]bool{} // a job that is named twice counts only once
 	jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
 		twice := seen[j.Seq]
 		seen[j.Seq] = true
@@ -99,7 +100,7 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 		if err != nil || runs(&job.Job) {
-			return // a job runs, or wait reports the error
+			return // there is nothing to explain if a job runs; an error is reported by the method wait
 		}
 		if waiting == "" && !stateOf(job.State).Ended() {
 			waiting = id
@@ -113,7 +114,8 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 // runs reports whether a job is processing and not paused.
 func runs(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// waitMargin is how much later than the timeout the service may report it.
+// waitMargin is how long this program waits for the service's report of a timeout after the time
+// has passed.
 const waitMargin = time.Second
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {
@@ -125,7 +127,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	asked := ctx
-	if p.Timeout > 0 { // a service that hangs must not delay the command
+	if p.Timeout > 0 { // the command ends in time even if the service hangs
 		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitMargin)
 		defer end()
 		asked = over

@@ -16,32 +16,32 @@ import (
 )
 
 // This file implements wait for any number of jobs. It reads the number of the newest event, then
-// the jobs, and then follows the events after that number, so no end is missed. A wait for a few
-// named jobs uses the protocol's method wait instead, see wait.go.
+// the jobs, and then follows the events after that number, so it notices the end of every job. A
+// wait for a few named jobs uses the protocol's method wait instead, see wait.go.
 
 // waitFlags are the flags of wait that do not select jobs.
 // See docs/decisions/0064.
 type waitFlags struct {
 	any      bool
-	timeout  time.Duration // 0: no timeout
+	timeout  time.Duration // 0 means that wait has no timeout
 	progress bool
 	log      string
-	batch    string // name of the batch; "" if the jobs were selected otherwise
+	batch    string // name of the batch; "" if the flag --batch is not used
 }
 
-// waiter waits for any number of jobs and follows them through events. Each job counts with its
-// first end.
+// waiter waits for any number of jobs and follows them through events. A job is finished for the
+// waiter when it first ends, even if it is retried later.
 type waiter struct {
 	waitFlags
 	a         *App
 	c         *control.Client
 	began     time.Time
 	jobs      []control.Job // the jobs in the user's order, updated by events
-	index     map[int64]int // index in jobs, by sequence number
+	index     map[int64]int // maps a job's sequence number to its index in jobs
 	ended     []bool
 	failed    int // number of jobs that did not complete
 	done      int
-	first     int // value of done when the wait began
+	first     int // the number of jobs that had already ended when the wait began
 	retry     map[int64]bool
 	due       retries
 	stall     stallNotice
@@ -183,8 +183,8 @@ func (w *waiter) end(ctx context.Context, i int) {
 	w.ended[i], w.last = true, i
 	w.done++
 	if w.log != nil {
-		// Show fails if the job has been removed or the service is busy. The log then gets the
-		// job's line with 0 bytes, which is better than no line.
+		// Show fails if the job has been removed or the service is busy. The log then gets the job's line
+		// with 0 as its number of bytes. A line with a wrong number is better than no line.
 		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
 		w.log.add(i+1, j, detail.StdoutBytes)
 	}
@@ -226,9 +226,9 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// waiting returns the id of a waiting job. It prefers a job that is due for its first attempt, then
-// one that waits for something else, then one that is paused or will be retried. It returns "" if a
-// job runs or all have ended.
+// waiting returns the id of a waiting job. Its first choice is a job that is due for its first
+// attempt. The second choice is a job that waits for something else, and the third one that is
+// paused or will be retried. It returns "" if a job runs or all have ended.
 func (w *waiter) waiting() string {
 	ready, other, later := "", "", ""
 	now := control.Time(queue.MillisOf(time.Now()))
@@ -237,7 +237,7 @@ func (w *waiter) waiting() string {
 		case w.ended[i]:
 		case runs(j):
 			return ""
-		case w.retry[j.Seq] && w.drawsBar(): // the bar shows the time of the retry
+		case w.retry[j.Seq] && w.drawsBar(): // the progress bar already shows when this job is retried
 		case w.retry[j.Seq] || j.State == queue.Processing.String():
 			later = cmp.Or(later, j.ID)
 		case j.State == queue.Pending.String() && j.RunAt <= now:
@@ -267,7 +267,8 @@ func (w *waiter) show(ctx context.Context) {
 // printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
 // complete.
 func (w *waiter) printEnds(ctx context.Context) error {
-	stopped := w.a.Exit // exitTimeout or exitDetached if the wait ended before the jobs did
+	// stopped is exitTimeout or exitDetached if the wait ended before all jobs had ended, otherwise 0.
+	stopped := w.a.Exit
 	failed := -1
 	for i := range w.jobs {
 		if code := jobExit(&w.jobs[i]); failed < 0 && w.ended[i] && code != 0 && (!w.any || i == w.last) {
@@ -336,7 +337,7 @@ func (w *waiter) batchFlag() string {
 // jobLog is a file with one line for each ended job, in the format of GNU parallel.
 type jobLog struct {
 	f     *os.File
-	named bool  // f was opened by name, so close closes it
+	named bool  // openJobLog has opened f, so the method close closes it
 	err   error // the first write error
 }
 
@@ -382,11 +383,12 @@ func (l *jobLog) add(seq int, j *control.Job, received int64) {
 	if j.StartedAt != 0 {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
-	command := strings.ReplaceAll(title(j), "\n", " ") // the last column, so tabs and spaces can stay
+	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
+	command := strings.ReplaceAll(title(j), "\n", " ")
 	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
 }
 
-// failure returns the first write error. A nil log has none.
+// failure returns the first write error. It returns nil for a nil log.
 func (l *jobLog) failure() error {
 	if l == nil {
 		return nil

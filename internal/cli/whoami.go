@@ -25,7 +25,7 @@ func Answering(service, socket string) string { return service + ", socket " + s
 
 func (a *App) printWhoami(w *control.Whoami) error {
 	group := ""
-	if w.GID >= 0 { // Windows has no group ids
+	if w.GID >= 0 { // on Windows, GID is negative, because there are no group ids
 		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
 	}
 	var groups, rights []string

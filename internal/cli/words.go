@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// near returns a hint that names the similar known word, or the hint otherwise.
+// near returns a hint that names the known word that is similar to the given one. If no known word
+// is similar, it returns the parameter otherwise.
 func near(word string, known []string, otherwise string) string {
 	return cmp.Or(typoOf(word, known), "; "+otherwise)
 }
@@ -52,7 +53,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		if _, err := queue.ReadInteger(text); err != nil {
 			return err.Error()
 		}
-		// For example 0x10 or 1_000.
+		// The flag library accepts numbers like 0x10 or 1_000, but queue.ReadInteger does not.
 		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text))
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; give the flag alone for true", queue.Clip(text))
@@ -61,12 +62,13 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	}
 	var fault *queue.Error
 	if errors.As(e, &fault) {
-		return fault.Message // without the field, since the message names the flag
+		return fault.Message // the field is omitted, because the message already names the flag
 	}
 	return errors.Unwrap(e).Error()
 }
 
-// maxPlainHelp is the number of flags up to which --help shows all of them without --all.
+// maxPlainHelp is the highest number of flags that --help shows without --all. If a command has
+// more, --help shows a selection.
 const maxPlainHelp = 30
 
 // allFlagsHint returns how to list all flags of a command.
@@ -88,8 +90,8 @@ func flagsOf(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// nonEmpty is a flag value that must not be empty. An empty one usually comes from an unset
-// variable of a script, and would have no effect.
+// nonEmpty is a flag value that must not be empty. An empty value usually comes from a script's
+// variable that is not set. Without this check, the flag would silently have no effect.
 type nonEmpty struct{ text *string }
 
 // NonEmpty returns the value of a flag whose text must not be empty.
@@ -122,7 +124,7 @@ type onlyOnce struct{ nonEmpty }
 // givenOnce returns the value of a flag whose text must not be empty and can be given only once.
 func givenOnce(text *string) pflag.Value { return onlyOnce{nonEmpty{text}} }
 
-// Set stores the text. It rejects a second, different text.
+// Set stores the text. It returns an error if the flag was already given with a different text.
 func (s onlyOnce) Set(text string) error {
 	if was := *s.text; was != "" && was != text {
 		return fmt.Errorf("is given twice, as %q and %q; give it once", was, text)
@@ -155,7 +157,7 @@ func checkLists(cmd *cobra.Command) (err error) {
 // labelsVar adds a flag for labels, like --label.
 func labelsVar(f *pflag.FlagSet, m *map[string]string, name, doc string) {
 	f.StringToStringVar(m, name, nil, doc)
-	f.Lookup(name).DefValue = "" // the help shows no default
+	f.Lookup(name).DefValue = "" // an empty DefValue makes the help show no default
 }
 
 // helpVerb builds the command `help COMMAND`.
