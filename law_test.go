@@ -80,15 +80,15 @@ var law = map[string][]string{
 
 // testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // for a fake runner
-	"bench":  {"store", "store/sql"},                                   // fills the tables directly
+	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
+	"bench":  {"store", "store/sql"},                                   // the tests fill the tables directly
 
-	"bench/beside": {"store", "store/sql"}, // measures these packages
+	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
 }
 
-// The kernel writes into an Overlapped until its operation has ended. A goroutine's stack may move
-// in the meantime. So an Overlapped must be a field of an object on the heap, not a variable or a
-// literal that the compiler may put on the stack.
+// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
+// ended. A goroutine's stack may move in the meantime. So an Overlapped must be a field of an
+// object on the heap, not a variable or a literal that the compiler may put on the stack.
 func TestOverlappedIsAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
 	for file := range sources(t) {
@@ -142,8 +142,8 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	}
 }
 
-// Only one file imports the SQL engine; all other code uses the contract. Only two files write
-// stored jobs, so that no other code has to maintain what depends on them.
+// Only one file imports the SQL engine. All other code uses the contract, store.Store. Only two
+// files change stored jobs, so that no other code has to update the data that depends on them.
 func TestOnePlaceForEach(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
@@ -156,7 +156,7 @@ func TestOnePlaceForEach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// move.go copies rows and transfers the leases.
+		// move.go may write jobs too, because it copies rows and transfers the leases.
 		writes := file == "store/sql/tx.go" || file == "store/sql/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s writes jobs that are stored", file)
@@ -178,7 +178,7 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
-	code := map[string]string{} // source text by package
+	code := map[string]string{} // maps each package to its source text
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -192,7 +192,7 @@ func TestArchitecturePage(t *testing.T) {
 	checked := 0
 	for _, name := range names {
 		if _, known := law[name[1]]; !known {
-			continue // for example a table of the database
+			continue // the text names something else, for example a table of the database
 		}
 		checked++
 		if !regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type )` + name[2] + `\b`).MatchString(code[name[1]]) {
@@ -209,12 +209,13 @@ func TestArchitecturePage(t *testing.T) {
 	}
 }
 
-// Only SQLite opens the database: closing another descriptor of a file would drop this process's
-// locks on it (fcntl(2)). No code of queuectl passes strings to a shell, except the one that starts
-// an editor. Two other files may contain the option before a shell's code: the one that writes
-// command lines for Windows, and the one that finds arguments inside code.
+// Only SQLite opens the database file. If other code opened and closed it, the kernel would drop
+// the locks that SQLite holds on the file (fcntl(2)). No code of queuectl passes strings to a
+// shell, except the one that starts an editor. Two other files may contain the option before a
+// shell's code: the one that writes command lines for Windows, and the one that finds arguments
+// inside code.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
-	opens := map[string]string{ // what each file opens
+	opens := map[string]string{ // what each of these files opens
 		"store/sql/space.go":      "the reserve",
 		"store/sql/backup.go":     "a copy",
 		"store/sql/high_water.go": "the mark",

@@ -38,11 +38,12 @@ func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	return all
 }
 
-// These constants are the number of avoided phrases that is allowed in 1,000 words.
+// These constants are how many avoided phrases in 1,000 words are allowed.
 const (
 	allowedInMessages = 1.0
 	allowedInPages    = 1.5
-	// allowedInCode holds for comments, identifiers and texts of Go files. It is only ever lowered.
+	// allowedInCode applies to comments, identifiers and texts in Go files. It may be lowered, but not
+	// raised.
 	allowedInCode = 1.5
 )
 
@@ -59,7 +60,8 @@ func found(file, text string, phrases []avoidedPhrase) (hits []string) {
 	return hits
 }
 
-// folder matches a word that is usual on Windows, and to be avoided elsewhere.
+// folder matches the usual word for a directory on Windows. Files for other systems must not use
+// it.
 var folder = regexp.MustCompile(`(?i)\bfolders?\b`)
 
 // Messages, help texts and log lines contain few phrases that are hard to understand.
@@ -74,7 +76,7 @@ func TestMessagesAvoidPhrases(t *testing.T) {
 	holdsPhrases(t, words, hits, allowedInMessages)
 }
 
-// The documentation contains few of them too.
+// The documentation contains few phrases that are hard to understand.
 func TestPagesAvoidPhrases(t *testing.T) {
 	phrases, words, hits := avoidedPhrases(t), 0, []string{}
 	for _, page := range pages(t) {
@@ -88,7 +90,7 @@ func TestPagesAvoidPhrases(t *testing.T) {
 	holdsPhrases(t, words, hits, allowedInPages)
 }
 
-// Comments, identifiers and texts of Go files avoid them too.
+// Comments, identifiers and texts in Go files contain few phrases that are hard to understand.
 func TestCodeAvoidsPhrases(t *testing.T) {
 	t.Parallel()
 	phrases, words, hits, byDir := avoidedPhrases(t), 0, 0, map[string]int{}
@@ -131,7 +133,7 @@ func TestSentencesOfPagesAreShort(t *testing.T) {
 		for _, s := range sentences(withoutBlocks(t, page)) {
 			n := len(word.FindAllString(s, -1))
 			if n < 4 {
-				continue // a table cell or the title of an item
+				continue // this is a table cell or the title of an item, not a sentence
 			}
 			count++
 			words += n
@@ -191,7 +193,7 @@ type message struct {
 	text string
 }
 
-// unread lists the directories whose programs are not shipped.
+// unread lists the directories whose programs are not shipped. Their messages are not checked.
 var unread = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools", "packaging/test"}
 
 // sqlText matches the beginning of an SQL statement.
