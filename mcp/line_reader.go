@@ -20,8 +20,8 @@ import (
 // lineReader reads the client's messages, one per line, and passes valid ones on to the library. It
 // answers an invalid line with an error, as JSON-RPC demands, because the library would end the
 // session together with all calls in progress. The first message is passed on even if it is
-// invalid: then the library ends the session, which is right if a person types into it. lineReader
-// is not safe for concurrent use.
+// invalid. The library then ends the session, which is right if a person types text instead of a
+// client sending messages. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
 	in            *bufio.Reader
@@ -81,8 +81,8 @@ func (l *lineReader) begin(line []byte) {
 }
 
 // check reports what is wrong with a line that is neither a valid message nor, in a session with
-// batches, a valid batch. wrong is "" if the line is valid. id is the id for the answer: that of
-// the message if it is valid, null otherwise and for a batch.
+// batches, a valid batch. wrong is "" if the line is valid. id is the id for the answer. It is the
+// id of the message, or null if that id is invalid or the line is a batch.
 func (l *lineReader) check(line []byte) (id json.RawMessage, wrong string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {

@@ -71,7 +71,7 @@ func refusal(t *testing.T, line string, batches bool) (got refused, passed strin
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // the end of the input does not wait for answers
+	cancel() // without this, the end of the input would be delayed until all requests are answered
 	l := &lineReader{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, allowsBatches: batches, pending: newPending(), ctx: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {

@@ -7,8 +7,8 @@ import (
 )
 
 // output returns the schema of a tool's structured answer, derived from the results of the API's
-// methods. Only members that an abbreviated job always has are required. A failed call returns
-// error and code.
+// methods. Only members that an abbreviated job always has are required. The members error and code
+// are those of a failed call.
 func (t *tool) output(results map[string]map[string]any) map[string]any {
 	properties := map[string]any{}
 	switch t.name {

@@ -11,14 +11,14 @@ import (
 )
 
 // lingerTime is how long calls may continue to wait for jobs after the end of the input. The client
-// has gone or is about to go then, and a job may take hours. After this time, the calls return as
-// if their own time had expired.
+// has already gone or is about to go, but a job may take hours. After lingerTime, the calls return
+// as if their own time limit had expired.
 const lingerTime = 5 * time.Second
 
 // pending holds the requests that have been read but not answered. A client may close the input
 // right after a request. When the library reads the end of the input, it ends the session with all
-// calls in progress. So lineReader delays the end until all requests are answered. Calls that wait
-// for jobs and are not answered within twice lingers get no answer.
+// calls in progress. So lineReader delays the end of the input until all requests are answered.
+// Calls that wait for jobs and are not answered within twice lingerTime get no answer.
 type pending struct {
 	waitCtx  context.Context // ends when calls should no longer wait for jobs
 	stop     context.CancelFunc
@@ -87,8 +87,8 @@ func (p *pending) remove(id any) {
 	}
 }
 
-// wait returns when all requests are answered or ctx ends. After lingers, it stops the waits for
-// jobs. After twice lingers, it no longer waits for the calls that wait for jobs.
+// wait returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
+// waiting for jobs. After twice lingerTime, it returns even if such calls are not answered.
 func (p *pending) wait(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
 	stop := time.AfterFunc(lingerTime, p.stop)

@@ -7,7 +7,7 @@ import (
 )
 
 // The end of the input is delayed until all requests are answered. Calls that wait for jobs must
-// stop waiting after lingers, and then have the same time to answer.
+// stop waiting after lingerTime, and then have lingerTime to answer.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`

@@ -27,7 +27,7 @@ func reporterOf(r *mcp.CallToolRequest) *reporter {
 // requested reports whether the client has requested progress notifications.
 func (r *reporter) requested() bool { return r != nil && r.token != nil }
 
-// report sends the progress, unless it is not higher than the progress that was sent before.
+// report sends the progress if it is higher than the progress that was sent last.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
 	if !r.requested() || done <= r.last {
 		return
@@ -47,7 +47,7 @@ func (s *server) lastEvent(ctx context.Context) *int64 {
 	}
 	status, err := s.api.Status(ctx, control.Nothing{})
 	if err != nil {
-		return nil // without it, only events from now on are reported
+		return nil // if the number is unknown, only events from now on are reported
 	}
 	return &status.LastEvent
 }
@@ -62,7 +62,7 @@ func (s *server) follow(ctx context.Context, id control.Name, since *int64) (sto
 	s.progress.report(ctx, 0, 100, fmt.Sprintf("waiting for job %s", id))
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	go func() { // ends with ctx
+	go func() { // this goroutine ends when ctx ends
 		defer close(done)
 		c := s.connect() // a stream would delay other answers on the same connection
 		defer c.Close()

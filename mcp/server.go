@@ -36,8 +36,8 @@ const instructions = `Jobs are shell commands. A service on this machine queues 
 	`Results are abbreviated; full=true returns complete objects. A job continues even if no client waits for it.`
 
 // Serve answers one client until it closes the input, which is not an error, or until ctx ends.
-// Requests may be processed concurrently. Each gets its own client of the queue from connect, which
-// is closed when the request ends. So cancelling a wait does not interrupt other requests.
+// Requests may be processed concurrently. Each request gets a separate client from connect, and the
+// client is closed when the request ends. So cancelling a wait does not interrupt other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands", Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
 	methods, schemas := control.Schemas(), map[string]map[string]any{}

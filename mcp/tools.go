@@ -337,7 +337,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 }
 
 // await waits for jobs, like control.API.Wait. If the client closes the input during the wait,
-// await returns within lingers, as if p's timeout had expired.
+// await returns within lingerTime, as if the timeout in p had expired.
 func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
