@@ -15,9 +15,10 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxQueues limits the number of queues that get their own label. Queues that are paused or have a
-// limit, and queues that have a name in the store's statistics, get one in any case: a counter must
-// never decrease. Others is the label of the remaining queues together.
+// MaxQueues limits the number of queues that get their own label. Paused queues and queues with a
+// limit always get one. So do the queues that the store's statistics list by name, because moving
+// their counts to another label would make a counter decrease. Others is the label of the remaining
+// queues together.
 // See docs/decisions/0086.
 const (
 	MaxQueues = 100
@@ -91,7 +92,7 @@ func (h *histogram) add(s *control.Spread) {
 	h.seconds += float64(s.SumMS) / 1000
 }
 
-// collector is a prometheus.Collector for values that were read before.
+// collector is a prometheus.Collector that reports values that Of has read.
 type collector struct {
 	status control.Status
 	queues map[string]*queueMetrics

@@ -76,7 +76,7 @@ func Families(ctx context.Context, api control.API) ([]Family, error) {
 			case m.Histogram != nil:
 				one.Count, one.Sum = m.Histogram.SampleCount, m.Histogram.SampleSum
 				for _, b := range m.Histogram.Bucket {
-					if !math.IsInf(b.GetUpperBound(), 1) { // the bucket +Inf, which equals Count
+					if !math.IsInf(b.GetUpperBound(), 1) { // the bucket +Inf equals Count, so leave it out
 						one.Buckets = append(one.Buckets, Bucket{b.GetUpperBound(), b.GetCumulativeCount()})
 					}
 				}
