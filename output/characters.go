@@ -2,8 +2,8 @@ package output
 
 import "unicode/utf8"
 
-// Unfinished returns how many bytes at the end of a text are the beginning of a UTF-8 character whose
-// other bytes are missing: 3 at most. It returns 0 for bytes that cannot be completed to a character.
+// Unfinished returns how many bytes at the end of a text are the beginning of an incomplete UTF-8 character:
+// 3 at most. It returns 0 if no further bytes could complete them to a character.
 func Unfinished(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -16,9 +16,9 @@ func Unfinished(text []byte) int {
 	return 0
 }
 
-// Continued returns how many bytes at the beginning of a text are the end of a UTF-8 character whose
-// other bytes are missing: 3 at most. It returns 0 if more bytes than one character has would be left
-// over, since such a text is not UTF-8.
+// Continued returns how many bytes at the beginning of a text are the end of a UTF-8 character whose first
+// bytes are missing: 3 at most. It returns 0 if there are more such bytes than one character can have, since
+// the text is not UTF-8 then.
 func Continued(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
@@ -31,7 +31,7 @@ func Continued(text []byte) int {
 	return 0
 }
 
-// End returns the last bytes of a text, at most the given number, beginning with a whole character.
+// End returns at most limit bytes from the end of a text. The result begins with a whole character.
 func End(text []byte, limit int) []byte {
 	excess := len(text) - limit
 	if excess <= 0 {
@@ -40,8 +40,8 @@ func End(text []byte, limit int) []byte {
 	return text[excess+Continued(text[excess:]):]
 }
 
-// completeCharacters returns the bytes that can be kept now: first the bytes that were held back before, then
-// p. If they end with an incomplete character, completeCharacters holds back its bytes until the rest has
+// completeCharacters returns the bytes that can be kept now: first the bytes that earlier calls held back,
+// then p. If the last character is incomplete, its bytes are held back until the rest of the character has
 // been read. So a piece of UTF-8 text always ends between two characters.
 func (st *stream) completeCharacters(p []byte) []byte {
 	if len(st.incomplete) > 0 {
@@ -55,15 +55,15 @@ func (st *stream) completeCharacters(p []byte) []byte {
 	return p[:end]
 }
 
-// endHead ends the first half at a position between two characters. The last half gets the room that
-// this leaves.
+// endHead ends the first half at a position between two characters. The bytes that the first half leaves
+// unused are added to the capacity of the last half.
 func (st *stream) endHead(at int64) {
 	st.tail.region.capacity += st.head.region.capacity - at
 	st.head.region.capacity, st.tail.first = at, at
 }
 
-// alignTail drops the end of a character from the beginning of the last half, if the beginning of that
-// character was dropped. The caller holds mu.
+// alignTail makes the last half begin with a whole character. If the first bytes of a character were dropped,
+// it drops the other bytes too. The caller holds mu.
 func (l *Log) alignTail(st *stream) {
 	p := st.tail.pieces.first()
 	if p == nil || p.pos == st.tail.first || p.pos == st.aligned {
@@ -76,12 +76,12 @@ func (l *Log) alignTail(st *stream) {
 	}
 }
 
-// continuedAt returns how many bytes after a position of a piece are the end of a character that began
-// before it. The caller holds mu.
+// continuedAt returns how many bytes after the position pos are the end of a character that began before pos.
+// The caller holds mu.
 func (l *Log) continuedAt(h *half, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
 	if _, err := l.store.read(&h.region, pos-h.first, b); err != nil {
-		return 0 // Read returns the error when it reads these bytes
+		return 0 // no error here, because Read returns it when it reads these bytes
 	}
 	return int64(Continued(b))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// If a character is read in two pieces, its bytes are one piece of the log: live, in a result, and in a
-// file.
+// If a character is read in two pieces, a piece of the log contains it whole: while the attempt runs, in a
+// result, and in a file.
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
@@ -88,8 +88,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// However a UTF-8 text is printed, limited and read, each piece of it is UTF-8, and every byte is kept
-// or counted as dropped.
+// If the output is UTF-8, each piece of the log is UTF-8, and every byte is kept or counted as dropped. This
+// holds for all divisions into writes and reads, and for all limits.
 func TestTextStaysText(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -133,7 +133,8 @@ func TestTextStaysText(t *testing.T) {
 	})
 }
 
-// The bytes that begin or continue a character are counted. In a text that is not UTF-8, none are.
+// Unfinished and Continued count the bytes of a cut character at the end and at the beginning of a text. In a
+// text that is not UTF-8, they count none.
 func TestUnfinishedCharacters(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
@@ -145,7 +146,7 @@ func TestUnfinishedCharacters(t *testing.T) {
 	}
 }
 
-// The end of a text begins with a whole character.
+// The result of End begins with a whole character.
 func TestEndBeginsBetweenCharacters(t *testing.T) {
 	for most, want := range []string{"", "z", "z", "éz", "éz", "éz", "€éz", "€éz"} {
 		if got := output.End([]byte("€éz"), most); string(got) != want {

@@ -8,16 +8,16 @@ import (
 	"io"
 )
 
-// An encoded log that is stored in a database row is a list of records. A record begins with one byte
-// (the stream, and a bit for a gap), a zigzag varint (milliseconds since the previous record), and a
-// varint (length). Unless the record is a gap, that many bytes follow. A gap of damaged bytes has one
-// more bit, and ends with a varint: how many bytes of the stream come before the gap.
+// An encoded log that is stored in a database row is a list of records. A record begins with one byte (the
+// stream, and a bit for a gap), a zigzag varint (milliseconds since the previous record), and a varint
+// (length). Unless the record is a gap, that many bytes follow. In a gap of damaged bytes, another bit of the
+// first byte is set, and a varint at the end says how many bytes of the stream come before the gap.
 const (
 	gapBit    = 0x80
 	damageBit = 0x20
 )
 
-// Encode returns all that the log keeps; nil for an empty log.
+// Encode encodes all bytes and gaps of the log; it returns nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
 	var at int64
 	err = l.readAll(InMemory, func(chunks []Chunk) error {
@@ -42,10 +42,11 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	}
 }
 
-// EncodeHead encodes the first bytes that the log keeps, about max at most, and a gap for the rest of
-// each stream. kept is the number of bytes that it encodes.
+// EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it encodes a
+// gap. kept is the number of bytes that it encodes.
 func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
-	chunks, next, _, _ := l.Read(Cursor{}, max) // bytes that cannot be read count as a gap
+	// The error is ignored, because bytes that cannot be read become part of the gap.
+	chunks, next, _, _ := l.Read(Cursor{}, max)
 	for _, c := range chunks {
 		kept += int64(len(c.Data))
 	}
@@ -81,14 +82,14 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	return b, at
 }
 
-// errDamaged means that an encoded log contains a record that no log can have.
+// errDamaged means that an encoded log contains an invalid record.
 var errDamaged = errors.New("the output is damaged")
 
 // maxRecord bounds the size of a record, so that a damaged length cannot use up all memory.
 const maxRecord = 4 * InMemory
 
-// Decode calls each for every chunk of a log that is stored in a database row, in order. If a record is
-// invalid or cut, Decode returns an error after the chunks before it.
+// Decode calls the function each for the chunks, in order, of a log that is stored in a database row. If a
+// record is invalid or cut, Decode passes on the chunks before it and then returns an error.
 func Decode(r io.Reader, each func(Chunk) error) error {
 	in := bufio.NewReader(r)
 	for at := int64(0); ; {

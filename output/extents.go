@@ -9,21 +9,23 @@ import (
 	"slices"
 )
 
-// extent is a range of a region's bytes in the file that has one checksum (CRC-32C). A write extends
-// the last extent up to extentBytes, then begins another one. A read checks whole extents. In the file,
-// a region has room for one extent more than it keeps. So an extent that is partly overwritten contains
-// no bytes that are still kept.
+// extent is a range of a region's bytes in the file with a common checksum (CRC-32C). A write extends the
+// last extent up to extentBytes, then begins another one. A read checks whole extents, so each extent with
+// kept bytes must be complete. For that, a region has room in the file for one more extent than its capacity:
+// an extent that is partly overwritten contains no bytes that are still kept.
 type extent struct {
 	at  int64 // offset in the region, counted as if the region were not a ring
 	n   int64
 	sum uint32
 }
 
-// extentBytes bounds the size of an extent, and so the bytes that one damaged byte costs, as in the
-// output file of an ended attempt. The checksums take 24 bytes of memory for each extent.
+// extentBytes bounds the size of an extent, and so the number of bytes that are lost if one byte is damaged.
+// It is the same number as in the output file of an ended attempt. The checksums take 24 bytes of memory for
+// each extent.
 const extentBytes = recordBytes
 
-// checkedExtent is the extent that was read last. Reading it in small pieces checks it only once.
+// checkedExtent contains the extent that was read and checked last, so that an extent which is read in small
+// pieces is checked only once.
 type checkedExtent struct {
 	region *region
 	extent extent
@@ -32,8 +34,8 @@ type checkedExtent struct {
 
 func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeFile writes bytes to a region in a file and stores their checksums. blocks is the number of
-// blocks in the file.
+// writeFile writes bytes to a region in a file and stores their checksums. *blocks is the number of blocks in
+// the file, which writeFile updates.
 func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	overwritten := at + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.extentAfter(overwritten-1):]
@@ -93,7 +95,8 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	return n, nil
 }
 
-// damagedBytes returns how many of n bytes belong to the same extent as the first one, which is damaged.
+// damagedBytes returns how many of the n bytes from the offset at are in the same extent as the first one.
+// That extent is damaged, so these bytes count as damaged.
 func (r *region) damagedBytes(at, n int64) int64 {
 	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
 		return min(n, r.extents[i].at+r.extents[i].n-at)

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	linkBit      = 0x40     // bit of the kind: a record of a file
-	endOfFile    = 0x3f     // kind of the trailer
-	recordBytes  = 32 << 10 // largest data of a record
+	linkBit      = 0x40     // bit of the kind that marks a record of a file
+	endOfFile    = 0x3f     // value of the kind byte in a trailer
+	recordBytes  = 32 << 10 // largest number of bytes of data in one record
 	sumBytes     = 4
 	maxHeader    = 1 + 4*binary.MaxVarintLen64 + 2*sumBytes
 	trailerMagic = "qctl-end"
 	trailerBytes = 1 + 5*8 + sumBytes + len(trailerMagic)
-	maxPrinted   = 1 << 60 // bytes of a stream, so that sums do not overflow
+	maxPrinted   = 1 << 60 // largest number of bytes of a stream; sums of it do not overflow
 	readAhead    = 64 << 10
 )
 
 // castagnoli returns the table of CRC-32C, which processors compute with one instruction. Package crc32
-// builds the table at the first call. A variable would build it at the start of every program; without
-// it, the client, which reads no output files, starts 0.1 ms faster.
+// builds the table at the first call. A package variable would build it at the start of every program. This
+// function avoids that, so the client starts 0.1 ms faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // ErrDamaged means that an output file is damaged or was cut.
@@ -31,12 +31,12 @@ var ErrDamaged = errors.New("the output file is damaged")
 
 // header is a record of a file without its data.
 type header struct {
-	Chunk     // Data is nil
+	Chunk     // the record's chunk, in which Data is nil
 	distance  int64
 	position  int64
-	dataBytes int64 // bytes of data
+	dataBytes int64 // length of the record's data in bytes
 	dataSum   uint32
-	length    int64 // bytes of the header itself
+	length    int64 // length of the header in bytes
 }
 
 // trailer is the end of a file.
@@ -54,7 +54,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
-			// The position of the next record, or the trailer, shows that these bytes are missing.
+			// Nothing is written for damaged bytes: the position of the next record, or the trailer, shows
+			// that they are missing.
 			if c.Damaged > 0 {
 				t.printed[c.Stream] += c.Damaged
 				continue
@@ -156,8 +157,8 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	return t, ok && max(t.printed[0], t.printed[1]) < maxPrinted
 }
 
-// DecodeFile calls each for every chunk of a file that originally had size bytes. For damaged or
-// missing bytes, it passes a chunk that says how many there are.
+// DecodeFile calls the function each for every chunk of a file that originally had size bytes. Damaged or
+// missing bytes are reported as a chunk that says how many there are.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	d := &fileReader{window: window{r: r, size: size, ahead: readAhead}, each: each}
 	for at := int64(0); ; {
@@ -180,14 +181,14 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	}
 }
 
-// fileReader reads a file from its beginning.
+// fileReader reads an output file from its beginning to its end.
 type fileReader struct {
 	window
 	each         func(Chunk) error
-	passedOn     [2]int64 // bytes of each stream that were passed on, as data or as missing
+	passedOn     [2]int64 // number of bytes of each stream that were passed on, as data or as missing
 	printed      [2]int64 // bytes of each stream up to the end of its last valid header
-	last         [2]int64 // time of the last chunk of each stream
-	skippedBytes int64    // bytes of the file so far that contained no valid header
+	last         [2]int64 // time of the last chunk of each stream that was passed on
+	skippedBytes int64    // number of bytes in which no valid header was found so far
 }
 
 // nextHeader reads the header at an offset. It returns ErrDamaged if no valid header is there.
@@ -199,8 +200,9 @@ func (d *fileReader) nextHeader(at int64) (header, error) {
 	return h, err
 }
 
-// passRecord passes on a record, and before it the bytes that are missing before it. It skips a record with
-// damaged data: the position of the next record shows that it is missing.
+// passRecord passes on a record. If bytes of its stream are missing before it, it first passes on a chunk for
+// them. It skips a record with damaged data, because the position of the next record then shows that its
+// bytes are missing.
 func (d *fileReader) passRecord(h *header, at int64) error {
 	c := h.Chunk
 	d.printed[c.Stream] = h.position + h.dataBytes + h.Dropped
@@ -233,20 +235,20 @@ func (d *fileReader) passMissing(s Stream, at, position int64) error {
 	return d.each(c)
 }
 
-// passMissingAtEnd passes on a chunk for the bytes that are missing at the end of each stream.
+// passMissingAtEnd passes on a chunk for each stream of which bytes are missing at the end.
 func (d *fileReader) passMissingAtEnd(t trailer) error {
 	return errors.Join(d.passMissing(Stdout, d.last[0], t.printed[0]), d.passMissing(Stderr, d.last[1], t.printed[1]))
 }
 
 // passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no records.
-// The streams of these bytes are unknown. Those of bytes that were skipped are unknown too, because they may
-// belong to a stream without a later record.
+// The streams of these bytes are unknown. The streams of bytes that were skipped earlier are unknown too,
+// because no later record may show to which stream they belong.
 func (d *fileReader) passUnknownLoss(n int64) error {
 	if err := d.passMissingAtEnd(trailer{printed: d.printed}); err != nil {
 		return err
 	}
 	if n == 0 && d.skippedBytes == 0 {
-		return nil // only the trailer is damaged
+		return nil // no output is lost, because only the trailer is damaged
 	}
 	return d.each(Chunk{
 		At:            max(d.last[Stdout], d.last[Stderr]),
@@ -255,7 +257,7 @@ func (d *fileReader) passUnknownLoss(n int64) error {
 	})
 }
 
-// findRecord returns the offset of the next record or of the trailer, searching from an offset. It returns
+// findRecord returns the offset of the first record or trailer at or after the offset at. It returns
 // ErrDamaged if it finds neither.
 func (d *fileReader) findRecord(at int64) (int64, error) {
 	for ; ; at++ {
@@ -306,8 +308,8 @@ func (w *window) trailer(at int64) (trailer, error) {
 	return t, nil
 }
 
-// CheckFile reads a file that originally had size bytes, and returns how many bytes of output are
-// damaged or lost. If only the end of the file is damaged, it returns 0 and ErrDamaged.
+// CheckFile reads a file that originally had size bytes, and returns how many bytes of output are damaged or
+// lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
 func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
 	err = DecodeFile(r, size, func(c Chunk) error {
 		damaged += c.Damaged

@@ -27,19 +27,19 @@ const InMemory = 64 << 10
 // were not kept, or for Damaged bytes that were kept and cannot be read any more.
 type Chunk struct {
 	Stream  Stream
-	At      int64 // time when the bytes were read, in milliseconds since 1970
+	At      int64 // time when the runner read the bytes, in milliseconds since 1970
 	Data    []byte
 	Dropped int64
 	Damaged int64
 	Offset  int64 // bytes of the stream before this chunk; set for damaged bytes, and by DecodeTail
 
-	// StreamUnknown reports that the Damaged bytes may belong to either stream or to both. Stream is
-	// then Stdout, and cursors count them there. Offset has no meaning, and At is the time of the chunk
-	// before them.
+	// StreamUnknown reports that the Damaged bytes may belong to either stream or to both. Stream is then
+	// Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and At is the time of
+	// the previous chunk.
 	StreamUnknown bool
 }
 
-// Length returns the number of bytes of its stream that a chunk holds or replaces.
+// Length returns how many bytes of the stream the chunk contains or, for a gap, represents.
 func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.Dropped + c.Damaged }
 
 // After returns a chunk without its first n bytes.
@@ -55,31 +55,31 @@ func (c Chunk) After(n int64) Chunk {
 	return c
 }
 
-// Cursor is a reader's position in each stream, in bytes that were written, whether they were kept or
-// not. A negative position counts from the end of what was written.
+// Cursor is a reader's position in each stream, as the number of bytes that were written before it, whether
+// they were kept or not. A negative position counts back from the end of the stream.
 type Cursor [2]int64
 
-// Log captures the output of one attempt. Of each stream it keeps the first and the last half of the
-// limit. It keeps the order in which the bytes arrived. The order gets coarser if the streams alternate
-// so often that storing the order would take more memory than the output. The methods may be called
-// concurrently.
+// Log captures the output of one attempt. Of each stream it keeps the first bytes and the last bytes, each up
+// to half of the limit. It also keeps the order in which the bytes of both streams arrived. If the streams
+// alternate so often that the exact order would take more memory than the output, the order is only
+// approximate. The methods may be called concurrently.
 type Log struct {
-	maxPieceCount int // largest number of pieces in the first halves, and in the last halves
+	maxPieceCount int // limit of pieces in both first halves together, and in both last halves
 
 	mu         sync.Mutex
 	streams    [2]stream
-	pieceCount int64 // pieces so far; the number of the next piece
+	pieceCount int64 // number of pieces so far, which is the number of the next piece
 	store      store
 	closed     bool
-	discarded  bool          // discarded
-	changed    chan struct{} // closed at the next change; nil if no reader waits
+	discarded  bool          // Discard was called
+	changed    chan struct{} // channel to be closed at the next change; nil if no reader waits
 	masks      [2]*mask      // one per stream; nil if nothing is masked
 }
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	total      int64  // bytes written, without those in incomplete
-	incomplete []byte // beginning of a character whose other bytes have not been read yet
+	total      int64  // number of bytes written, without those in incomplete
+	incomplete []byte // first bytes of a character whose other bytes have not been read yet
 	// aligned is the position at which the last half is known to begin with a whole character.
 	aligned    int64
 	head, tail half
@@ -88,14 +88,14 @@ type stream struct {
 // half keeps one half of a stream: the bytes at consecutive positions, in a region of the store. The
 // region of the last half is a ring, in which new bytes overwrite the oldest.
 type half struct {
-	first     int64 // position of its first byte
-	keptBytes int64 // number of bytes
+	first     int64 // position of the half's first byte in the stream
+	keptBytes int64 // number of bytes that the half keeps
 	pieces    pieces
 	region    region
 }
 
-// New creates a log that keeps at most limit bytes of each stream. createFile creates the file for a log
-// that grows beyond InMemory. The log deletes the file in Discard.
+// New creates a log that keeps at most limit bytes of each stream. createFile creates the file in which a log
+// of more than InMemory bytes is kept. Discard deletes the file.
 func New(limit int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
 		maxPieceCount: int(min(max(limit/bytesPerPiece, minPieces), maxPieces)),
@@ -109,9 +109,9 @@ func New(limit int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of bytes that were read at the time at. Bytes that cannot be stored count as
-// dropped. If p ends within a UTF-8 character, that character can be read only once its other bytes
-// were added, or after Close.
+// Append adds a copy of bytes that were read at the time at. Bytes that cannot be stored count as dropped. If
+// p ends within a UTF-8 character, readers get that character only after its other bytes were added or the
+// log was closed.
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 		l.addPiece(s, &st.head, at, p[:n])
 		p = p[n:]
 	}
-	// The last bytes of p alone fill the last half, so drop the first ones.
+	// If p is longer than the last half, only its last bytes can be kept, so drop the others.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
 		excess += int64(Continued(p[excess:]))
 		st.total += excess
@@ -154,8 +154,8 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	}
 }
 
-// addPiece stores bytes as a new piece of a half, or as part of its last piece. Bytes that cannot be stored
-// count as written and leave a gap.
+// addPiece stores bytes as a new piece of a half, or as part of its last piece. If the bytes cannot be
+// stored, they count as written and leave a gap.
 func (l *Log) addPiece(s Stream, h *half, at int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.total, int64(len(p))
@@ -181,19 +181,20 @@ func (l *Log) addPiece(s Stream, h *half, at int64, p []byte) {
 	l.pieceCount++
 }
 
-// A piece is joined with the next bytes of its stream if these come within joinWithin and no bytes of
-// the other stream come between. Once half of the pieces are used, a log joins bytes that come within a
-// time that grows, whatever comes between. Once all pieces are used, it joins all further bytes.
+// A piece is joined with the next bytes of its stream if these come within joinWithin and no bytes of the
+// other stream come between. Once half of the pieces are used, bytes of the other stream in between no longer
+// matter, and the time in which bytes are joined grows with each further piece. Once all pieces are used, all
+// further bytes are joined.
 const (
-	joinWithin    = 10 // milliseconds
-	maxDoublings  = 8  // of joinWithin
-	bytesPerPiece = 64 // bytes of the limit for each piece
+	joinWithin    = 10 // in milliseconds
+	maxDoublings  = 8  // how often joinWithin is doubled at most
+	bytesPerPiece = 64 // the log may have one piece for each 64 bytes of its limit
 	minPieces     = 64
 	maxPieces     = 8192
 )
 
-// joinsPiece reports whether bytes that were read at the time at are added to the piece before them, given
-// the number of pieces so far.
+// joinsPiece reports whether bytes that were read at the time at are added to the stream's last piece.
+// piecesInUse is the current number of pieces.
 func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
@@ -223,7 +224,7 @@ func (h *half) dropBefore(position int64) {
 	}
 }
 
-// ErrDiscarded means that a log was discarded and contains nothing any more.
+// ErrDiscarded is returned by Read after Discard.
 var ErrDiscarded = errors.New("the output was discarded")
 
 // Read returns the chunks after a cursor, about limit bytes in all, and the cursor for the next Read.
@@ -238,7 +239,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	if l.discarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var remaining [2][2][]piece // pieces to read of each stream: of its first half and its last half
+	var remaining [2][2][]piece // for each stream, the unread pieces of its first and last half
 	for s := range l.streams {
 		st := &l.streams[s]
 		remaining[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
@@ -262,7 +263,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 		got, err := l.store.read(&h.region, next[s]-h.first, data)
 		switch {
 		case errors.Is(err, ErrDamaged) && got > 0:
-			n = int64(got) // the next Read returns how many bytes are damaged
+			n = int64(got) // return the bytes before the damage; the next Read reports the damaged ones
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
 			n = h.region.damagedBytes(next[s]-h.first, n)
@@ -277,7 +278,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
-			n = cmp.Or(complete, n) // if there is less room than one character needs, return a part of it
+			n = cmp.Or(complete, n) // if limit is smaller than one character, return a part of the character
 			data = data[:n:n]
 		}
 		buffer = buffer[n:]
@@ -288,7 +289,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // bytes at the end that could not be stored
+	for s := range l.streams { // report bytes at the end that could not be stored as a gap
 		if gap := l.streams[s].total - next[s]; gap > 0 && l.closed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), Dropped: gap})
 			next[s] += gap
@@ -297,8 +298,8 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	return chunks, next, l.closed, nil
 }
 
-// position resolves one stream's part of a cursor. Before, it drops the rest of a cut character at the
-// beginning of the last half. The caller holds mu.
+// position returns the position in one stream that a cursor denotes. c is the cursor's value for the stream.
+// position first drops the rest of a cut character at the beginning of the last half. The caller holds mu.
 func (l *Log) position(st *stream, c int64) int64 {
 	if l.discarded {
 		return max(0, c)
@@ -316,7 +317,7 @@ func (l *Log) position(st *stream, c int64) int64 {
 	return c
 }
 
-// bytesAfter returns an upper bound of the bytes after a cursor. The caller holds mu.
+// bytesAfter returns an upper bound of the number of bytes after a cursor. The caller holds mu.
 func (l *Log) bytesAfter(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
@@ -325,8 +326,8 @@ func (l *Log) bytesAfter(c Cursor) (n int64) {
 	return n
 }
 
-// takeOldest removes and returns the piece that arrived first among the remaining ones of both streams. It
-// returns nil if none remain.
+// takeOldest removes and returns the oldest of the remaining pieces of both streams. It returns nil if none
+// remain.
 func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *half) {
 	var from *[]piece
 	for i := range remaining {
@@ -372,7 +373,8 @@ func (l *Log) Close() {
 	l.wakeReaders()
 }
 
-// flushIncomplete returns the bytes that a stream and its mask hold back, because no more bytes follow.
+// flushIncomplete returns the bytes that a stream and its mask have held back. It is called when no more
+// bytes follow.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.incomplete
@@ -383,7 +385,7 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 	return p
 }
 
-// wakeReaders wakes the waiting readers for the last time. The caller holds mu.
+// wakeReaders wakes the waiting readers and makes sure that no reader waits again. The caller holds mu.
 func (l *Log) wakeReaders() {
 	if l.changed == nil {
 		return

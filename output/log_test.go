@@ -133,8 +133,8 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	}
 }
 
-// A Read after Discard returns ErrDiscarded. The bytes do not count as a gap, because they were stored
-// elsewhere.
+// A Read after Discard returns ErrDiscarded, and not a gap: the bytes are not lost, because they were stored
+// elsewhere before Discard.
 func TestReadOfDiscardedLogFails(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -175,7 +175,7 @@ func TestUnstorableBytesAreAGap(t *testing.T) {
 	}
 }
 
-// model is a log that behaves as documented, without a limit on its memory.
+// model is a simple log that keeps all bytes in memory. It computes which of them a Log must keep.
 type model struct {
 	limit   int
 	written [2][]byte
@@ -187,8 +187,8 @@ func (m *model) kept(s, pos int) bool {
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
 }
 
-// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that
-// is kept in the end, and gaps for the rest. The same is true for a reader that starts later.
+// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the
+// log still keeps at the end, and gaps for the rest. The same is true for a reader that starts later.
 func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -211,7 +211,7 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
 			for i := range p {
 				next++
-				p[i] = next & 0x7f // each byte is one character, since limits cut between characters
+				p[i] = next & 0x7f // one character each, because limits cut only between characters
 			}
 			l.Append(output.Stream(s), 1, p)
 			m.written[s] = append(m.written[s], p...)

@@ -2,7 +2,7 @@ package output
 
 import "bytes"
 
-// masked replaces a secret text.
+// masked is the text that replaces each secret text.
 // See docs/decisions/0060.
 const masked = "***"
 
@@ -16,9 +16,9 @@ func Masked(text []byte, texts [][]byte) []byte {
 	return text
 }
 
-// Mask replaces each of the given texts in the output by ***, even if a text arrives in several pieces.
-// Bytes that may be the beginning of such a text can be read only once it is known whether they are.
-// Call Mask before the first Append.
+// Mask replaces each of the given texts in the output by ***, even if a text arrives in several pieces. Bytes
+// that may be the beginning of such a text are held back until enough bytes follow to decide. Call Mask
+// before the first Append.
 func (l *Log) Mask(texts [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,16 +35,16 @@ type mask struct {
 	texts        []maskedText
 	pending      []byte
 	pendingStart int64  // position of the first byte in pending
-	found        []span // found texts that end in pending, in order; they do not overlap
+	found        []span // spans of found texts in the order of the stream; they do not overlap
 }
 
 // maskedText is the state of the search for one text.
 type maskedText struct {
 	text []byte
-	// fallback holds, for each length of a matched prefix, the length of the next shorter prefix that also
-	// matches there. The search continues with it if the next byte does not match.
+	// fallback holds, for each length of a matched prefix, the length of the longest shorter prefix that also
+	// matches at the same end. The search continues with that prefix if the next byte does not match.
 	fallback []int32
-	match    int // length of the prefix that the stream ends with
+	match    int // length of the text's longest prefix with which the stream ends
 }
 
 // span is the position of a found text. replaced reports that its *** has already been passed on.
@@ -93,7 +93,7 @@ func (m *mask) process(p []byte) []byte {
 	return m.releasePending(safe)
 }
 
-// flush returns the bytes in pending, because no more bytes follow.
+// flush returns the bytes in pending. It is called when no more bytes follow.
 func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pending))) }
 
 // next processes the stream's next byte and reports whether the text ends with it.
@@ -110,7 +110,7 @@ func (t *maskedText) next(b byte) bool {
 	return t.match == len(t.text)
 }
 
-// recordMatch records a found text. It merges the text with the found ones that it overlaps.
+// recordMatch records a found text. If the text overlaps found ones, they are merged into one span.
 func (m *mask) recordMatch(begin, end int64) {
 	found := span{begin: max(begin, m.pendingStart), end: end}
 	for n := len(m.found); n > 0 && m.found[n-1].end > begin; n-- {
@@ -121,8 +121,8 @@ func (m *mask) recordMatch(begin, end int64) {
 	m.found = append(m.found, found)
 }
 
-// releasePending returns the bytes in pending before the position safe, with found texts replaced. No text that
-// is still incomplete may begin before safe.
+// releasePending returns the bytes in pending before the position safe, with found texts replaced. The caller
+// ensures that no text begins before this position if the search for its end is still under way.
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte
 	at := m.pendingStart

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// kept returns the contents of a log after the given pieces of one stream.
+// kept returns the contents of a log to which the given pieces of one stream were appended.
 func kept(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
 	l.Mask(texts)
@@ -53,8 +53,8 @@ func TestMaskedTexts(t *testing.T) {
 	}
 }
 
-// naive masks a whole text: it removes every byte of every occurrence, and replaces each group of
-// overlapping occurrences by one ***.
+// naive masks a whole text in the simplest way. It replaces each group of overlapping occurrences of secret
+// texts by one ***.
 func naive(texts [][]byte, printed []byte) string {
 	inside, joined := make([]bool, len(printed)), make([]bool, len(printed)+1)
 	for _, text := range texts {
@@ -79,7 +79,8 @@ func naive(texts [][]byte, printed []byte) string {
 	return b.String()
 }
 
-// A stream is masked as if it were one text, however it is divided into pieces.
+// Masking a stream gives the same result as naive does for its whole text, however the stream is divided into
+// pieces.
 func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.StringMatching(`[ab]{1,6}`)

@@ -21,8 +21,8 @@ func (l *Log) all() (lists [4]*pieces) {
 	return lists
 }
 
-// Appending a byte takes constant time on average, however many pieces exist: each piece is moved at
-// most once on average, and dropped once.
+// Appending a byte takes constant time on average, however many pieces exist: on average, each piece is moved
+// at most once, and it is dropped once.
 func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000
 	l := New(64<<10, inFile(t.TempDir()))
@@ -57,8 +57,9 @@ func TestPieceCostIsConstant(t *testing.T) {
 	}
 }
 
-// Each append creates a piece until half of the pieces are used. Then appends are joined within a time
-// that grows, and when all pieces are used, every append is joined.
+// Each append creates a piece until half of the pieces are used. After that, an append is joined with the
+// piece before it if it comes within a time that grows with the number of pieces. When all pieces are used,
+// every append is joined.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192, 8193 * 64: 8192, 1 << 30: 8192} {
 		if l := New(limit, nil); l.maxPieceCount != most {
@@ -71,7 +72,7 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		joins bool
 	}
 	for _, c := range []struct {
-		noted int // pieces in addition to one of each stream
+		noted int // number of pieces that exist in addition to one of each stream
 		steps []step
 	}{
 		{0, []step{{9, 0, true}, {9, 0, true}, {10, 0, false}, {19, 0, true}, {19, 1, false}, {19, 0, false}}},

@@ -21,12 +21,12 @@ type store struct {
 // region is a ring buffer in the store. It keeps the last bytes written, at most capacity of them.
 type region struct {
 	capacity int64
-	end      int64   // number of bytes up to the end of the newest one, as if the region were not a ring
-	blocks   []int64 // block number in the file of each block; noBlock for a block that was never written
+	end      int64   // offset of the end of the newest byte, counted as if the region were not a ring
+	blocks   []int64 // for each block of the region, its number in the file; noBlock if it was never written
 	extents  []extent
 }
 
-// memBlock is a block of a region in memory. bytes ends where the block was written up to.
+// memBlock is a block of a region in memory. The slice bytes contains only the part that was written.
 type memBlock struct {
 	region *region
 	number int64
@@ -40,8 +40,8 @@ const (
 	noBlock        = -1
 )
 
-// write writes bytes at an offset of a region, at most as many as the region has room for. If it fails,
-// the earlier contents at this place are lost.
+// write writes bytes at an offset of a region, at most as many as the region has room for. If it fails, the
+// bytes that were stored at this place before are lost.
 func (s *store) write(r *region, at int64, p []byte) error {
 	if s.file == nil && !s.fitsInMemory(r, at, p) {
 		if err := s.moveToFile(); err != nil {
@@ -86,7 +86,8 @@ func (s *store) fitsInMemory(r *region, at int64, p []byte) bool {
 	return used <= InMemory && blocks <= maxMemBlocks
 }
 
-// block returns a block in memory, or nil. It starts with the newest, which is usually the one.
+// block returns a block of a region in memory, or nil if it was not written. It searches from the newest
+// block, which is usually the right one.
 func (s *store) block(r *region, number int64) *memBlock {
 	for i := len(s.mem) - 1; i >= 0; i-- {
 		if b := &s.mem[i]; b.region == r && b.number == number {
@@ -105,7 +106,7 @@ func (s *store) moveToFile() error {
 	var blocks int64
 	for i, b := range s.mem {
 		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.region == b.region })
-		if err == nil && first == i { // copy each region once
+		if err == nil && first == i { // true once for each region
 			err = s.copyRegion(f, &blocks, b.region)
 		}
 	}
@@ -174,12 +175,13 @@ func (s *store) discard() {
 }
 
 func discard(f *os.File) {
-	f.Close() // an error does not matter, since the file is deleted
+	f.Close() // the error is ignored, because the file is deleted
 	os.Remove(f.Name())
 }
 
-// eachBlock divides bytes at an offset of a region into parts, one for each block. It calls process with the
-// number of the block, the offset in the block, and the bytes. The region is a ring of capacity bytes.
+// eachBlock divides bytes at an offset of a region into parts, one for each block. It calls the function
+// process with the number of the block, the offset in the block, and the bytes. The region is a ring of
+// capacity bytes.
 func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
 	for at %= capacity; len(p) > 0; at %= capacity {
 		n := min(int64(len(p)), size-at%size, capacity-at)

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail calls each, in order, for the chunks at the end of a file that originally had size bytes:
-// at least the last tail bytes of each stream, and the gaps among them. It reads about as many bytes as
-// it passes on. If any of these bytes are damaged, it returns ErrDamaged and does not call each; use
-// DecodeFile to read the rest.
+// DecodeTail calls the function each, in order, for the chunks at the end of a file that originally had size
+// bytes: at least the last tail bytes of each stream, and the gaps between these bytes. It reads about as
+// many bytes as it passes on. If any of these bytes are damaged, it returns ErrDamaged and does not call the
+// function; use DecodeFile to read the rest.
 func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
 	if size <= 0 || tail <= 0 {
 		return nil
@@ -45,14 +45,15 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// passRecord is a record of a file at the offset at. wantedBytes is how many of its last bytes are wanted.
+// record is a record of a file. at is its offset in the file, and wantedBytes is how many of the last bytes
+// of its data DecodeTail needs.
 type record struct {
 	header
 	at          int64
 	wantedBytes int
 }
 
-// load reads a record's data, verifies all of it, and keeps the bytes that are wanted.
+// load reads a record's data and verifies all of it. It keeps only the last wantedBytes bytes.
 func (w *window) load(rec *record) error {
 	rec.Offset = rec.position
 	if rec.dataBytes == 0 {
@@ -66,15 +67,15 @@ func (w *window) load(rec *record) error {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
 	begin := len(b) - rec.wantedBytes
-	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // do not cut a character
+	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // begins earlier rather than cut a character
 	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
 
-// lastRecords returns the last records of a stream that together have at least wantedBytes bytes, the last
-// one first.
+// lastRecords returns the last records of a stream, the last one first. They are as many as are needed for
+// wantedBytes bytes of data.
 func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
-	const perByte = 2 // records for each byte, as one of two may be a gap
+	const perByte = 2 // at most two records for each byte, because a gap may come before each
 	end, position := w.size-int64(trailerBytes), t.printed[s]
 	for at, maxRecords := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
@@ -98,13 +99,14 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 	return list, nil
 }
 
-// window reads bytes of a file. If reads are close to each other, it reads more bytes than requested.
+// window reads bytes of a file through a buffer. If reads are close to each other, it reads more bytes than
+// requested, so that later reads are served from the buffer.
 type window struct {
 	r     io.ReaderAt
 	size  int64
-	ahead int // bytes of each read of a file that is read in order; 0 otherwise
+	ahead int // bytes to read at a time if the file is read in order; 0 otherwise
 	at    int64
-	buf   []byte // bytes from offset at on
+	buf   []byte // bytes of the file, beginning at the offset at
 }
 
 const windowBytes = 4 << 10
@@ -143,7 +145,7 @@ func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 		case err != nil && err != io.EOF:
 			w.buf = nil
 			return nil, fmt.Errorf("read output: %w", err)
-		case at >= begin+int64(got): // the file has become shorter
+		case at >= begin+int64(got): // the file has become shorter since it was opened
 			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
 		}
 	}

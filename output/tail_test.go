@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// counted counts the bytes and calls that are read of a file.
+// counted is a file that counts the bytes that are read from it, and the calls.
 type counted struct {
 	io.ReaderAt
 	reads, bytes int
@@ -26,7 +26,7 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, at)
 }
 
-// file returns a log in the file format.
+// file encodes a log in the file format.
 func file(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	var b bytes.Buffer
 	if err := l.EncodeTo(&b); err != nil {
@@ -130,7 +130,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} { // a record is read completely, to verify its checksum
+	} { // the limits include whole records, which are read to verify their checksums
 		l := output.New(limit, spill(t.TempDir()))
 		c.fill(l)
 		l.Close()
@@ -183,8 +183,8 @@ func mixed(t *testing.T) *output.Log {
 	return l
 }
 
-// If any byte of a file is damaged, only bytes that were printed are shown. The chunks say exactly
-// which bytes are missing, and contain all others.
+// If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks say exactly
+// which bytes are missing, and contain all other bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	raw := file(t, mixed(t))
 	chunks, err := decode(raw)
@@ -240,7 +240,7 @@ func TestDamageInManyPlaces(t *testing.T) {
 		got := restore(chunks)
 		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailer:], raw[len(raw)-trailer:])
 		for s := range got {
-			if unknown { // the number of bytes missing at the end
+			if unknown { // the trailer is damaged, so it is unknown how many bytes are missing at the end
 				n := min(len(got[s]), len(want[s]))
 				got[s] = strings.TrimRight(got[s][:n], "?")
 				want := want[s][:len(got[s])]
@@ -254,8 +254,8 @@ func TestDamageInManyPlaces(t *testing.T) {
 	})
 }
 
-// If neither a later record nor the trailer shows which stream lost bytes belong to, their stream is
-// unknown. Here, the header of the only record of standard error and the trailer are damaged.
+// If neither a later record nor the trailer shows which stream lost bytes belong to, their stream is unknown.
+// In this test, the trailer and the header of the only record of standard error are damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
 	defer l.Discard()
@@ -293,17 +293,17 @@ func TestOutputContainingRecordsIsText(t *testing.T) {
 	l.Append(output.Stdout, 4000, []byte("after\n"))
 	l.Close()
 	raw := file(t, l)
-	raw[bytes.Index(raw, inner)-5] ^= 1 // in the header
+	raw[bytes.Index(raw, inner)-5] ^= 1 // damages the header of the record that contains inner
 	chunks, err := decode(raw)
 	if got, want := restore(chunks)[0], "before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-const trailer = 53 // bytes
+const trailer = 53 // length of the trailer in bytes
 
-// A file that was cut anywhere results in the records before the cut, and a chunk that says that the
-// rest is lost. DecodeTail returns ErrDamaged.
+// If a file was cut at any byte, DecodeFile passes on the records before the cut, and a chunk that says that
+// the rest is lost. DecodeTail returns ErrDamaged.
 func TestCutFilesReportDamage(t *testing.T) {
 	raw := file(t, mixed(t))
 	whole, err := decode(raw)
@@ -377,7 +377,7 @@ func FuzzDecodeTail(f *testing.F) {
 		if most := 100 + 8*max(n, 0); r.reads > most+len(raw) {
 			t.Fatalf("%x, %d: %d reads", raw, n, r.reads)
 		}
-		// N, plus the bytes of a character that would be cut.
+		// The limit is n bytes, plus at most 3 bytes of a character that would otherwise be cut.
 		if err == nil && n > 0 && max(kept[0], kept[1]) > n+3 {
 			t.Fatalf("%x, %d: handed over %v bytes", raw, n, fmt.Sprint(kept))
 		}
