@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The same accounts are created by systemd, by the packages where systemd is missing, in the images,
-// and by the commands in the installation guide.
+// The same accounts are created in four ways: by systemd, by the packages where systemd is missing, in the
+// images, and by the commands in the installation guide.
 func TestAccountsAgree(t *testing.T) {
 	sysusers, err := Files.ReadFile("queuectl.sysusers")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 type psKind int
 
 const (
-	psWord        psKind = iota // a token of no other kind
+	psWord        psKind = iota // a token that has none of the other kinds
 	psVariable                  // $name, also in a string
-	psString                    // with its quotes; variables and expressions in it follow as separate tokens
+	psString                    // the string with its quotes; its variables and expressions follow as separate tokens
 	psOpener                    // ( { [ and $( @( @{
 	psCloser                    // ) } ]
 	psSeparator                 // end of a statement
@@ -26,14 +26,14 @@ type psToken struct {
 	kind  psKind
 	text  string
 	line  int
-	in    int  // index of the innermost opener around it; -1 for none
-	glued bool // no space before it
+	in    int  // index of the innermost opener around the token; -1 for none
+	glued bool // there is no space before the token
 }
 
 // psFile is a script, split into tokens.
 type psFile struct {
 	tokens []psToken
-	closes map[int]int // index of the closer, by index of the opener
+	closes map[int]int // index of the closer that belongs to an opener, by index of the opener
 }
 
 // psLexer splits a script into tokens, with as much detail as the rules need.
@@ -321,7 +321,8 @@ func (f psFile) isCommand(i int) bool {
 	}
 	switch before := f.tokens[i-1]; before.kind {
 	case psSeparator, psOpener:
-		return t.in < 0 || f.tokens[t.in].text != "@{" // a key of a hash table
+		// The first word inside @{ } is a key of a hash table, not a command.
+		return t.in < 0 || f.tokens[t.in].text != "@{"
 	case psOperator:
 		return before.text != "," && before.text != "&"
 	case psWord:

@@ -37,7 +37,7 @@ type psFunction struct{ begin, end int }
 type psRules struct {
 	psFile
 	functions map[string]psFunction
-	leavers   map[string]bool // functions that leave the check of $script:Code to their callers
+	leavers   map[string]bool // functions after whose call the caller must check $script:Code
 	callers   map[string]bool // functions that set $script:Code, directly or through a call
 	problems  []string
 }
@@ -126,8 +126,9 @@ func (r *psRules) function(i int) string {
 	return ""
 }
 
-// findLeavers finds the functions that leave the check of $script:Code to their callers. A function
-// does so if it sets $script:Code, or if it calls such a function without checking.
+// findLeavers finds the functions that leave the check of $script:Code to their callers. A function does so
+// if it sets $script:Code. It also does so if it calls such a function and does not check $script:Code
+// itself.
 func (r *psRules) findLeavers() {
 	for i := range r.tokens {
 		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
@@ -186,8 +187,8 @@ func (r *psRules) runs(i int) string {
 	return "& " + called
 }
 
-// looked reports whether the exit code of a call is checked in the same block, and before the next call
-// that sets it.
+// looked reports whether the exit code of a call is checked. The check must be in the same block, and before
+// the next call that sets the same variable.
 func (r *psRules) looked(i int) bool {
 	program := r.runs(i) != ""
 	_, end := r.block(i)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The PowerShell scripts parse, and follow the rules of PSScriptAnalyzer and our rules for exit codes
-// of programs. No other test runs the scripts before they run on a real Windows.
+// The PowerShell scripts can be parsed, and follow the rules of PSScriptAnalyzer and our rules for exit codes
+// of programs. This matters because no other test runs the scripts before they run on a real Windows.
 func TestPowerShellScripts(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)

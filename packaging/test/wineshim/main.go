@@ -16,8 +16,10 @@ const (
 	function = "ProcessPrng"
 	target   = "advapi32.SystemFunction036"
 
-	page   = 0x1000 // in memory: size of the headers, and address of the section
-	sector = 0x200  // in the file: size of the headers, and offset of the section
+	// Alignment in memory. The headers take one page, and the section begins at the second page.
+	page = 0x1000
+	// Alignment in the file. The headers take one sector, and the section begins at the second sector.
+	sector = 0x200
 )
 
 func main() {
@@ -43,7 +45,7 @@ func dll() []byte {
 		ImageBase:             0x180000000,
 		SectionAlignment:      page,
 		FileAlignment:         sector,
-		// the version of Windows 10, which Go requires
+		// Version 10 is Windows 10, the oldest version that Go supports.
 		MajorOperatingSystemVersion: 10,
 		MajorSubsystemVersion:       10,
 		SizeOfImage:                 2 * page,
@@ -84,8 +86,9 @@ func dll() []byte {
 	return out.Bytes()
 }
 
-// exports returns the export table, with one function. An address inside the table itself means that
-// the function is forwarded: it points to the name of the other function.
+// exports returns the export table, which contains one function. The address of this function is inside the
+// table itself. Such an address means that calls are forwarded: the text at the address names another
+// function, which receives the calls.
 func exports() []byte {
 	type directory struct {
 		_                           [12]byte
