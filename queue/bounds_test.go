@@ -27,8 +27,8 @@ func array(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// An object may have at most MaxMembers members. A duplicate name is found among any number of
-// members.
+// An object may have at most MaxMembers members. Members finds a duplicate name however many members there
+// are.
 func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.Members([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
@@ -48,8 +48,8 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 }
 
-// A field accepts its maximum number of entries. One more is rejected during parsing, with the
-// field's name.
+// A field accepts its maximum number of entries. If a spec has one more, parsing it fails with an error that
+// names the field.
 func TestSpecBoundsEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, at, beyond string
@@ -71,7 +71,8 @@ func TestSpecBoundsEntries(t *testing.T) {
 	}
 }
 
-// An error lists at most 20 problems and says if there are more. The nearest name is searched once.
+// An error lists at most 20 problems and says if there are more. The costly search for the nearest known name
+// is made only once.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
 		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
@@ -138,7 +139,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// An edit neither encodes nor decodes large values that it does not change.
+// If an edit does not change a large value, it neither encodes nor decodes that value.
 func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdin)), Env: map[string]string{}}
 	for i := range 3 {

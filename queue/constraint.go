@@ -15,7 +15,7 @@ import (
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message
 // `unknown value "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	Range    *Range   // limits of a number, or of a duration in seconds
+	Range    *Range   // smallest and largest number, or duration in seconds
 	Enum     []string // accepted texts; nil means any
 	Text     *Form    // form of a text
 	Entries  *Form    // form of each entry of a list, or of each value of a map
@@ -36,14 +36,15 @@ type Range struct {
 	Above    bool // Min itself is rejected
 }
 
-// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid checks a text
-// against the form. If Fault is set, it is used instead of Valid, and its error says what is wrong.
+// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports whether a text
+// has the form. A form with Fault uses that instead of Valid.
 type Form struct {
 	Pattern string
 	Valid   func(string) bool
-	Is      string                  // completes the message "… is not …", like "an id: 1 to 128 letters"
-	Fault   func(text string) error // returns what is wrong with a text; nil if Valid and Is are enough
-	Private bool                    // messages must not repeat the text, which may be secret
+	Is      string // second part of the message "… is not …", like "an id: 1 to 128 letters"
+	// Fault returns an error that says what is wrong with a text. It is nil if Valid and Is suffice.
+	Fault   func(text string) error
+	Private bool // messages must not repeat the text, which may be secret
 }
 
 // Accepts reports whether a text matches the form.
@@ -59,7 +60,7 @@ const nameForm = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter
 // Parts of the patterns below.
 const (
 	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
-	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // 1 to MaxDemand
+	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemand
 	pathPattern   = `(/|[A-Za-z]:[\\/])[^\x00]*`
 )
 
@@ -216,11 +217,12 @@ func (c *Constraint) checkSize(field string, n int64) error {
 
 // quantity describes how messages write one kind of value, such as durations.
 type quantity struct {
-	name, less, more string // like "a duration", "short" and "long"
+	name, less, more string // words for messages, like "a duration", "short" and "long"
 	text             func(float64) string
 }
 
-// unbounded is a maximum that no value reaches, so messages leave it out.
+// unbounded is the maximum of a Range without an upper limit. Messages do not mention it, because no value
+// reaches it.
 const unbounded = 1e18
 
 func (c *Constraint) checkRange(field string, n float64, q quantity) error {
@@ -324,7 +326,7 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// plain returns a number without an exponent.
+// plain formats a number without an exponent.
 func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // checkFields reports values of given fields that their constraints do not accept.
@@ -350,8 +352,8 @@ type constrainedField struct {
 	constraint *Constraint
 }
 
-// checks holds the constraints and rules of all fields. They are resolved, so checking a job needs
-// no look-ups by name.
+// checks holds the constraints and rules of all fields. It refers to fields by pointer, so that checking a
+// job needs no look-ups by name.
 type checks struct {
 	once   sync.Once
 	fields []constrainedField // the fields that have a constraint
@@ -360,7 +362,7 @@ type checks struct {
 
 var fieldChecks checks
 
-// resolvedChecks returns the checks. The first call resolves them.
+// resolvedChecks returns the constraints and rules of all fields. The first call resolves them.
 func resolvedChecks() *checks {
 	fieldChecks.once.Do(func() {
 		for i := range fields {
@@ -389,8 +391,8 @@ func (c *Constraint) checkMembers(check checker, field string, members map[strin
 	}
 }
 
-// check returns an error if the constraint does not accept a value of the field, in the form that
-// get returns.
+// check returns an error if the constraint does not accept a value of the field. v is the value as returned
+// by get.
 func (f *Field) check(c *Constraint, v any) *Error {
 	var err error
 	switch v := v.(type) {

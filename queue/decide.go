@@ -14,52 +14,52 @@ type End uint8
 // The ways an attempt can end. The numbers are sent between service and runner, so they must not
 // change.
 const (
-	Exited             End = iota + 1 // it exited with an exit code
-	Signalled                         // a signal ended it that queuectl did not send
-	TimedOut                          // its timeout expired
-	Killed                            // a user cancelled it
-	Stopped                           // the service had to stop it
-	Shortage                          // it could not be started because the machine lacked resources
-	Unstarted                         // it was claimed but never started
-	Lost                              // its runner died
-	Interrupted                       // its machine went down
-	Unkillable                        // its processes survived SIGKILL
-	Silent                            // its idle timeout expired
-	OutOfMemory                       // the kernel killed it, or refused it memory on Windows
-	HungStart                         // its start hung and was given up
-	PerhapsLost                       // its runner died; it is unknown whether it had started
-	PerhapsInterrupted                // its machine went down; it is unknown whether it had started
-	Disowned                          // a uid of the job now belongs to another account, so it did not start
-	CannotStart                       // a file that it names is missing or unusable, so it did not start
+	Exited             End = iota + 1 // the command exited with an exit code
+	Signalled                         // a signal that queuectl did not send ended the command
+	TimedOut                          // the timeout expired
+	Killed                            // a user cancelled the job
+	Stopped                           // the service had to stop the attempt
+	Shortage                          // the command could not start, because the machine lacked resources
+	Unstarted                         // the job was claimed, but the attempt never started
+	Lost                              // the runner of the attempt died
+	Interrupted                       // the machine of the attempt went down
+	Unkillable                        // processes of the attempt survived SIGKILL
+	Silent                            // the idle timeout expired
+	OutOfMemory                       // the kernel killed the command or, on Windows, refused it memory
+	HungStart                         // the start of the command hung, so it was aborted
+	PerhapsLost                       // the runner died; it is unknown whether the command had started
+	PerhapsInterrupted                // the machine went down; it is unknown whether the command had started
+	Disowned                          // not started, because a uid of the job now belongs to another account
+	CannotStart                       // not started, because a file that the job names is missing or unusable
 )
 
 // Outcome describes how an attempt ended, as observed.
 type Outcome struct {
 	End      End
-	ExitCode int64 // with Exited; 126 and 127 also if the command could not be executed
-	Signal   int   // signal number, with Signalled
+	ExitCode int64 // exit code, if End is Exited; 126 or 127 also if the command could not be executed
+	Signal   int   // signal number, if End is Signalled
 	Error    string
-	Alone    bool // its runner ran no other job
+	Alone    bool // true if the runner ran no other job
 	// MemoryLimit reports that a process of the attempt was killed, or refused memory, because of
 	// the job's own limit.
 	MemoryLimit bool
-	// Paused reports that a user had paused the job and did not request that it runs again.
+	// Paused reports that the job was still paused by a user when the attempt ended.
 	Paused bool
 }
 
 // Strategy is how the retry delay grows from retry to retry.
 type Strategy string
 
-// The strategies. After n failed attempts the delay is base^n seconds, base × n seconds, or
-// Policy.RetryDelay.
+// The strategies. After n failed attempts, the delay is base^n seconds (Exponential), base × n seconds
+// (Linear), or always Policy.RetryDelay (Fixed).
 const (
 	Exponential Strategy = "exponential"
 	Linear      Strategy = "linear"
 	Fixed       Strategy = "fixed"
 )
 
-// Backoff holds the backoff settings of one job. Zero fields, and a nil Jitter, use the service's
-// settings.
+// Backoff holds the backoff settings of one job. A field that is 0, or a Jitter that is nil, means that the
+// service's setting applies.
 type Backoff struct {
 	Base     float64       `json:"base,omitempty"`
 	Strategy Strategy      `json:"strategy,omitempty"`
@@ -76,17 +76,18 @@ type Policy struct {
 	RetryDelay time.Duration
 }
 
-// A job that could not start because the machine lacked resources waits for shortagePause, and
-// twice as long each further time, up to maxShortagePause. This is not the job's fault, so it uses
-// none of its attempts. But after MaxRefunds times in a row the next time counts as a failure,
-// because the job itself may cause the shortage.
+// A job that could not start because the machine lacked resources waits for shortagePause. Each time in a
+// row, it waits twice as long, up to maxShortagePause. A shortage is not the job's fault, so it uses none of
+// the job's attempts. But after MaxRefunds shortages in a row, the next one counts as a failure, because the
+// job itself may cause the shortage.
 const (
 	shortagePause    = time.Second
 	maxShortagePause = 30 * time.Second
 	MaxRefunds       = 100
 )
 
-// Decision is the consequence of an outcome. Delay starts when the store records the decision.
+// Decision is the consequence of an outcome: the job's next state, and how the attempt counts. The time Delay
+// begins when the store records the decision.
 type Decision struct {
 	State   State
 	Reason  Reason
@@ -97,10 +98,10 @@ type Decision struct {
 	Defers  bool // the attempt uses one of the job's deferrals
 	Refunds bool // the attempt uses one of the job's refunds
 	Suspect bool // the next attempt gets a separate runner
-	Crashed bool // the runner died while it ran only this job
+	Crashed bool // counts toward PoisonCrashes: the runner died while it ran only this job
 }
 
-// PoisonCrashes is how many runners may die while they run only this job. Then the job is dead,
+// PoisonCrashes is the number of runners that died while they ran only this job, at which the job is dead
 // even if attempts remain.
 const PoisonCrashes = 3
 
@@ -117,7 +118,7 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 // decide is like Decide, without the note about the memory limit.
 func decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
-	switch o.End { // these ends say nothing about the job, so a suspect remains one
+	switch o.End { // these ends do not show whether the job kills its runner, so a suspect remains one
 	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, Disowned:
 		d.Suspect = j.Suspect
 	}
@@ -127,7 +128,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		return d.afterExit(j, o, p)
 	case Exited:
 		return d.afterExit(j, o, p)
-	case CannotStart: // like one of its no_retry_codes: another attempt would fail too
+	case CannotStart: // another attempt would fail too, so this counts like one of the job's no_retry_codes
 		if o.ExitCode != 127 {
 			o.ExitCode = 126
 		}
@@ -166,7 +167,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Reason, d.Counts = Cancelled, ReasonCancelled, true
 	case Stopped:
 		d.State, d.Reason = Pending, ReasonStopped
-		if o.Paused { // only its user makes it run again
+		if o.Paused { // a paused job must not run again until a user releases it
 			d.State = Held
 		}
 	case Shortage:
@@ -229,8 +230,8 @@ func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 	return d.afterFailure(j, p)
 }
 
-// afterFailure completes the decision for a failure that counts: a retry if an attempt remains, else
-// dead.
+// afterFailure completes the decision for a failure that uses an attempt: the job is retried if an attempt
+// remains, and dead otherwise.
 func (d Decision) afterFailure(j *Job, p Policy) Decision {
 	d.Counts, d.State = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
@@ -279,7 +280,7 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 }
 
 // afterPossibleLoss completes the decision for an attempt that may never have started. The attempt is
-// recorded. It counts only if the job must not run twice.
+// recorded as if it had. It uses an attempt only if the job must not run twice (on_lost is hold or dead).
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	d.Reason = ReasonLost
 	if o.End == PerhapsInterrupted {
@@ -323,11 +324,12 @@ func (p Policy) retryDelay(j *Job, n int) time.Duration {
 		seconds = math.Pow(p.Base, float64(n))
 	}
 	seconds *= 1 + p.Jitter*jitterFactor(j.Seq, n)
-	seconds = min(seconds, p.Max.Seconds())                        // never NaN, since base is greater than 0
+	seconds = min(seconds, p.Max.Seconds())                        // not NaN, since base is greater than 0
 	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 
-// jitterFactor returns a number in [-1, 1) that is fixed for one attempt of one job.
+// jitterFactor returns a number in [-1, 1) that differs between attempts and jobs, but is always the same for
+// the same attempt.
 func jitterFactor(seq int64, n int) float64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%d", seq, n)

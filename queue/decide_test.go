@@ -32,7 +32,7 @@ func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.Suspect, j.Crashes = true, n }
 }
 
-// withRefunds makes a job one that could not be started n times in a row.
+// withRefunds sets how many times in a row the job could not be started.
 func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds = n } }
 
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
@@ -41,8 +41,8 @@ func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, n }
 }
 
-// Every row of the contract's table of ends has its consequence: the state, whether the attempt
-// counts, and the delay.
+// For every row of the contract's table of ends, Decide returns the state, whether the attempt counts, and
+// the delay that the table lists.
 func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
 	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
@@ -111,8 +111,8 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 	}
 }
 
-// A job that cannot start waits longer each time, up to half a minute, depending only on its own
-// count.
+// A job that cannot start because of a shortage waits longer each time, up to half a minute. The delay
+// depends only on the job's own count of shortages.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != want*time.Second {
@@ -199,7 +199,8 @@ func TestBackoffMatchesContract(t *testing.T) {
 	}
 }
 
-// No base, number of attempts or jitter makes a delay negative or longer than the maximum.
+// A delay is never negative or longer than the maximum, whatever the base, the number of attempts and the
+// jitter are.
 func TestBackoffNeverOverflows(t *testing.T) {
 	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9), rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -217,8 +218,8 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	})
 }
 
-// Jitter changes a delay by at most its share. Each attempt gets a different amount, which never
-// changes.
+// A jitter of 0.2 changes a delay by at most 20 %. Different attempts get different amounts, but the same
+// attempt always gets the same one.
 func TestJitterStaysInItsBounds(t *testing.T) {
 	p := queue.Policy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
 	least, most := time.Hour, time.Duration(0)
@@ -235,8 +236,8 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// If a file that a job names is missing, it will be missing at the next attempt too. So the job is
-// dead after one attempt, unless its settings treat the exit code differently.
+// If a file that a job names is missing, the job is dead after one attempt, because the file will be missing
+// at the next one too. The job's settings for the exit code take precedence.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 	policy := queue.Policy{Base: 2, Strategy: queue.Exponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {

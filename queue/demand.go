@@ -11,14 +11,14 @@ import (
 // GateKind is the kind of thing that a gate limits.
 type GateKind uint8
 
-// The kinds of gates, in the order in which a claim checks them. Their numbers are stored. A new
-// kind gets a number below GateResource.
+// The kinds of gates, in the order in which a claim checks them. The numbers are stored, so they must not
+// change. A new kind needs a number below GateResource, because resources must be last.
 const (
-	GateUser     GateKind = 1   // number of running jobs of one user
-	GateNode     GateKind = 2   // nodes on which a job may run
-	GateLock     GateKind = 3   // number of running jobs with the same key
-	GateRate     GateKind = 4   // number of jobs with the same key that start in a period
-	GateResource GateKind = 100 // number of units of a resource in use; always the last kind
+	GateUser     GateKind = 1   // limits the running jobs of one user
+	GateNode     GateKind = 2   // limits the nodes on which a job may run
+	GateLock     GateKind = 3   // limits the running jobs with the same key
+	GateRate     GateKind = 4   // limits the starts of jobs with the same key in a period
+	GateResource GateKind = 100 // limits the units of a resource in use; always the last kind
 )
 
 // demandedKinds lists the kinds that a job may request.
@@ -33,7 +33,7 @@ const Everybody = -1 << 31
 // Demand is a gate that a job needs in order to start, in addition to its user's quota.
 type Demand struct {
 	Kind GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
-	Key  string   `json:"key"`  // key; for a node, its name or LABEL=VALUE
+	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
 	// N is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
 	// resource, the units that the job takes; for a node, 1.
 	N   int           `json:"n"`
@@ -49,8 +49,8 @@ func (d Demand) Owner(uid int) int {
 	return uid
 }
 
-// Ruled reports whether the demand itself limits its gate. Jobs limit the locks and rates that they
-// name; nodes limit themselves and their resources.
+// Ruled reports whether the demand also states the limit of its gate, as for a lock or a rate. The limits of
+// nodes and resources come from the nodes.
 func (d Demand) Ruled() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
 // Units returns how much of the gate's room one job takes.
@@ -61,8 +61,7 @@ func (d Demand) Units() int {
 	return 1
 }
 
-// MaxDemand limits the jobs, starts or units in one demand, and MaxDemands limits the demands of
-// one job.
+// MaxDemand limits the number N in one demand, and MaxDemands limits the demands of one job.
 const (
 	MaxDemand  = 10_000
 	MaxDemands = 16
@@ -107,8 +106,8 @@ func validKey(d Demand) bool {
 	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }
 
-// DemandsText returns a text with the gates of demands and how much of each is taken. Jobs with the
-// same text are interchangeable at all gates.
+// DemandsText returns a text that contains the gates of the demands, and how many units of each a job takes.
+// If two jobs have the same text, any room at the gates that suffices for one also suffices for the other.
 func DemandsText(list []Demand) string {
 	var b strings.Builder
 	for _, d := range list {

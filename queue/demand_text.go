@@ -139,7 +139,7 @@ func resourcesOf(j *Job) map[string]string {
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) {
 		list = append(list, d)
-		// This is an insertion sort: there are few entries, and package slices would enlarge the client.
+		// An insertion sort, because there are few entries and package slices would enlarge the client.
 		for i := len(list) - 1; i > 0 && list[i].checkedBefore(&list[i-1]); i-- {
 			list[i], list[i-1] = list[i-1], list[i]
 		}
@@ -168,7 +168,7 @@ func (d *Demand) checkedBefore(other *Demand) bool {
 	return d.Key < other.Key
 }
 
-// parentEndsByName maps names to the ways in which a dependency may have to end.
+// parentEndsByName maps the names that users write to values of ParentEnd.
 var parentEndsByName = map[string]ParentEnd{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
 
 // String returns the condition as users write it.
@@ -181,7 +181,7 @@ func (e ParentEnd) String() string {
 	return ""
 }
 
-// otherwiseNames names what can happen to a job whose dependency does not end as required.
+// otherwiseNames contains the names of the values of Otherwise.
 var otherwiseNames = []string{OtherwiseCancel: "cancel", OtherwiseHold: "hold", OtherwiseRun: "run"}
 
 // String returns the value as users write it.
@@ -230,7 +230,8 @@ func FormatUnits(text, name string, units []int) string {
 	return text + name + "=" + strings.Join(words, ",")
 }
 
-// ParseUnits calls each with every resource in such a text and its units.
+// ParseUnits reads a text that FormatUnits has written. It calls the function each for every resource in it,
+// with the resource's units.
 func ParseUnits(text string, each func(name string, units []int)) {
 	for entry := range strings.FieldsSeq(text) {
 		name, list, _ := strings.Cut(entry, "=")

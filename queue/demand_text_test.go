@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resolve turns gates and dependencies of a spec into demands and dependencies of the job, and
-// SpecOf returns them as the user wrote them.
+// Resolve turns gates and dependencies of a spec into demands and dependencies of the job, and SpecOf
+// converts them back to what the user wrote.
 func TestResolveGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
 		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"), Resources: map[string]string{"ram": "3", "gpu": "1"},

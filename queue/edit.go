@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// SpecOf returns a spec that requests the job as it is. It gives every field that affects how the
-// job runs, so that no default changes it.
+// SpecOf returns a spec that requests the same job. The spec contains every field that affects how the job
+// runs, so that the current defaults have no effect.
 func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
@@ -63,8 +63,8 @@ func pointerTo[T comparable](v T) *T {
 	return &v
 }
 
-// setFields sets fields to new values; nil removes a field. A new value also removes the fields that it
-// excludes, unless values contains them too.
+// setFields sets fields to new values; nil removes a field. If a new value excludes other fields, these are
+// removed too, unless values contains them.
 func setFields(fields, values map[string]any) {
 	for name, value := range values {
 		for _, other := range excludes[name] {
@@ -131,12 +131,12 @@ func mergeMap(name string, previous any, value json.RawMessage) (map[string]stri
 	return merged, nil
 }
 
-// excludes lists for each field the fields that it replaces when it is given.
+// excludes lists for each field the other fields that it excludes. When the field is given, it replaces them.
 var excludes = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
 }
 
-// Over sets the fields given by flags, which replace fields of s with the same name and fields that
+// Over sets the fields that flags gives. They replace the fields of s with the same name, and the fields that
 // they exclude. Maps are merged.
 func (s *Spec) Over(flags *Spec) {
 	merged, given := s.Given(), flags.Given()
@@ -158,9 +158,9 @@ func (s *Spec) Over(flags *Spec) {
 	}
 }
 
-// Edit changes a waiting job according to a merge patch (RFC 7386). set is an object of fields;
-// null restores the default, and maps are merged. Edit does not change the account that the job
-// runs as; a caller that knows the accounts has to do that. If Edit returns an error, the job is
+// Edit changes a waiting job according to a merge patch (RFC 7386). The parameter set is a JSON object of
+// fields. The value null restores a field's default, and maps are merged. Edit does not change the account
+// that the job runs as; a caller that knows the accounts has to do that. If Edit returns an error, the job is
 // unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).Given()
@@ -170,7 +170,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return err
 	}
 	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
-		delete(fields, "run_at") // a stored job has run_at instead of delay
+		delete(fields, "run_at") // delay null removes run_at, since a stored job has no delay
 	}
 	setFields(fields, patch)
 	heavy := setAsideUnchanged(fields, patch)
@@ -219,24 +219,24 @@ func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
 	j.Delay = edited.Delay
 	for _, name := range []string{"run_at", "delay"} {
 		if value, cleared := patch[name]; cleared && value == nil && edited.RunAt == 0 && edited.Delay == 0 {
-			j.Delay = time.Nanosecond // due now, as if no time had been given
+			j.Delay = time.Nanosecond // the job is due now, as if no time had been given
 		}
 	}
 	if given.Delay != nil && *given.Delay == 0 {
-		j.Delay = time.Nanosecond // due now, as for a new job
+		j.Delay = time.Nanosecond // the job is due now, like a new job
 	}
 }
 
 // NotEdited is the only field that an edit cannot change.
 const NotEdited = "id"
 
-// EditedTogether names a field that an edit may contain only together with a second field.
+// EditedTogether names a field that an edit may contain only together with the field With.
 var EditedTogether = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
 
-// readPatch returns the fields to set. It merges maps into the job's maps.
+// readPatch returns the fields that an edit sets. It merges maps in the edit into the job's maps.
 func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
 	patch = map[string]any{}
-	given := map[string]bool{} // fields with an alias that were already given
+	given := map[string]bool{} // for fields with two names: whether the field was already given
 	err = Members(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {

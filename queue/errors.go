@@ -29,11 +29,11 @@ const (
 	CodeInternal       Code = "internal"
 )
 
-// Error is a failure with a code. errors.Is considers two Errors the same if their codes are, so an
-// error keeps its identity across the socket.
+// Error is a failure with a code. errors.Is considers two Errors the same if they have the same code. So a
+// client can test for an error that the service has sent.
 type Error struct {
 	Code    Code
-	Field   string // field with the error; "" if none
+	Field   string // field that the error is about; "" if none
 	Index   int    // number of the job in a batch, from 1; 0 if none
 	Message string // text for users, with the next step if there is one
 }
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// At returns the same error about one job of a batch; the first job is 1.
+// At returns a copy of the error that is about one job of a batch. index is the job's number, from 1.
 func (e *Error) At(index int) *Error {
 	at := *e
 	at.Index = index
@@ -141,7 +141,8 @@ type faults struct {
 	truncated bool
 }
 
-// add records a problem. Beyond maxFaults, the error is not even created.
+// add records a problem. After maxFaults problems, it only notes that there are more, and does not call
+// fault.
 func (f *faults) add(fault func() error) {
 	if len(f.list) == maxFaults {
 		f.truncated = true
@@ -222,8 +223,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// NoJob returns the error for an id that no job has. For "retry all" and "retry dead", where all
-// and dead are taken for ids, it suggests the right option.
+// NoJob returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this
+// error for the id "all" or "dead". NoJob then suggests the right option.
 func NoJob(id string) error {
 	option, hint := "", ""
 	if id == "all" {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// errors.Is compares only the codes of errors, also if an error is wrapped or has a position.
+// errors.Is compares only the codes of errors, even if an error is wrapped or contains the number of a job.
 func TestErrorsAreKnownByCode(t *testing.T) {
 	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").At(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {

@@ -2,9 +2,9 @@ package queue
 
 import "slices"
 
-// FieldRule is a rule about fields of a job that need each other or exclude each other. Resolve
-// checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules. A
-// field that is null, false, or an empty map counts as not given.
+// FieldRule is a rule about fields of a job: a field needs one of several others, or excludes them. Resolve
+// checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules. A field
+// that is null, false, or an empty map counts as not given.
 //
 // For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects
 // {"unique_for": "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}},
@@ -14,8 +14,8 @@ type FieldRule struct {
 	Others   []string
 	Requires bool // true: Field needs at least one of Others; false: Field excludes all of Others
 	Message  string
-	// same reports whether Field and the other field have equivalent values. Resolve then accepts
-	// both, because responses of the service contain both. A schema cannot express that, so it
+	// same reports whether Field and the other field have equivalent values. If so, Resolve accepts both
+	// fields, because responses of the service contain both. A schema cannot express this exception, so it
 	// allows only one of them.
 	same func(*Spec) bool
 }
@@ -31,7 +31,7 @@ var fieldRules = []FieldRule{
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalReads, nil},
 	{"max_attempts", []string{"max_retries"}, false,
 		"differs from field max_retries + 1; use only one of them", sameAttempts},
-	// This row is only for the schema, since Decode compares the two fields.
+	// This row is needed only for the schema. For a spec, Decode itself compares the two fields.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
 	{"unique_for", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},
@@ -39,14 +39,14 @@ var fieldRules = []FieldRule{
 	{"mask_secrets", []string{"env_secret"}, true, "works only with field env_secret; use both or neither", nil},
 }
 
-// terminalReads explains why a job with a terminal cannot have any other standard input.
+// terminalReads is the message for a job with a terminal that also has another standard input.
 const terminalReads = "a job with a terminal reads its input from the terminal; use only one of these fields"
 
 func sameCommand(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }
 
 func sameAttempts(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
-// checkRules reports fields that exclude each other, and fields given without one that they need.
+// checkRules reports fields that exclude each other, and fields that need another field which is not given.
 func (s *Spec) checkRules(check checker) {
 	for _, r := range resolvedChecks().rules {
 		if !s.has(r.field) {

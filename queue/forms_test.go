@@ -25,7 +25,7 @@ func forms() map[string]*Form {
 	return all
 }
 
-// A form accepts a text exactly if its pattern matches.
+// A form accepts a text if and only if its pattern matches the text, except for the cases of beyondPattern.
 func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	for name, form := range forms() {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// beyondPattern reports whether a form may reject a text that its pattern matches: because of the
-// text's length, or because a glob has a reversed range like [z-a].
+// beyondPattern reports whether a form may reject a text although its pattern matches. The reason is the
+// length of the text, or a reversed range like [z-a] in a glob.
 func beyondPattern(form *Form, text string) bool {
 	return len(text) > 250 || form == FormGlob && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

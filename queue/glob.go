@@ -8,9 +8,9 @@ import (
 // MaxGlob is the maximum length of a pattern, in bytes.
 const MaxGlob = 256
 
-// Glob returns a function that reports whether a whole text matches the pattern. In a pattern, *
-// matches any text, ? any one character, [a-z] one of these and [!a-z] any other character.
-// Matching takes time proportional to the length of the pattern times the length of the text.
+// Glob returns a function that reports whether a whole text matches the pattern. In a pattern, * matches any
+// text, ? any one character, [a-z] one of these characters, and [!a-z] any character except these. Matching
+// takes time proportional to the length of the pattern times the length of the text.
 func Glob(pattern string) (func(string) bool, error) {
 	g, err := parseGlob(pattern)
 	if err != nil {
@@ -55,7 +55,7 @@ func parseGlob(pattern string) (g glob, err error) {
 			t, size = class, end+1
 		}
 		i += size
-		if t.kind != globStar || len(g) == 0 || g[len(g)-1].kind != globStar { // ** means the same as *
+		if t.kind != globStar || len(g) == 0 || g[len(g)-1].kind != globStar { // ** is the same as *
 			g = append(g, t)
 		}
 	}
@@ -78,8 +78,8 @@ const (
 type globToken struct {
 	kind    globKind
 	literal rune
-	ranges  [][2]rune // of a class: first and last character of each range
-	negated bool      // of a class: matches any other character
+	ranges  [][2]rune // first and last character of each range in a class
+	negated bool      // the class matches the characters outside the ranges
 }
 
 // parseClass parses the text between brackets. ok is false for an empty class and for a range whose
@@ -116,9 +116,9 @@ func (t *globToken) matches(r rune) bool {
 	return true
 }
 
-// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch
-// it extends the text of the last star only: any text that an earlier star could take, the last one
-// can take as well.
+// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch, it lets
+// only the last star match one more character. Trying more characters for earlier stars cannot help: the last
+// star can match the same ones.
 func (g glob) match(text string) (ok bool, steps int) {
 	at, next := 0, 0                     // positions in the text and in the pattern
 	star, starAt, matched := 0, 0, false // last star, end of its text, and whether there is one

@@ -9,14 +9,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a pattern, as parsed by the independent implementation of this test. It
-// matches any text, or one character that takes accepts.
+// piece is one element of a pattern, as parsed by the independent implementation of this test. It matches any
+// text or, if the function takes is set, one character that the function accepts.
 type piece struct {
 	any   bool
 	takes func(rune) bool
 }
 
-// piecesOf parses a pattern in a simple way. ok is false if it is not a pattern.
+// piecesOf parses a pattern in a simple way. ok is false if the pattern is invalid.
 func piecesOf(pattern string) (list []piece, ok bool) {
 	rest := pattern
 	for rest != "" {

@@ -3,14 +3,14 @@ package queue
 // HookSet is a set of events of a job. For each of them another job, a hook, can be created.
 type HookSet uint8
 
-// The events, and two flags. HookItself means that a job is a hook, which has no hooks itself.
-// HookSettings means that it is a hook of the settings, which only operators may see. The numbers
-// are stored.
+// The events, and two flags. HookItself means that the job is itself a hook, so it cannot have hooks.
+// HookSettings means that the hook was requested by the settings, so that only operators may see it. The
+// numbers are stored, so they must not change.
 const (
 	HookCompleted HookSet = 1 << 0
 	HookFailed    HookSet = 1 << 1 // an attempt failed and will be retried
 	HookDead      HookSet = 1 << 2
-	HookEnded     HookSet = 1 << 3 // completed, dead or cancelled
+	HookEnded     HookSet = 1 << 3 // the job is completed, dead or cancelled
 	HookSettings  HookSet = 1 << 6
 	HookItself    HookSet = 1 << 7
 )
@@ -18,8 +18,8 @@ const (
 // Hooks lists the events, in the order in which their hooks are created.
 var Hooks = []HookSet{HookCompleted, HookFailed, HookDead, HookEnded}
 
-// HookQueue is the queue of hooks. MaxHooks is how many hooks of one user may wait; further ones
-// are not created.
+// HookQueue is the queue of hooks. MaxHooks limits the waiting hooks of one user. Further hooks are not
+// created.
 const (
 	HookQueue = "hooks"
 	MaxHooks  = 10_000
@@ -89,8 +89,8 @@ func (l *HookLines) Set() (set HookSet) {
 	return set
 }
 
-// Private returns the uid of a job that only its user and operators may see: a hook of the
-// settings. It returns nil for any other job.
+// Private returns the uid of the job's user if only this user and operators may see the job, because it is a
+// hook of the settings. It returns nil for any other job.
 func (j *Job) Private() *int {
 	if j.Hooks&HookSettings == 0 {
 		return nil

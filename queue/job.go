@@ -11,11 +11,11 @@ const (
 	DatabaseID = 0x7163746c
 
 	MaxCommand    = 131_071   // shell command line; also each entry of argv and env
-	MaxArgsEnv    = 512 << 10 // argv and env together
+	MaxArgsEnv    = 512 << 10 // all entries of argv and env together
 	MaxStdin      = 256 << 10
 	MaxLabels     = 32 // number of labels
 	MaxLabel      = 256
-	MaxPriority   = 1_000_000 // highest priority, and lowest with a minus sign
+	MaxPriority   = 1_000_000 // priorities are from -MaxPriority to MaxPriority
 	MaxAttempts   = 1_000_000
 	MaxOutput     = 1 << 30 // output_limit
 	MinMemory     = 1 << 20 // memory
@@ -30,7 +30,7 @@ const (
 	DefaultQueue  = "default"
 	MaxBatch      = 1000 // jobs in one request
 	MaxExitCodes  = 256  // entries of each list of exit codes
-	MaxDeferrals  = 100  // times that one job may be postponed by defer_codes
+	MaxDeferrals  = 100  // how many times defer_codes may postpone one job
 	MaxErrorBytes = 4 << 10
 	MaxSecrets    = 32       // entries of env_secret
 	MaxResult     = 64 << 10 // result of an attempt, as JSON
@@ -68,7 +68,7 @@ type Execution struct {
 	Timeout         time.Duration     `json:"timeout,omitempty"`    // 0 means no limit
 	IdleTimeout     time.Duration     `json:"idle_timeout,omitempty"`
 	KillAfter       time.Duration     `json:"kill_after"`
-	Backoff         Backoff           `json:"backoff,omitzero"` // the job's own backoff settings
+	Backoff         Backoff           `json:"backoff,omitzero"` // replaces the service's backoff settings
 	OkCodes         []int             `json:"ok_codes,omitempty"`
 	NoRetryCodes    []int             `json:"no_retry_codes,omitempty"`
 	DeferCodes      []int             `json:"defer_codes,omitempty"`
@@ -76,19 +76,18 @@ type Execution struct {
 	AllowBackground bool              `json:"allow_background,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
 	OutputLimit     int64             `json:"output_limit"` // bytes per output stream
-	// Memory is the limit in bytes for all processes together. 0 means no limit, also for CPUs and
-	// Tasks.
+	// Memory is the limit in bytes for all processes together. In Memory, CPUs and Tasks, 0 means no limit.
 	Memory          int64   `json:"memory,omitempty"`
 	CPUs            float64 `json:"cpus,omitempty"`   // CPU time limit, in processors
-	Tasks           int64   `json:"tasks,omitempty"`  // number of processes, on Linux with threads
+	Tasks           int64   `json:"tasks,omitempty"`  // limit of processes; on Linux, threads count too
 	Nice            int64   `json:"nice,omitempty"`   // 0 means the runner's own nice value
 	NoFile          int64   `json:"nofile,omitempty"` // open files per process; 0 means the default
 	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 	TTY             bool    `json:"tty,omitempty"`
 	HookLines
 	User string `json:"user,omitempty"`
-	// AsUID is the uid of the account User that the job runs as. nil means that no account was
-	// requested, and the service's rule applies.
+	// AsUID is the uid of the account User that the job runs as. nil means that no account was requested. The
+	// service's rule then decides which account is used.
 	AsUID *int `json:"as_uid,omitempty"`
 }
 
@@ -98,12 +97,12 @@ type Job struct {
 	Seq      int64
 	ID       string
 	Queue    string
-	UID      int // user who enqueued it; negative if that uid now belongs to another account
+	UID      int // uid that enqueued the job; negative if that uid now belongs to another account
 	Priority int64
 	// MaxAttempts is the number of counted attempts after which the job is dead.
 	MaxAttempts int
-	// Demands lists the gates that the job needs in order to start, except its user's quota. They
-	// are in the order that CheckDemands requires. No two have the same kind and key.
+	// Demands lists the gates that the job needs in order to start, except its user's quota. The list has the
+	// order that CheckDemands requires. No two demands have the same kind and key.
 	Demands []Demand
 	// After lists the dependencies of a draft, at most MaxDependencies. OtherwiseDo selects what happens
 	// to the job if one of them does not end as required, or is removed.
@@ -112,9 +111,9 @@ type Job struct {
 	Parents     int // number of dependencies, including removed ones
 	// Deps holds the results of the job's dependencies as JSON, for the attempt. It is not stored.
 	Deps []byte `json:"-"`
-	// Unique, if not "", is a key of the job's user. No other unfinished job of this user has it,
-	// and none that ended less than UniqueFor ago. OnConflict selects what happens to a draft whose key
-	// another job has.
+	// Unique, if not "", is a key of the job's user. No other unfinished job of this user has it, and none
+	// that ended less than UniqueFor ago. OnConflict selects what happens to a draft if another job already
+	// has its key.
 	Unique     string
 	UniqueFor  time.Duration
 	OnConflict Conflict
@@ -125,7 +124,7 @@ type Job struct {
 	// Kept reports that the job's queue had its own retention when the job ended. Outputs is the
 	// size of its outputs in bytes.
 	Kept    bool
-	HookUID int // of a hook: uid of the user of the job that caused it
+	HookUID int // for a hook: uid of the user whose job caused it
 	Outputs int64
 	// InputRemoved holds the parts of Env and Stdin that were removed after the job had ended. Such
 	// a job cannot run again.
@@ -141,9 +140,9 @@ type Job struct {
 	// Refunds counts the starts that failed because the machine lacked resources, since the last
 	// attempt or since the job was last put in the queue.
 	Refunds  int
-	Suspect  bool   // its runner died during an attempt: the next one gets a separate runner
-	Crashes  int    // runners that died while running only this job, since it was last put in the queue
-	Fence    int64  // raised by each claim
+	Suspect  bool   // a runner died during an attempt, so the next attempt gets a separate runner
+	Crashes  int    // runners that died while running only this job, since the job was last put in the queue
+	Fence    int64  // number of the job's newest lease; each claim raises it
 	ExitCode int64  // exit code of the last attempt; -1 means none
 	Signal   int    // signal that ended the last attempt; 0 means none
 	WorkerID string // worker that runs the job, while processing
@@ -153,34 +152,34 @@ type Job struct {
 	PID      int       // process id of the job, while processing
 	// PausedAt is when a user paused the running job; 0 if it is not paused.
 	PausedAt Millis
-	PausedBy int // uid of the user who paused it
+	PausedBy int // uid of the user who paused the job
 
-	Delay     time.Duration // of a draft: time from its insertion until it is due
+	Delay     time.Duration // time from the insertion of a draft until it is due
 	CreatedAt Millis
 	UpdatedAt Millis
 	RunAt     Millis // when the job was first due
 	DueAt     Millis // when the job is due now; for a failed job, the time of its retry
-	Since     Millis // when ageing started: when it was runnable for the first time
-	Arrival   int64  // number of jobs enqueued when ageing started, including this one
-	Rank      int64  // result of Order.Rank; 0 unless the job was read as a leased job
-	// Start is the place of a claimed job, zero for other jobs. It is the job's Rank and Seq or, if
-	// its user is served first, those of the job that it goes before. Jobs that go before the same
-	// job do so in the order of their claims.
+	Since     Millis // when ageing started, which is when the job was first runnable
+	Arrival   int64  // number of jobs that had been enqueued when ageing started, including this one
+	Rank      int64  // result of Order.Rank; 0 unless a claim or the list of leases returned the job
+	// Start is the place of a claimed job in the order of starts; zero for other jobs. It usually contains
+	// the job's own Rank and Seq. If the job's user has the turn, the job goes before a better-ranked one and
+	// gets the Rank and Seq of that job. Jobs with the same place start in the order of their claims.
 	Start     Place
 	ExpiresAt Millis
 	StartedAt Millis // start of the last attempt
-	EndedAt   Millis // end of the job; 0 if it has not ended
+	EndedAt   Millis // time when the job ended; 0 if it has not
 }
 
 // Place is a position in the order in which the claimed jobs of a queue start.
 type Place struct{ Rank, Seq int64 }
 
-// Disowned reports whether the account that enqueued the job no longer exists and the job names no
-// other account to run as.
+// Disowned reports whether the job has no account to run as: the account that enqueued it no longer exists,
+// and the job does not name another one.
 func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
 
-// Fingerprint returns a hash that is the same for jobs that run the same: same user, queue, working
-// directory and command or argv. It does not change between versions and is never 0.
+// Fingerprint returns a hash of the user, the queue, the working directory, and the command or argv. Jobs for
+// which these are the same have the same hash. The hash is the same in all versions of queuectl and never 0.
 func (j *Job) Fingerprint() uint64 {
 	h := fingerprint(14695981039346656037) // offset basis of FNV-1a
 	h.add(strconv.Itoa(j.UID))
@@ -193,7 +192,7 @@ func (j *Job) Fingerprint() uint64 {
 	return max(1, uint64(h))
 }
 
-// fingerprint is an FNV-1a hash of texts, each with a terminator.
+// fingerprint is the FNV-1a hash of a sequence of texts. Each text is followed by a terminator.
 type fingerprint uint64
 
 func (h *fingerprint) add(text string) {
@@ -212,7 +211,7 @@ type Conflict uint8
 const (
 	ConflictReturn  Conflict = iota // nothing is stored; the request returns the other job
 	ConflictReject                  // the request fails with ErrExists
-	ConflictReplace                 // the other job is cancelled if it waits
+	ConflictReplace                 // the other job is cancelled if it waits; otherwise as ConflictReject
 )
 
 // conflicts maps the values to their names.
@@ -249,8 +248,8 @@ type Lease struct {
 // Lease returns the lease of a claimed job.
 func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
-// QueueTime returns how long the job waited until it started or ended, or until now. It counts from
-// when the job could first run, or was last released or retried.
+// QueueTime returns how long the job waited until it started or ended, or until now. It measures from the
+// time when the job could first run or, if later, was last released or retried.
 func (j *Job) QueueTime(now Millis) time.Duration {
 	from := max(j.RunAt, j.CreatedAt, j.Since)
 	end := now
@@ -264,7 +263,7 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	N         int // number of the attempt, from 1; the job's Runs at that time
+	N         int // number of the attempt, from 1; equal to the job's Runs after it started
 	Fence     int64
 	Worker    string
 	Node      string
@@ -280,13 +279,13 @@ type Attempt struct {
 	PeakRSS   int64         // bytes
 	PeakTasks int64         // highest number of concurrent processes and threads; 0 if unknown
 	Leftovers int           // background processes that were ended after the main process
-	Dropped   int64         // bytes of output that were not kept
-	// Output is what output.Decode reads; OutputRef names the runner's file of
-	// an output too large for it. At most one is set.
+	Dropped   int64         // bytes that were printed but not kept
+	// Output contains the output as a list of records, which output.Decode reads. If it is too large for
+	// that, OutputRef names the runner's file that contains it. At most one of them is set.
 	Output    []byte
 	OutputRef string
-	// OutputBytes is the size of the output as it is kept; OutputForgotten or OutputOverQuota if it was
-	// removed to make room.
+	// OutputBytes is the number of bytes of output that are kept. It is OutputForgotten or OutputOverQuota if
+	// the output was removed to make room.
 	OutputBytes int64
 	// Result is the attempt's result as JSON; nil means none. ResultError says why the attempt's
 	// result was not kept. The result counts as output and is removed together with it.
@@ -313,8 +312,12 @@ type EventKind string
 // The kinds of events.
 const (
 	EventEnqueued EventKind = "enqueued"
-	EventStarted  EventKind = "started"  // only if the attempt was reported while it ran
-	EventProgress EventKind = "progress" // at most twice a second per attempt
+	// EventStarted means that an attempt has started. It is recorded only if the attempt was reported while
+	// it ran.
+	EventStarted EventKind = "started"
+	// EventProgress means that an attempt has reported progress. It occurs at most twice a second per
+	// attempt.
+	EventProgress EventKind = "progress"
 	// EventEnded is the end of an attempt. It contains the start and the job's new state.
 	EventEnded     EventKind = "ended"
 	EventExpired   EventKind = "expired"
@@ -326,7 +329,7 @@ const (
 	EventHeld     EventKind = "held"
 	EventReleased EventKind = "released" // by a user
 	EventEdited   EventKind = "edited"   // by a user
-	EventPaused   EventKind = "paused"   // by a user: a running job, or all jobs
+	EventPaused   EventKind = "paused"   // a user paused a running job, or all jobs
 	EventResumed  EventKind = "resumed"  // by a user
 	EventSetting  EventKind = "setting"
 	EventAudit    EventKind = "audit" // an action of a user that no other event records
@@ -341,7 +344,7 @@ const (
 	EventSchedulePaused  EventKind = "schedule_paused"
 	EventScheduleResumed EventKind = "schedule_resumed"
 	EventScheduleFired   EventKind = "schedule_fired"  // an occurrence created a job
-	EventScheduleMissed  EventKind = "schedule_missed" // occurrences up to this one passed without a job
+	EventScheduleMissed  EventKind = "schedule_missed" // occurrences were missed; this is the last of them
 	// EventScheduleSkipped records that an occurrence created no job, because of its overlap policy
 	// or lack of room.
 	EventScheduleSkipped EventKind = "schedule_skipped"
@@ -360,7 +363,7 @@ type Event struct {
 	Kind    EventKind
 	Job     int64 // number of the job; 0 if the event concerns no job
 	ID      string
-	State   State // state of the job after the event
+	State   State // state of the job after the event; 0 if it was removed
 	Detail  EventDetail
 	Private *int // see Job.Private
 }
@@ -378,7 +381,7 @@ type EventDetail struct {
 	Key       string `json:"key,omitempty"`     // name of the setting
 	Value     string `json:"value,omitempty"`
 	Verb      string `json:"verb,omitempty"`   // action that caused the event, if the kind does not imply it
-	Target    string `json:"target,omitempty"` // object of the action, if it is not a job
+	Target    string `json:"target,omitempty"` // object of the action, if that is not a job
 	PID       int    `json:"pid,omitempty"`    // process id of the client that caused the event
 	Schedule  string `json:"schedule,omitempty"`
 	Instant   Millis `json:"instant,omitempty"` // planned time of the occurrence

@@ -2,8 +2,8 @@ package queue
 
 import "testing"
 
-// Jobs that run the same have the same fingerprint in every version; other jobs have a different
-// one.
+// Fingerprints do not change between versions. Jobs with the same user, queue, directory and command have the
+// same one, and other jobs have a different one.
 func TestFingerprint(t *testing.T) {
 	base := func() Job {
 		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}

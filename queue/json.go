@@ -19,11 +19,12 @@ const MaxMembers = 16_384
 // levels deep and contains no raw NUL. The error is an *Error of CodeParse that says where the
 // fault is. Members, Elements and Text rely on this check.
 //
-// Much of the input is job output, so CheckJSON checks long strings itself and passes only the rest
-// to the library.
+// For speed, CheckJSON checks long strings itself and passes only the rest to the library, because much of
+// the input is job output.
 func CheckJSON(line []byte) error {
 	depth := 0
-	// frame is the line without the contents of long strings that are checked here.
+	// frame is the line without the contents of the long strings, which this function checks itself. The
+	// library checks frame.
 	var frame []byte
 	from := 0 // start of the part of line that is not in frame yet
 	for i := 0; i < len(line); i++ {
@@ -65,8 +66,9 @@ func CheckJSON(line []byte) error {
 // longString is the length above which a string is checked separately, in bytes.
 const longString = 256
 
-// wellFormed reports whether the text of a JSON string, known to be UTF-8, is certainly valid: it
-// contains no control characters and only one-letter escapes.
+// wellFormed reports whether the text of a JSON string is certainly valid, because it contains no control
+// characters and only one-letter escapes. text must be UTF-8. If the result is false, the text may still be
+// valid.
 func wellFormed(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -81,9 +83,9 @@ func wellFormed(text []byte) bool {
 	return true
 }
 
-// Members calls each with every member of a JSON object that CheckJSON has accepted, in order and
-// in linear time. It fails if data is not an object, has more than MaxMembers members, or contains
-// a name twice.
+// Members calls the function each for the members, in order, of a JSON object that CheckJSON has accepted. It
+// takes linear time. It fails if data is not an object, has more than MaxMembers members, or contains a name
+// twice.
 func Members(data []byte, each func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -119,7 +121,7 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 type nameSet struct {
 	n      int
 	inline [16]string
-	set    map[string]bool // all names, once there are more than fit into inline
+	set    map[string]bool // all names, if there are more than fit into inline; otherwise nil
 }
 
 func (s *nameSet) has(name string) bool {
@@ -150,8 +152,8 @@ func (s *nameSet) add(name string) {
 	s.n++
 }
 
-// Elements calls each with every element of a JSON array that CheckJSON has accepted. It fails if
-// data is not an array.
+// Elements calls the function each for the elements, in order, of a JSON array that CheckJSON has accepted.
+// It fails if data is not an array.
 func Elements(data []byte, each func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
@@ -190,7 +192,7 @@ func skipValue(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // the end of the enclosing value, after a number or literal
+				return i // i is after a number or literal, at the character that ends the enclosing value
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -224,9 +226,9 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// Text returns the text of a JSON string that CheckJSON has accepted. Much of the input is job
-// output with many escaped newlines, so Text decodes one-letter escapes itself and leaves others to
-// the library.
+// Text returns the text of a JSON string that CheckJSON has accepted. For speed, Text decodes one-letter
+// escapes itself and leaves others to the library, because much of the input is job output with many escaped
+// newlines.
 func Text(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return textOf(raw)
@@ -255,9 +257,8 @@ func textOf(raw json.RawMessage) (s string, err error) {
 	return s, CheckText(raw)
 }
 
-// CheckText returns an error if a JSON string that CheckJSON has accepted escapes only half of a
-// surrogate pair. That is not a character (RFC 8259, section 8.2), and the library would replace
-// it.
+// CheckText returns an error if a JSON string that CheckJSON has accepted escapes only half of a surrogate
+// pair. Half of a pair is not a character (RFC 8259, section 8.2), and the library would silently replace it.
 func CheckText(raw json.RawMessage) error {
 	for at := 0; ; {
 		next := bytes.IndexByte(raw[at:], '\\')

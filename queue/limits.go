@@ -8,15 +8,15 @@ type Extent int
 // The values of Extent.
 const (
 	Unenforced Extent = iota
-	ForEach           // enforced for each process alone, although it is a limit for all of them together
+	ForEach           // enforced for each process separately instead of for all processes together
 	Enforced          // enforced as specified
 )
 
 // Enforcement describes how one limit of jobs is enforced where they run.
 type Enforcement struct {
-	Limit  string // name of the field
+	Limit  string // name of the job field with the limit
 	Extent Extent
-	By     string // mechanism that enforces it; if none does, the reason
+	By     string // mechanism that enforces it; if no mechanism does, the reason
 }
 
 // limits lists the fields that limit a job, with functions that report whether a job has the limit.
@@ -32,7 +32,7 @@ var limits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements returns the enforcement of every limit. A limit that is missing in known is not
+// Enforcements returns the enforcement of every limit. A limit that is not in the list known counts as not
 // enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range limits {
@@ -57,13 +57,14 @@ func AnyLimit(jobs []Job) bool {
 	return false
 }
 
-// Shortfall is a limit that is not enforced as specified. Index is the first job that has it.
+// Shortfall is a limit that is not enforced as specified. Index is the index of the first job that has this
+// limit.
 type Shortfall struct {
 	Enforcement
 	Index int
 }
 
-// Shortfalls returns the shortfalls for jobs, in the order of the fields.
+// Shortfalls returns the limits of the jobs that are not enforced as specified, in the order of the fields.
 func Shortfalls(jobs []Job, known []Enforcement) (list []Shortfall) {
 	for i, e := range Enforcements(known) {
 		if e.Extent == Enforced {

@@ -13,7 +13,7 @@ import (
 // maxExitCode is the highest exit code of a process.
 const maxExitCode = 255
 
-// plainSigns have no meaning to a POSIX shell.
+// plainSigns contains the characters, except letters and digits, that need no quoting in a POSIX shell.
 const plainSigns = "%+,-./:=@_"
 
 // reserved reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's

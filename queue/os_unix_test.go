@@ -38,9 +38,9 @@ var awkwardTexts = []string{
 	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx", "it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the installed shells. The value is a text to send before a line on standard input,
-// so that the shell behaves as if a user had pasted the line. dash represents shells that support
-// only POSIX.1-2017. For bash, the text turns history expansion on.
+// shells returns the installed shells. The value of each is a text to send on standard input before a command
+// line, so that the shell behaves as if a user had pasted the line. dash represents shells that support only
+// POSIX.1-2017. For bash, the text turns history expansion on.
 func shells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -88,8 +88,8 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// A word that ends with a newline cannot be written on one line for a POSIX shell, but bash parses
-// it.
+// A word that ends with a newline cannot be written on one line for every POSIX shell. CommandText writes it
+// in a form that bash parses.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

@@ -8,7 +8,7 @@ import (
 // maxExitCode is the highest exit code of a process.
 const maxExitCode = 1<<32 - 1
 
-// plainSigns have no meaning to cmd.exe.
+// plainSigns contains the characters, except letters and digits, that need no quoting in cmd.exe.
 const plainSigns = `+,-./:=@_\~`
 
 // reserved reports whether a word has a special meaning to cmd.exe where a program's name is expected.

@@ -8,7 +8,8 @@ import (
 // Scheduling is the rule that orders waiting jobs.
 type Scheduling string
 
-// The rules: by priority that grows while a job waits, by priority alone, and by arrival.
+// The rules: ByAging uses a priority that grows while a job waits, ByPriority the priority alone, and
+// ByArrival the order of arrival.
 const (
 	ByAging    Scheduling = "aging"
 	ByPriority Scheduling = "priority"
@@ -18,23 +19,24 @@ const (
 // Aging is the unit in which a job's waiting is measured.
 type Aging string
 
-// The values of Aging: a job earns one point per interval of time, or one per job enqueued since.
+// The values of Aging. With AgingTime, a job earns one point per interval of time; with AgingEnqueue, one
+// point for each job enqueued after it.
 const (
 	AgingTime    Aging = "time"
 	AgingEnqueue Aging = "enqueue"
 )
 
-// Order defines how ranks are computed. Interval is the waiting time that is worth one point of
-// priority, with AgingTime.
+// Order defines how ranks are computed. With AgingTime, Interval is the waiting time that is worth one point
+// of priority.
 type Order struct {
 	Scheduling Scheduling
 	Aging      Aging
 	Interval   time.Duration
 }
 
-// Rank returns a job's sort key, lower first. Jobs with equal ranks run in order of Seq. The rank
-// is fixed when the job is first runnable. That is enough for linear ageing: both jobs of a pair
-// gain the same in any time, so their order never changes. Rank saturates and never overflows.
+// Rank returns a job's sort key, lower first. Jobs with equal ranks run in order of Seq. The rank is fixed
+// when the job is first runnable. That is enough for linear ageing: any two waiting jobs gain the same number
+// of points, so their order never changes. Rank saturates and never overflows.
 func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
@@ -59,9 +61,9 @@ func (o Order) Points(since, now Millis, arrival, arrivals int64) int64 {
 	return max(0, int64(now-since)/max(1, o.Interval.Milliseconds()))
 }
 
-// EffectivePriority returns the highest effective priority, including points, that a job with this
-// rank or a worse one can have. arrivals is the number of jobs ever enqueued. Scheduling must not
-// be ByArrival.
+// EffectivePriority returns an upper bound: no job with this rank or a worse one has a higher priority,
+// including the points for waiting. arrivals is the number of jobs ever enqueued. Scheduling must not be
+// ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

@@ -103,8 +103,8 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 	}
 }
 
-// EffectivePriority of a job's rank is its effective priority. A job with a worse rank has none
-// that is higher.
+// EffectivePriority of a job's own rank is the job's effective priority. No job with a worse rank has a
+// higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.Millis(1_000_000), 500
 	for _, o := range []queue.Order{

@@ -53,7 +53,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A value given as text, for example in a flag, gets the same errors as one given in JSON.
+// An invalid value that is given as text, for example in a flag, gets the same error as in JSON.
 func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; use digits only, for example 10`},
@@ -72,8 +72,8 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// For an unknown field that other tools use, the error suggests the field of the same meaning, not
-// one with a similar name.
+// If an unknown field is the name that other tools use, the error suggests the field with the same meaning,
+// not one with a similar name.
 func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
 		var s Spec

@@ -18,8 +18,8 @@ type Defaults struct {
 	OutputLimit int64
 }
 
-// Resolve checks a spec and returns a draft of the job. Its error, an *Error of CodeInvalid,
-// contains all problems, up to a limit.
+// Resolve checks a spec and returns a draft of the job. The error is an *Error of CodeInvalid that lists all
+// problems, up to a limit.
 func Resolve(s *Spec, d Defaults) (Job, error) {
 	var wrong faults
 	check := func(ok bool, field, format string, args ...any) {
@@ -93,7 +93,7 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = valueOr(s.Shell, d.Shell)
 	} else {
-		j.Command = "" // responses of the service show argv as a command too
+		j.Command = "" // responses of the service also contain argv as a command, so ignore it
 	}
 	check(s.EnvPass == nil, "env_pass", `only the client queuectl can resolve field env_pass; send the variables in field "env"`)
 }
@@ -139,15 +139,16 @@ func resolveEnv(check checker, s *Spec) []string {
 var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieName}
 
-// Traceparent and Tracestate name the variables with the trace that a job belongs to, in the format
-// of the W3C Trace Context headers. The client passes on those of its caller.
+// Traceparent and Tracestate are the names of environment variables. They contain the trace that a job
+// belongs to, in the format of the W3C Trace Context headers. The client passes them on from its own
+// environment.
 const (
 	Traceparent = "TRACEPARENT"
 	Tracestate  = "TRACESTATE"
 )
 
-// WithoutTrace returns the spec without its trace. Two requests that differ only in the trace ask
-// for the same job.
+// WithoutTrace returns the spec without its trace, for comparing requests. Two requests that differ only in
+// the trace request the same job.
 func (s *Spec) WithoutTrace() *Spec {
 	if s.Env[Traceparent] == "" && s.Env[Tracestate] == "" {
 		return s
@@ -161,8 +162,8 @@ func (s *Spec) WithoutTrace() *Spec {
 	return &other
 }
 
-// CookieName is the variable that marks every process of an attempt. With it the runner finds
-// processes that have left the attempt's session. No two attempts ever have the same value.
+// CookieName is the variable that marks every process of an attempt. The runner uses it to find processes
+// that have left the attempt's session. Each attempt has a unique value.
 const CookieName = "QUEUECTL_COOKIE"
 
 func checkLabels(check checker, labels map[string]string) {

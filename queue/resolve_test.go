@@ -68,7 +68,8 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// limit is a limit of a field: at is accepted, beyond is rejected with the field's name.
+// limit describes a limit of a field. Resolve accepts the value at, and rejects the value beyond with an
+// error that names the field.
 type limit struct {
 	name, field string
 	at, beyond  func(*queue.Spec)
@@ -136,8 +137,8 @@ func limits() []limit {
 	}
 }
 
-// Every limit holds exactly: a value at the limit is accepted, one beyond it is rejected with the
-// field's name.
+// Every limit is exact: Resolve accepts the value at the limit, and rejects the next one with an error that
+// names the field.
 func TestResolveKeepsEveryLimit(t *testing.T) {
 	for _, l := range limits() {
 		at, beyond := queue.Spec{Command: p("true")}, queue.Spec{Command: p("true")}
@@ -150,7 +151,7 @@ func TestResolveKeepsEveryLimit(t *testing.T) {
 	}
 }
 
-// refused checks that a spec is rejected as invalid, with the field's name first.
+// refused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
 func refused(t *testing.T, what string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.Resolve(s, defaults)
@@ -249,7 +250,8 @@ func TestResolveReportsAllProblems(t *testing.T) {
 	}
 }
 
-// Ids follow the pattern of the contract: no paths, no control characters, only ASCII letters.
+// ValidID accepts exactly the ids that the contract allows: no paths, no control characters, only ASCII
+// letters.
 func TestValidIDMatchesContract(t *testing.T) {
 	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", bytes(128)} {
 		if !queue.ValidID(good) {

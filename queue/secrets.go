@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// credentialWord begins a reference to a credential of the runner. The name follows.
+// credentialWord is the prefix of a reference to a credential of the runner. The credential's name follows
+// it.
 const credentialWord = "credential:"
 
 // CredentialName returns the name of the credential that a reference denotes. ok is false if it
@@ -36,8 +37,8 @@ func validReference(text string) bool {
 	return absolute(text) && withoutNUL(text)
 }
 
-// validCredential reports whether name is a valid credential name, by the rules of systemd. Such a
-// name cannot denote another file.
+// validCredential reports whether name is a valid credential name, by the rules of systemd. Such a name
+// contains no path, so it cannot denote a file elsewhere.
 func validCredential(name string) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -35,7 +35,7 @@ type Spec struct {
 	Delay           *time.Duration
 	ExpiresAt       *Millis
 	Env             map[string]string
-	EnvPass         []string // resolved by the client, rejected by Resolve
+	EnvPass         []string // names of variables; the client replaces them by Env, and Resolve rejects them
 	EnvSecret       map[string]string
 	MaskSecrets     *bool
 	User            *string
@@ -77,8 +77,8 @@ type Spec struct {
 // Kind is the form of a field's value on a command line.
 type Kind uint8
 
-// The kinds. Lists and maps are repeated flags: each flag adds a list entry, or a map entry
-// NAME=value. Codes are a list of integers, comma-separated or in repeated flags.
+// The kinds. Lists and maps are repeated flags: each flag adds a list entry, or a map entry NAME=value. The
+// kind for exit codes is a list of integers, comma-separated or in repeated flags.
 const (
 	KindText Kind = iota
 	KindInteger
@@ -187,8 +187,9 @@ func FieldNames() []string {
 // UnmarshalJSON reads a spec strictly. Its error contains all problems, up to a limit.
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
-// Decode reads a spec like UnmarshalJSON. It passes members that are not fields to other, which
-// reports whether it accepts them; a nil other accepts none. data must have passed CheckJSON.
+// Decode reads a spec like UnmarshalJSON. It passes members that are not fields to the function other, which
+// reports whether it accepts them. If other is nil, no such member is accepted. data must have passed
+// CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
 	var wrong faults
@@ -478,7 +479,8 @@ func CheckField(name string) error {
 	return nil
 }
 
-// nearField returns a hint at the field that was probably meant, or at the list of all fields.
+// nearField returns a hint for an unknown field: the field that was probably meant, or where all fields are
+// listed.
 func nearField(name string) string {
 	for _, pair := range [...][2]string{
 		{"cmd", "command"}, {"dir", "cwd"}, {"name", "id"}, {"retries", "max_retries"},

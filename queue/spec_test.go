@@ -44,7 +44,7 @@ func drawSpec(t *rapid.T) *queue.Spec {
 	return s
 }
 
-// A spec that is encoded as JSON and decoded again is unchanged, to the last digit.
+// A spec that is encoded as JSON and decoded again is unchanged, including every digit of its numbers.
 func TestSpecSurvivesJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawSpec(t)
@@ -106,8 +106,8 @@ func flagsOf(kind queue.Kind, value any) (flags []string) {
 	return []string{fmt.Sprint(value)}
 }
 
-// Every field is parsed from JSON, under both of its names if it has two. A value of another type
-// is rejected with the field's name.
+// Every field is parsed from JSON, under both of its names if it has two. A value of the wrong type is
+// rejected with an error that names the field.
 func TestSpecReadsEveryField(t *testing.T) {
 	good := map[string][2]string{
 		"id": {`7`, `"7"`}, "command": {`"x"`, `"x"`}, "argv": {`["a","b"]`, `["a","b"]`}, "priority": {`-3`, `-3`},
@@ -189,7 +189,7 @@ func TestSpecIsStrict(t *testing.T) {
 	}
 }
 
-// An id given as a JSON integer has its decimal digits as text, however many there are.
+// An id may be given as a JSON integer. Its decimal digits become the text, however many there are.
 func TestSpecTakesIntegersAsIDs(t *testing.T) {
 	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808", "123456789012345678901234567890"} {
 		var s queue.Spec
@@ -244,7 +244,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
-	seen := map[string]bool{"User": true, "AsUID": true} // a caller that knows the accounts sets these
+	seen := map[string]bool{"User": true, "AsUID": true} // set by a caller of Edit that knows the accounts
 	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`, `{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec
 		err := json.Unmarshal([]byte(raw), &s)

@@ -121,31 +121,31 @@ func StateMeant(word string) string {
 	return ""
 }
 
-// Reason explains the state of a job or attempt where the state alone does not. "" means that there
-// is nothing to add.
+// Reason explains the state of a job or attempt where the state alone does not. "" means that no explanation
+// is needed.
 type Reason string
 
-// The reasons. A reason is never a state.
+// The reasons. No reason has the same name as a state.
 const (
-	ReasonTimedOut Reason = "timed_out"  // ended by its timeout
-	ReasonSignal   Reason = "signal"     // ended by a signal that queuectl did not send
-	ReasonOOM      Reason = "oom_killed" // the kernel killed it because memory ran out
+	ReasonTimedOut Reason = "timed_out"  // the attempt was ended by its timeout
+	ReasonSignal   Reason = "signal"     // the attempt was ended by a signal that queuectl did not send
+	ReasonOOM      Reason = "oom_killed" // the kernel killed the attempt because memory ran out
 	ReasonNotFound Reason = "not_found"  // exit code 127
 	// ReasonNotRunnable means exit code 126: the file is not executable, or cwd, stdin_file or
 	// env_secret is unusable.
 	ReasonNotRunnable Reason = "not_runnable"
-	ReasonLost        Reason = "lost"        // its runner died, but the machine did not go down
+	ReasonLost        Reason = "lost"        // the runner died, but the machine did not go down
 	ReasonInterrupted Reason = "interrupted" // the machine went down
-	ReasonDeferred    Reason = "deferred"    // its exit code is one of its defer_codes
-	ReasonStopped     Reason = "stopped"     // the service had to stop it
+	ReasonDeferred    Reason = "deferred"    // the exit code is one of the job's defer_codes
+	ReasonStopped     Reason = "stopped"     // the service had to stop the attempt
 	ReasonShortage    Reason = "shortage"    // the service lacked a process, memory or a descriptor
-	ReasonExpired     Reason = "expired"     // not started by expires_at
-	ReasonUnkillable  Reason = "unkillable"  // it survived SIGKILL
-	ReasonPoison      Reason = "poison"      // several runners died while they ran only this job
-	ReasonCancelled   Reason = "cancelled"   // a user cancelled it while it ran
+	ReasonExpired     Reason = "expired"     // the job was not started by expires_at
+	ReasonUnkillable  Reason = "unkillable"  // a process of the attempt survived SIGKILL
+	ReasonPoison      Reason = "poison"      // several runners died, each while it ran only this job
+	ReasonCancelled   Reason = "cancelled"   // a user cancelled the job while it ran
 	ReasonDependency  Reason = "dependency"  // a dependency did not end as required, or was removed
-	// ReasonReplaced means that another job replaced it: one with the same unique key, or the next
+	// ReasonReplaced means that another job replaced this one: a job with the same unique key, or the next
 	// occurrence of its schedule.
 	ReasonReplaced Reason = "replaced"
-	ReasonDisowned Reason = "disowned" // the uid of its owner now belongs to another account
+	ReasonDisowned Reason = "disowned" // the uid of the job's owner now belongs to another account
 )

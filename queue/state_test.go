@@ -22,7 +22,7 @@ var transitions = map[string]string{
 	"cancelled":  "pending blocked",
 }
 
-// The state table is that of the contract: every transition in it is allowed and no other.
+// May allows exactly the transitions in the contract's state table.
 func TestStateTableMatchesContract(t *testing.T) {
 	if got := len(queue.States()); got != len(transitions)-1 {
 		t.Fatalf("got %d states, want %d", got, len(transitions)-1)
@@ -67,8 +67,8 @@ func TestStatesAreWaitingRunningOrEnded(t *testing.T) {
 	}
 }
 
-// A state is selected by its name; "waiting" and "done" select several. An unknown name is rejected
-// with the nearest known one.
+// ParseStates returns the state with a given name, and several states for a name like "waiting". The error
+// for an unknown name suggests the nearest known one.
 func TestStatesAreSelectedByName(t *testing.T) {
 	for _, s := range queue.States() {
 		got, err := queue.ParseStates(s.String())

@@ -38,7 +38,7 @@ func ParseDuration(text string) (time.Duration, error) {
 			return 0, ErrNegative
 		}
 	}
-	// A float64 would lose nanoseconds above 104 days.
+	// The sum is an integer, because a float64 of nanoseconds is not exact above 104 days.
 	var total time.Duration
 	rest := text
 	for rest != "" {
@@ -155,7 +155,7 @@ func FormatDuration(d time.Duration) string {
 		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
 	case d < time.Second:
 		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
-	default: // exact, unlike a floating-point number of seconds
+	default: // seconds with a fraction, computed from integers so that it is exact
 		b.WriteString(d.String())
 	}
 	return b.String()
@@ -259,9 +259,8 @@ func ParseInstant(text string) (Millis, error) {
 	return MillisOf(t), nil
 }
 
-// CommandText returns command if it is not "". Otherwise it returns argv as one line that a shell
-// splits into the same words. A line that takes more than MaxCommand bytes as JSON is cut and ends
-// in ….
+// CommandText returns command if it is not "". If it is "", CommandText returns argv as one line that a shell
+// splits into the same words. A line that takes more than MaxCommand bytes as JSON is cut and ends in ….
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command
@@ -270,7 +269,7 @@ func CommandText(command string, argv []string) string {
 	for i, word := range argv {
 		words[i] = Word(word)
 	}
-	// Unquoted, the word would assign a variable or begin a compound command.
+	// The shell would take the first word for an assignment or a keyword if it were not quoted.
 	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) {
 		words[0] = quoted(argv[0])
 	}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Text returns the same as the library for every escape.
+// For every escape, Text returns the same text as the library.
 func TestTextMatchesLibrary(t *testing.T) {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00", "\u2028", "é"}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -60,7 +60,7 @@ func TestCommandTextIsBounded(t *testing.T) {
 	}
 }
 
-// A message never has a bare number for a size.
+// DescribeSize always writes a unit, so that no message contains a size without one.
 func TestDescribeSizeHasAUnit(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 bytes", 1: "1 byte", 1023: "1023 bytes", 1024: "1KiB", 1025: "1025 bytes", 3 << 20: "3MiB",

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// NoUser is the uid of the service's own actions.
+// NoUser is used instead of a uid for actions that no user has requested.
 const NoUser = math.MinInt
 
 type userKey struct{}

@@ -137,7 +137,7 @@ func setList(to *[]string, v json.RawMessage) error {
 	return err
 }
 
-// setNames reads a list of texts. A number is taken as its digits.
+// setNames reads a list of texts. If an entry is an integer, its digits become the text.
 func setNames(to *[]string, v json.RawMessage) error {
 	list := []string{}
 	err := Elements(v, func(e json.RawMessage) error {
@@ -154,7 +154,7 @@ func setNames(to *[]string, v json.RawMessage) error {
 
 // textOrInteger returns a text, or the decimal digits of an integer.
 func textOrInteger(v json.RawMessage) (string, error) {
-	if t := string(v); strings.Trim(t, "-0123456789") == "" { // valid JSON, so it is an integer
+	if t := string(v); strings.Trim(t, "-0123456789") == "" { // valid JSON of digits and -, so an integer
 		return t, nil
 	}
 	if v[0] != '"' {

@@ -20,11 +20,11 @@ const (
 // verbRule is one row of the table of verbs.
 type verbRule struct {
 	actsIn    []State // states in which the verb acts
-	doneIn    []State // states in which there is nothing left to do
+	doneIn    []State // states in which the verb has no effect, because its goal is already reached
 	startsJob bool    // the verb lets the job run
 	nextState func(State) State
 	event     EventKind
-	accepts   string // for the error about a job in another state: the jobs that the verb accepts
+	accepts   string // which jobs the verb accepts, for the error about a job in another state
 }
 
 func toState(to State) func(State) State { return func(State) State { return to } }

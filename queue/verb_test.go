@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Verbs change states as the state table allows, and reject all other states with an error that
-// names them. No verb acts on a running job.
+// A verb makes only transitions that the state table allows. In any other state it returns an error that
+// names the state. No verb acts on a running job.
 func TestVerbsKeepToTheStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
@@ -41,7 +41,8 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 	}
 }
 
-// An error about a job in another state shows the command to use instead, with the job's id.
+// If a verb does not accept the state of a job, its error contains the command to use instead, with the job's
+// id.
 func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	for _, c := range []struct {
 		verb  queue.Verb
@@ -152,8 +153,8 @@ func normalize(j queue.Job) queue.Job {
 	return j
 }
 
-// An edit is a merge patch: null restores the default, maps are merged, and a field replaces those
-// that it excludes. Errors name the field.
+// An edit is a merge patch: null restores the default, maps are merged, and a field replaces the fields that
+// it excludes. An error names the field that caused it.
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
 		j, err := queue.Resolve(spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
