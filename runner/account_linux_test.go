@@ -57,8 +57,8 @@ func (b startedProcess) stat(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// accountsRunner creates the directory of a runner of uid 1 and locks it. The running table there names
-// self as the runner and jobs as its jobs.
+// accountsRunner creates the directory of a runner of uid 1 and locks it. The running table in that
+// directory lists the process self as the runner and the processes in jobs as its jobs.
 func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, accountPrefix+"daemon", "1.a")
@@ -102,7 +102,8 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		t.Errorf("a runner that is another's process: ended %d, %v", n, err)
 	}
 
-	// The pid was reused by a process of another account.
+	// For a process of another account, Kill returns no error, because the process with the given pid
+	// and start time has ended.
 	if err := process.Kill(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
 		t.Errorf("a process that is another's by now: %v", err)
 	}
@@ -125,8 +126,8 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	}
 }
 
-// A symbolic link in the output directory counts as empty, because its target may belong to another
-// account.
+// OutputSize returns 0 for a symbolic link in the output directory, because the target may belong to
+// another account.
 func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	root := t.TempDir()
 	path := OutputPath(root, "1-1")

@@ -22,7 +22,7 @@ type Accounts struct {
 	Directory *accounts.Directory
 
 	mu     sync.Mutex
-	stamp  accounts.Stamp // of the policy that was read; guarded by mu
+	stamp  accounts.Stamp // identifies the version of the policy file that was read; guarded by mu
 	parsed *policy        // the parsed policy, which is never modified; guarded by mu
 }
 
@@ -40,8 +40,8 @@ func (a *Accounts) byName(name string) (accounts.Account, error) {
 	return a.authorize(account, err)
 }
 
-// Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if it allows
-// them, or if that cannot be determined: the runner makes the final decision.
+// Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
+// allows them. It also returns "" if it cannot find out, because the runner checks again.
 func (a *Accounts) Refuses(uid uint32) string {
 	account, err := a.Directory.User(uid)
 	if err != nil {
@@ -54,8 +54,8 @@ func (a *Accounts) Refuses(uid uint32) string {
 	return reason
 }
 
-// authorize adds the groups to an account that was looked up. It returns an error if the policy does
-// not allow jobs of the account.
+// authorize gets the account and the error of a look-up, and adds the groups to the account. It returns
+// an error if the look-up failed or the policy does not allow jobs of the account.
 func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, error) {
 	if err != nil {
 		return accounts.Account{}, err
@@ -68,7 +68,7 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 }
 
 // checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
-// account, or "" if it allows them.
+// account; it is "" if the policy allows them.
 func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
 	p, err := a.currentPolicy()
 	if err != nil {
@@ -83,7 +83,7 @@ func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Acco
 // currentPolicy returns the policy. It reads the file again if it has changed.
 func (a *Accounts) currentPolicy() (*policy, error) {
 	a.mu.Lock()
-	defer a.mu.Unlock() // held while the file is read, since concurrent callers need the result
+	defer a.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
 	now, err := accounts.StampOf(a.Policy)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (a *Accounts) currentPolicy() (*policy, error) {
 
 // accountOf returns the uid of the account that a runner's directory belongs to. It returns nil for a
 // runner that is not in an account's directory. Root created the parent directory and gave it to the
-// account, so its owner can be trusted.
+// account, so the owner of that directory can be trusted.
 func accountOf(dir string) (*uint32, error) {
 	if !OfAnAccount(dir) {
 		return nil, nil

@@ -42,8 +42,8 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	is("once they are known", 61400, true)
 }
 
-// A policy file that accounts other than root could have written is rejected. The case that is accepted
-// needs root.
+// A policy file that accounts other than root could have written is rejected. This test does not cover
+// an accepted file, because only root can create one.
 func TestPolicyMustBelongToRoot(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "runner.conf")
@@ -82,7 +82,8 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	refused("one of another owner", path)
 }
 
-// If the user directory does not answer for a job's account, that job is delayed, as after a shortage.
+// If the user database (NSS) does not answer for a job's account, the runner reports a shortage, so
+// that job is delayed.
 func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	dir := t.TempDir()
 	j, err := openJournal(dir, 0o600, func(journalSize) {})

@@ -24,13 +24,15 @@ type attempt struct {
 	pid         int
 	startedAt   int64
 	watched     bool
-	pendingKill func()        // kills the attempt right after the fork; set by a kill that came before the fork
-	paused      bool          // the attempt's process tree is or will be frozen
-	signals     []int64       // signals to be sent to the attempt, each at most once
-	signalling  bool          // a goroutine is sending signals
-	result      []byte        // the encoded RESULT frame; nil while the attempt has not ended
-	segment     int           // journal segment that holds the result
-	unjournaled bool          // the result is not in the journal; the slot must still show that the attempt ran
+	pendingKill func()  // kills the attempt right after the fork; set by a kill that came before the fork
+	paused      bool    // the attempt's process tree is or will be frozen
+	signals     []int64 // signals to be sent to the attempt, each at most once
+	signalling  bool    // a goroutine is sending signals
+	result      []byte  // the encoded RESULT frame; nil while the attempt has not ended
+	segment     int     // journal segment that holds the result
+	// unjournaled means that the result is not in the journal, so the attempt keeps its slot in the
+	// running table.
+	unjournaled bool
 	progress    wire.Progress // the progress that was last sent to the service
 	workspace   workspace     // used only by the worker that runs the attempt
 }
@@ -84,8 +86,9 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 		a = s.waiting[0]
 		s.waiting = s.waiting[1:]
 		a.slot, a.startedAt = slot, time.Now().UnixMilli()
-		// Write the attempt to the table before reading the clock. A service that does not find the
-		// attempt in the table after the deadline By then knows that it never starts.
+		// Write the attempt to the table before comparing its deadline with the clock. So if the
+		// deadline By has passed and the table lacks the attempt, a service knows that the attempt
+		// never starts.
 		s.table.setStarting(slot, lease(a), a.startedAt)
 		if a.pastDeadline() {
 			s.table.free(slot)
@@ -102,8 +105,9 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	return a
 }
 
-// spareSlots is how many slots more than workers have disk space reserved. Results that could not be
-// written to the journal keep their slots, so workers need other ones.
+// spareSlots is the number of slots with disk space that the table has in addition to one for each
+// worker. A result that could not be written to the journal keeps its slot, so its worker needs another
+// one.
 const spareSlots = 64
 
 // emptySlot returns the first free slot, or 0 if no slot is free. The caller holds mu.
@@ -139,7 +143,8 @@ func (a *attempt) pastDeadline() bool {
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && SinceBoot().Milliseconds() >= by
 }
 
-// addedVariables is about how many variables the runner adds to the environment of a command.
+// addedVariables is the approximate number of variables that the runner adds to the environment of a
+// command.
 const addedVariables = 8
 
 // execute runs one attempt and stores its result.
@@ -191,7 +196,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 func (s *server) prepare(c *process.Command, ws *workspace) *process.Result {
 	now := time.Now()
 	if err := s.setAccount(c, ws.a.start.UID); err != nil {
-		unknown := !isFinal(err) // the user directory (NSS) did not answer
+		unknown := !isFinal(err) // the user database (NSS) did not answer, so the account may exist
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown}
 	}
 	var err error
@@ -237,7 +242,7 @@ func cookieOf(name string, l wire.Lease) string {
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // reportStarted reports a running attempt to the service, together with the next results. If the
-// attempt ends before these are sent, the service records start and end together.
+// attempt ends before those results are sent, the service records start and end together.
 func (s *server) reportStarted(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +267,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 		Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
 	}
 	s.storeOutput(a, f)
-	// Only this worker changes the fields that known reads, so mu is not needed.
+	// Only this worker changes the fields that wireAttempt reads, so mu is not needed.
 	f.Attempt = wireAttempt(a)
 	result := wire.Append(make([]byte, 0, typicalResultBytes+len(f.Output)), f)
 	segment, err := s.journal.append(result)
@@ -289,7 +294,8 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	} else {
 		s.freeSlot(a)
 	}
-	// Send this before the result, because a result alone would make the service reuse the worker.
+	// Send Stuck before the result: after a result alone, the service would send the worker another
+	// job.
 	if r.StuckPID != 0 {
 		s.slots[a.slot]++
 		stuck := wireAttempt(a)
@@ -303,8 +309,8 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 
 // Causes that the runner itself determines. They are the values of queue.Stopped (which the service
 // also sends), queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
-// causeHungStart together with Shortage means that the machine does not lack resources: something that
-// the start needs did not answer.
+// A result with causeHungStart and Shortage does not mean that the machine lacks resources. It means
+// that something that the start needs did not answer.
 const (
 	causeStopped     = 5
 	causeLost        = 8
@@ -400,7 +406,7 @@ func (s *server) retryJournal() {
 	for _, a := range list {
 		segment, err := s.journal.append(a.result)
 		if err != nil {
-			return // housekeep or the next result tries again
+			return // housekeep or the next result calls retryJournal again
 		}
 		s.mu.Lock()
 		needed := a.unjournaled
@@ -417,7 +423,7 @@ func (s *server) retryJournal() {
 }
 
 // writeOutput writes a log to a file. It syncs the file and its directory, because the result that
-// names the file must not survive a power cut without it.
+// names the file must not survive a power cut without the file.
 func writeOutput(path string, mode os.FileMode, l *output.Log) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {

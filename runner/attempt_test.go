@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// If an attempt was killed, the cause of the kill is its cause, whatever else the runner detected.
-// Otherwise the cause is what the runner detected.
+// The cause of a killed attempt is the cause of the kill, whatever else the runner has detected.
+// Without a kill, the cause comes from the runner's own findings.
 func TestCauseOfKillComesFirst(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result

@@ -74,8 +74,7 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	return c, nil
 }
 
-// listAttempts lists the attempts that a living runner has. It does not change which service the runner
-// obeys.
+// listAttempts lists the attempts that a living runner has. The runner stays connected to its service.
 func listAttempts(dir string) (list []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
@@ -135,8 +134,9 @@ func (c *Client) readReply(epoch int64) error {
 	return fmt.Errorf("cannot connect to the runner: unexpected reply %T", f)
 }
 
-// Run reads frames until the connection or ctx ends. It passes frames that arrived together to deliver
-// in one call. Answers to requests go to the goroutines that wait for them.
+// Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them
+// all to one call of the function deliver. Answers to requests go to the goroutines that wait for them
+// instead.
 func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	defer stop()

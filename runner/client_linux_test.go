@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The pid of an account's runner comes from the kernel, not from the runner's reply, because messages
-// ask people to end a process that hangs.
+// The pid of an account's runner comes from the kernel, not from the runner's reply. The reply could
+// name any process, and messages ask people to end the process of a runner that hangs.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for below, want := range map[string]int{"": 1, accountPrefix + "daemon": os.Getpid()} {
 		c, err := Connect(fakeRunner(t, below, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// fakeRunner creates a runner's directory in the directory below. A client that connects to its socket
-// receives answer.
+// fakeRunner creates the directory and the socket of a runner; the parameter below is the parent
+// directory. A client that connects to the socket receives the frame in answer.
 func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), below, "1.a")
@@ -25,7 +25,7 @@ func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { // ends with the connection
+	go func() { // this goroutine ends when the connection is closed
 		defer close(done)
 		c, err := l.Accept()
 		if err != nil {
@@ -52,7 +52,8 @@ func TestEndingRunnerRejectsServices(t *testing.T) {
 	}
 }
 
-// EndAll returns no error for a runner that ends by itself and whose files name no process any more.
+// EndAll counts a runner that ends by itself, and returns no error for it, even if its files no longer
+// name a process.
 func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")

@@ -44,7 +44,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 }
 
 // credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
-// runner switches to that account, which cannot read them.
+// runner switches to that account, because the account itself cannot read them.
 func credentialsOf(policyFile string, account accounts.Account, service int) (map[string][]byte, error) {
 	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{Patient: true}}
 	p, err := a.currentPolicy()

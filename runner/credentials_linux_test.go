@@ -11,8 +11,8 @@ import (
 )
 
 // A root runner reads a credential only for the accounts that its policy lists, and no file outside the
-// credentials directory. A runner that has switched to an account has the credentials that were read
-// before.
+// credentials directory. A runner that has switched to an account can use only the credentials that it
+// read before.
 func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, whose policy it is")

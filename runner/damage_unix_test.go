@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A journal that was truncated or removed does not count as complete, wherever it was cut: attempts
-// that are missing in it may have run.
+// A journal that was truncated at any byte, or removed, is reported as incomplete, because attempts
+// that it does not contain may have run.
 func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	dir, _, j := newNotes(t)
 	whole := func(when string, want bool) {
@@ -53,7 +53,7 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	}
 	whole("torn behind what was noted", true)
 	os.WriteFile(j.path(1), raw, 0o600)
-	if err := j.nextSegment(); err != nil { // as after the segment has reached its full size
+	if err := j.nextSegment(); err != nil { // continue in a new segment, as if this one were full
 		t.Fatal(err)
 	}
 	put(t, j, 4)

@@ -2,9 +2,9 @@ package runner
 
 import "sync"
 
-// diskQueue is a queue of disk operations that one goroutine executes one after the other. They can
-// take long, so they must not run while the server's mutex is held. add may be called from any
-// goroutine, with or without that mutex.
+// diskQueue is a queue of disk operations that one goroutine executes one after the other. A disk
+// operation can take long, so it must not run while the server's mutex is held. add may be called from
+// any goroutine, with or without that mutex.
 type diskQueue struct {
 	wake chan struct{}
 

@@ -61,7 +61,8 @@ func (h Home) Root() string {
 
 // roots returns all directories that may contain runners' directories.
 func (h Home) roots() []string {
-	others, _ := filepath.Glob(filepath.Join(h.Dir, accountPrefix+"*")) // cannot fail, as the pattern is valid
+	// Glob cannot fail, because the pattern is valid.
+	others, _ := filepath.Glob(filepath.Join(h.Dir, accountPrefix+"*"))
 	return append([]string{h.Dir}, others...)
 }
 
@@ -149,8 +150,8 @@ const (
 // startTimeout bounds the time that a runner takes to start.
 const startTimeout = 10 * time.Second
 
-// Spawn starts a runner and returns its directory once the runner listens. With alone, the runner runs
-// one isolated job only.
+// Spawn starts a runner and returns its directory once the runner listens. If alone is true, the runner
+// runs one isolated job only.
 func (h Home) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if h.Socket != "" {
@@ -175,8 +176,8 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 }
 
 // End kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
-// of Recover. If the runner runs as root, a process of root kills it, which End requests through the
-// socket.
+// of Recover. If the runner runs as root, End requests through the socket that a process of root kills
+// it.
 func (h Home) End(dir string) error {
 	if !h.Foreign() {
 		return killRunner(dir)
@@ -207,7 +208,7 @@ func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 			}
 		}
 		if alive, _ := Lives(dir); !alive {
-			continue // ended; an error from asking it to end does not matter
+			continue // the runner has ended, so an error of signalRunner does not matter
 		}
 		err = errors.Join(err, signalErrs[dir])
 		if failed := killRunner(dir); failed != nil {
@@ -260,8 +261,8 @@ func readReady(r io.Reader) (name string, err error) {
 // lockTimeout is how long to wait for a lock whose holder may be about to end.
 const lockTimeout = 2 * time.Second
 
-// waitForLock calls try until it gets the lock. It returns nil if try does not get it within
-// lockTimeout.
+// waitForLock calls the function try until it gets the lock. If it does not get the lock within
+// lockTimeout, waitForLock returns nil.
 func waitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := try()

@@ -44,7 +44,8 @@ type journal struct {
 	// onResize receives the size of the journal: before the journal shrinks, and after it has grown.
 	onResize func(journalSize)
 
-	mu          sync.Mutex // held during writes, so that an incomplete record is removed before the next one
+	// mu is held during writes, so that an incomplete record is removed before the next write.
+	mu          sync.Mutex
 	file        *os.File
 	n           int // number of the current segment
 	size        int64
@@ -57,8 +58,8 @@ type journal struct {
 	buf         []byte
 }
 
-// journalSize is how many bytes a complete journal has at least: in the current segment, and in all
-// older segments together.
+// journalSize is a lower bound for the size of an intact journal, in bytes: for the current segment,
+// and for all older segments together.
 type journalSize struct {
 	segment      int
 	bytes, older int64
@@ -84,7 +85,7 @@ func (j *journal) nextSegment() error {
 		return fmt.Errorf("cannot open the result journal: %w", err)
 	}
 	if j.file != nil {
-		j.file.Close() // an error does not matter, as all records are written
+		j.file.Close() // an error does not matter, because all records are written
 		if j.unacked[j.n] > 0 {
 			j.olderSizes[j.n] = j.size
 		}
@@ -179,16 +180,16 @@ func (j *journal) unmap() {
 	}
 }
 
-// ack counts a result of a segment as acknowledged. It removes the file of a segment that holds no
-// other results.
+// ack records that one result of a segment was acknowledged. It removes the file of a segment that
+// holds no other results.
 func (j *journal) ack(segment int) {
 	if j.release(segment) {
 		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
 	}
 }
 
-// release counts a result of a segment as acknowledged. It reports whether the segment's file can be
-// removed. It truncates the current segment instead.
+// release records that one result of a segment was acknowledged. It reports whether the segment's file
+// can be removed. The file of the current segment cannot; instead, release may truncate it.
 func (j *journal) release(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -228,9 +229,10 @@ func (j *journal) sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = syncDir(j.dir) // makes the names of the segments survive too
+			err = syncDir(j.dir) // without this, a power cut could remove the names of the segments
 		}
-		if err == nil || errors.Is(err, os.ErrNotExist) { // a missing segment was acknowledged
+		// A segment is missing if all its results were acknowledged.
+		if err == nil || errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		j.mu.Lock()
@@ -262,16 +264,16 @@ func (j *journal) close() error {
 // write anything there.
 const maxJournal = 1 << 30
 
-// readJournal reads a dead runner's journal and returns the results whose leases are wanted. A damaged
-// or incomplete record ends its segment. complete reports whether the journal contains at least the
-// bytes of minSize, which the runner has stored.
+// readJournal reads a dead runner's journal. It returns the results whose lease the function wanted
+// accepts. A damaged or incomplete record ends its segment. minSize is the size that the runner stored
+// in its running table; complete reports whether the journal has at least that size.
 func readJournal(dir string, minSize journalSize, wanted func(wire.Lease) bool) (results []*wire.Result, complete bool, err error) {
 	segments, err := listSegments(dir)
 	if err != nil {
 		return nil, false, err
 	}
 	found, read := journalSize{segment: minSize.segment}, 0
-	newest := minSize.segment == 0 // the runner died before it created a journal
+	newest := minSize.segment == 0 // segment 0 means that the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := readPlain(segmentPath(dir, n), segmentBytes+2*wire.MaxFrame)
 		if errors.Is(err, os.ErrNotExist) {

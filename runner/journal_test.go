@@ -105,7 +105,7 @@ func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	checkJournal(t, j.dir, "after it was cut short", 3)
 }
 
-// A last record that is incomplete, at any byte, does not affect the records before it.
+// If the last record is cut off at any byte, the records before it are still read.
 func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
@@ -139,8 +139,8 @@ func TestDamagedRecordIsNotReturned(t *testing.T) {
 	}
 }
 
-// The journal continues in a new segment when a segment has its full size. Segments are read in numeric
-// order, also from the tenth on.
+// When a segment has its full size, the journal continues in a new one. Segments are read in numeric
+// order, so segment 10 comes after segment 9.
 func TestJournalContinuesInSegments(t *testing.T) {
 	j := newJournal(t)
 	var want []int64
@@ -156,7 +156,7 @@ func TestJournalContinuesInSegments(t *testing.T) {
 }
 
 // A segment is removed when all its results are acknowledged, in any order, and not before. The current
-// segment stays.
+// segment is not removed.
 func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
@@ -194,7 +194,7 @@ func newTable(t *testing.T, dir string) *table {
 	return table
 }
 
-// newNotes creates the running table and the journal of that runner in a new directory.
+// newNotes creates the running table (see newTable) and the journal of a runner in a new directory.
 func newNotes(t *testing.T) (dir string, table *table, j *journal) {
 	t.Helper()
 	dir = t.TempDir()
@@ -254,8 +254,8 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	}
 }
 
-// A damaged boot ID counts as missing. It must not count as an earlier boot, because then the processes
-// of the runner would count as ended.
+// A damaged boot ID counts as missing. If it were taken for an earlier boot, the processes of the
+// runner would be taken for ended.
 func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {
@@ -317,7 +317,7 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	if got, _ := readTable(dir); len(got.running) != 1 || got.running[0].Seq != 5 {
 		t.Errorf("got %v, want what was there before", got.running)
 	}
-	table.file.Close() // makes writes fail, like a full disk
+	table.file.Close() // closing the file makes writes fail, as on a full disk
 	if n, err := table.reserve(maxSlots); n < 1000 || n == maxSlots || err == nil {
 		t.Errorf("got room for %d, %v, want about 1000 and why", n, err)
 	}
@@ -364,7 +364,8 @@ func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	}
 }
 
-// No input makes the journal parser panic, or hides a valid record before it.
+// No input makes the journal parser panic. Damaged input after a valid record does not hide that
+// record.
 func FuzzJournal(f *testing.F) {
 	frame := result(1)
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
@@ -379,8 +380,8 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// A running table with a damaged header names no runner. It must not count as a copy either, because
-// then the runner's process trees would count as those of another runner.
+// A running table with a damaged header names no runner, but is not taken for a copy either. The
+// process trees of a copy would not be ended, because they belong to another runner.
 func TestDamagedHeaderIsNoCopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()

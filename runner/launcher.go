@@ -9,13 +9,13 @@ import (
 // Launcher describes the process that starts root's runners on systems without systemd.
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
-	PID    int          // process id; 0 if another process than this one started the launcher
+	PID    int          // process id; 0 if another process started the launcher
 	Ended  <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
 }
 
 // LauncherError reports that no process starts root's runners at the moment.
 type LauncherError struct {
-	PID     int    // of the process that should start them; 0 if no process listens
+	PID     int    // pid of the process that should start the runners; 0 if no process listens
 	Problem string // what is wrong with that process, or with the socket if PID is 0
 	Next    string // what an operator can do
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// launcherSocket is the name of the launcher's socket in the runners' directory. It replaces the socket
-// unit on systems without systemd.
+// launcherSocket is the name of the launcher's socket in the runners' directory. On systems without
+// systemd, the launcher's socket replaces the socket unit.
 const launcherSocket = "spawn.sock"
 
 // launcherLock is the name of the file that the launcher keeps locked in the runners' directory.
@@ -27,7 +27,7 @@ const launcherLock = "launcher.lock"
 // The caller must be root. The launcher starts a runner for each connection of the service's account.
 // It ends when this process ends. argv is the command line that starts this program as a runner.
 func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
-	// Nothing is written to the pipe; the launcher ends when lifeline is closed.
+	// Nothing is written to this pipe. It only makes the launcher end when lifeline is closed.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
@@ -41,7 +41,7 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + exitText(waitErr) + ")"}
 	})
 	if err != nil {
-		lifeline.Close() // which ends the launcher, if it runs
+		lifeline.Close() // closing the pipe ends the launcher if it is running
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: exited}, nil
@@ -84,7 +84,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	Ready(dir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with the service, or this process
+	go func() { // this goroutine ends when the service ends, because that closes standard input
 		io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -105,7 +105,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			c.Close()
 			continue
 		}
-		if peerClosed(c) { // the service gave up while this process was stopped
+		if peerClosed(c) { // the service closed the connection while this process was stopped
 			c.Close()
 			continue
 		}
@@ -116,8 +116,8 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	}
 }
 
-// lockLauncher makes this process the launcher for a directory. If another launcher runs, the error
-// contains its pid, since it may have hung and outlived its service.
+// lockLauncher makes this process the launcher for a directory. If another launcher is running, the
+// error contains its pid, because that launcher may hang and have outlived its service.
 func lockLauncher(dir string) (*os.File, error) {
 	path := filepath.Join(dir, launcherLock)
 	lock, err := waitForLock(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
@@ -147,6 +147,6 @@ func startAccepted(argv []string, dir, policy string, c *net.UnixConn) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go cmd.Wait() // ends with the runner, or this process
+	go cmd.Wait() // this goroutine ends when the runner or this process ends
 	return nil
 }

@@ -28,7 +28,7 @@ func (s *server) prolong(f *wire.Prolong) {
 	if expire := f.For > 0; expire != s.leasesExpire {
 		s.leasesExpire = expire
 		s.table.setLeasesExpire(expire)
-		s.workerCond.Broadcast() // attempts whose leases do not expire need not wait for a watchdog
+		s.workerCond.Broadcast() // if the leases do not expire, waiting attempts need no watchdog to start
 	}
 	if !s.leasesExpire {
 		s.leaseWatchdog.setDeadline(never)
@@ -40,7 +40,7 @@ func (s *server) prolong(f *wire.Prolong) {
 	s.armWatchdog()
 }
 
-// never is an instant that is never reached.
+// never is a time since boot that is never reached. It means that no deadline is set.
 const never = time.Duration(math.MaxInt64)
 
 // watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not ended
@@ -57,9 +57,8 @@ func (s *server) armWatchdog() {
 	s.leaseWatchdog.setDeadline(max(due, now) + watchdogDelay)
 }
 
-// leaseCheckInterval bounds the time between two checks of the leases' end. Timers do not count the
-// time that a machine sleeps, so only such a check detects soon after a sleep that the leases have
-// expired.
+// leaseCheckInterval bounds the time between two checks of the leases' end. Timers stop while a machine
+// sleeps. After a sleep, only such a check detects soon that the leases have expired.
 const leaseCheckInterval = time.Second
 
 // untilLeaseCheck returns how long to wait before the next check of the leases' end. The caller holds
@@ -114,8 +113,8 @@ func (s *server) startLeaseWatchdog() {
 	w.end()
 }
 
-// setLeaseWatchdog sets the watchdog for the leases, nil for none. From then on, the runner starts
-// attempts whose leases expire.
+// setLeaseWatchdog sets the watchdog for the leases. w is nil if no watchdog runs, for example because
+// it could not be started. After the call, the runner starts attempts whose leases expire.
 func (s *server) setLeaseWatchdog(w *watchdog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 )
 
 // When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
-// renewed. Each renewal counts from its arrival, and 0 means that the leases do not expire.
+// renewed. A renewal lasts from its arrival for the time that it contains. If that time is 0, the
+// leases do not expire.
 func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
@@ -64,7 +65,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		lapsed(false)
 		time.Sleep(time.Hour)
 		lapsed(false)
-		// The renewal arrives after its end by the boot clock, as after the machine has slept.
+		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
 			s.prolong(&wire.Prolong{For: time.Hour, By: (SinceBoot() - time.Second).Milliseconds()})
 		})
@@ -73,7 +74,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 }
 
 // If leases are limited in time, attempts start only once a watchdog guards the leases or cannot be
-// started. If they are not, attempts start immediately.
+// started. If leases do not expire, attempts start immediately.
 func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 	for _, c := range []struct {
 		leased time.Duration

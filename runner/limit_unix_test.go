@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An incomplete write, as on a full disk, leaves nothing that hides the records after it.
+// After an incomplete write, such as on a full disk, the journal removes the partial record. So it does
+// not hide the records that follow.
 func TestShortWriteHidesNoRecord(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
@@ -35,7 +36,7 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 // fileLimit prevents files from growing beyond n bytes until the returned function is called.
 func fileLimit(t *testing.T, n int64) func() {
 	t.Helper()
-	signal.Ignore(syscall.SIGXFSZ) // makes the write fail instead of killing this process
+	signal.Ignore(syscall.SIGXFSZ) // ignoring the signal makes the write fail instead of killing this process
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
 		fmt.Println(makeDeadRunner(dir))
-		io.Copy(io.Discard, os.Stdin) // until this process is killed
+		io.Copy(io.Discard, os.Stdin) // wait here until this process is killed
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -99,7 +99,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 }
 
 // Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
-// would count as a living one to which no service can connect.
+// would look like a living one to which no service can connect.
 func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), lockName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

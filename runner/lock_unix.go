@@ -39,7 +39,7 @@ func lockHeld(path string) (bool, error) {
 
 // Lock reserves root's runners for this service until the returned file is closed. Without the lock,
 // another service could connect to the runners and take their results. If the directory does not exist,
-// no runners exist either, and Lock returns nil.
+// Lock returns nil, because there are no runners.
 func (h Home) Lock() (*os.File, error) {
 	if !h.Foreign() {
 		return nil, nil

@@ -15,14 +15,14 @@ func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 		{Lease: wire.Lease{Seq: 2}, Queue: "b", Place: wire.Place{Rank: 20, Seq: 2}},
 		{Lease: wire.Lease{Seq: 5}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5}},
 		{Lease: wire.Lease{Seq: 6}, Queue: "b", Place: wire.Place{Rank: 20, Seq: 6}},
-		// Before 5, which has the same rank.
+		// This job starts before job 5, which has the same rank.
 		{Lease: wire.Lease{Seq: 4}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 4}},
-		// Before all others of its queue.
+		// This job starts before all others of its queue.
 		{Lease: wire.Lease{Seq: 7}, Queue: "b", Place: wire.Place{Rank: -9, Seq: 7}},
 		{Lease: wire.Lease{Seq: 3}, Queue: "a", Place: wire.Place{Rank: 20, Seq: 3}},
-		// Its user is served before job 5.
+		// With Before set, this job starts before job 5.
 		{Lease: wire.Lease{Seq: 9}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}},
-		// Its user is served before job 5 too, but after job 9.
+		// This job also starts before job 5, but after job 9, which was sent earlier.
 		{Lease: wire.Lease{Seq: 8}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}},
 	} {
 		s.enqueue(&attempt{start: &start})

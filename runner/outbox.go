@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// outbox writes to a connection without blocking its callers. It immediately writes the bytes that the
-// socket accepts without blocking. run writes the rest.
+// outbox writes to a connection without blocking its callers. send and flushNow immediately write the
+// bytes that the socket accepts without blocking. The method run writes the rest.
 type outbox struct {
 	net  net.Conn
 	wake chan struct{}
@@ -15,7 +15,7 @@ type outbox struct {
 	unsent  []byte // bytes to be written; guarded by mu
 	spare   []byte // empty buffer that replaces unsent during a write; guarded by mu
 	writing bool   // a goroutine is writing without holding mu; guarded by mu
-	closed  bool   // guarded by mu
+	closed  bool   // close was called; guarded by mu
 }
 
 func newOutbox(c net.Conn) *outbox { return &outbox{net: c, wake: make(chan struct{}, 1)} }
@@ -27,7 +27,7 @@ func (o *outbox) gather(b []byte) {
 	o.unsent = append(o.unsent, b...)
 }
 
-// send writes the gathered bytes, then b.
+// send writes the gathered bytes, then b. It does not block.
 func (o *outbox) send(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,16 +35,16 @@ func (o *outbox) send(b []byte) {
 	o.flush(writeNow)
 }
 
-// flushNow writes the gathered bytes.
+// flushNow writes the gathered bytes. It does not block.
 func (o *outbox) flushNow() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.flush(writeNow)
 }
 
-// flush calls write until all gathered bytes are written. If write takes only a part, flush leaves the
-// rest to run. If another goroutine is writing, that goroutine writes these bytes too. The caller holds
-// mu; flush releases it during a write.
+// flush calls write until all gathered bytes are written. If write accepts only some of the bytes,
+// flush leaves the rest to the method run. If another goroutine is writing, that goroutine writes these
+// bytes too. The caller holds mu; flush releases it during a write.
 func (o *outbox) flush(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent

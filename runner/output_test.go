@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The size of an output file counts only up to the largest size that the limit per stream allows, since
-// an account can change its own files. Only regular files have a size.
+// OutputSize returns at most the largest size that the limit per stream allows, because an account can
+// change its own files. It returns 0 for anything but a regular file.
 func TestOutputSizeIsBounded(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory

@@ -73,8 +73,8 @@ func parsePolicy(file, text string) (policy, error) {
 }
 
 // refusal returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
-// The service's own account must be listed by name: its jobs could connect to the runner as the service
-// does, and start jobs of every account.
+// The service's own account is allowed only if it is listed by name, because its jobs can connect to
+// the runner like the service and start jobs of every account.
 func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
 	if a.UID == 0 {
 		if p.allowRoot {

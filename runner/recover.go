@@ -28,7 +28,7 @@ type Remains struct {
 	// that they do not show. It is true after a reboot too, since a power cut may have damaged the
 	// files.
 	Damaged bool
-	// Alive lists those attempts named by the service that still had processes.
+	// Alive lists the attempts that the service named and that still had processes.
 	Alive []wire.Lease
 	// Stuck lists the processes that outlive SIGKILL. Unkilled holds the attempts in Running that these
 	// processes belong to.
@@ -51,7 +51,8 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	if helper == nil {
 		ended, err = endTrees(dir, sent)
 	} else {
-		// Let the runner compare the boot IDs, since this process may see another one in a sandbox.
+		// Let the runner compare the boot IDs, because a sandbox may show another boot ID to this
+		// process.
 		ended, err = helper.endTrees(ctx, dir, sent)
 	}
 	if err != nil {
@@ -68,9 +69,9 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	return r, nil
 }
 
-// Kept lists the attempts that the runner in dir is running, and those that have ended and whose
-// results no service has acknowledged. It changes nothing. For a dead runner, the list may also contain
-// attempts whose results were acknowledged. alive reports whether the runner is alive.
+// Kept lists the running attempts of the runner in dir, and its ended attempts whose results no service
+// has acknowledged. It changes nothing. For a dead runner, the list may also contain attempts whose
+// results were acknowledged. alive reports whether the runner is alive.
 func Kept(dir string) (list []wire.Lease, alive bool, err error) {
 	if alive, err = Lives(dir); err != nil || alive {
 		if err == nil {
@@ -92,8 +93,8 @@ func Kept(dir string) (list []wire.Lease, alive bool, err error) {
 	return list, false, err
 }
 
-// Read returns what a dead runner's files say about its attempts, when another process has already
-// ended the remaining processes.
+// Read returns what a dead runner's files say about its attempts. Unlike Recover, it ends no processes:
+// another process has already ended them.
 func Read(dir string, leased []wire.Attempt) (Remains, error) {
 	r, _, err := readFiles(dir, leased)
 	return r, err
@@ -186,13 +187,13 @@ func readPlain(path string, maxBytes int64) ([]byte, error) {
 type endResult struct {
 	sameBoot bool
 	stuck    []wire.Left  // processes that outlive SIGKILL
-	alive    []wire.Lease // attempts among the given ones that had processes
+	alive    []wire.Lease // those of the attempts passed to endTrees that still had processes
 }
 
-// endTrees ends the remaining processes of a dead runner's attempts, and those of leased. It ends
-// nothing if the runner is of an earlier boot, or if its directory is a copy: the processes that a copy
-// names belong to the original directory, whose runner may be alive. If the directory belongs to an
-// account, it ends only processes of that account.
+// endTrees ends the remaining processes of a dead runner's attempts, and those of the attempts in
+// leased. It ends nothing if the runner is of an earlier boot, or if its directory is a copy: the
+// processes that a copy names belong to the original directory, whose runner may be alive. If the
+// directory belongs to an account, endTrees ends only processes of that account.
 // See docs/decisions/0031.
 func endTrees(dir string, leased []wire.Attempt) (e endResult, err error) {
 	d := process.DeadRunner{}
@@ -247,7 +248,8 @@ func belongsTo(p process.Survivor, a wire.Attempt) bool {
 	return strings.HasSuffix(p.Cookie, cookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }
 
-// endTrees asks the runner to call endTrees, with its own rights.
+// endTrees makes the connected runner call its own endTrees, because that runner has the rights to end
+// the processes.
 func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (endResult, error) {
 	name := ""
 	if dir != "" {

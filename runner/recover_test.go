@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// A runner accepts only names of dead runners in its own parent directory. It rejects the directory of
-// an account's runners, whose contents that account controls, and every path that leads elsewhere.
+// A runner accepts only names of dead runners in its own parent directory. It rejects every path that
+// leads elsewhere. It also rejects the directory of an account's runners, because that account controls
+// its contents.
 func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", outputsName} {

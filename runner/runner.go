@@ -1,8 +1,8 @@
 // Package runner is the process that starts and supervises commands and outlives the service. It also
 // contains the code with which the service finds, starts and talks to that process.
 //
-// Start with Serve, which is the runner process. The service's side is Home, which finds and starts
-// runners, Client, which connects to one, and Recover, which cleans up after a dead one.
+// Start with Serve, which is the runner process. The service uses Home to find and start runners,
+// Client to connect to one, and Recover to clean up after a dead one.
 package runner
 
 import (

@@ -16,8 +16,8 @@ const lingerDir = "/var/lib/systemd/linger"
 
 // scopes returns the command prefixes that start a runner in a scope of its user's systemd manager. The
 // scope lasts as long as the runner, and the runner may divide the scope's control group. If a prefix
-// fails, the next one is for an older systemd. scopes returns nil if the user has no manager, or if the
-// manager ends when the user logs out, because that would end the jobs.
+// fails, the next one is for an older systemd. scopes returns nil if the user has no manager. It also
+// returns nil if the manager ends when the user logs out, because the jobs would end with it.
 func scopes() [][]string {
 	account, err := user.Current()
 	if err != nil {
@@ -29,7 +29,7 @@ func scopes() [][]string {
 	}
 	args := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
 	return [][]string{
-		// Otherwise a job that runs out of memory ends the whole scope.
+		// Without this option, systemd ends the whole scope when a job runs out of memory.
 		slices.Concat(args, []string{"-p", "OOMPolicy=continue", "--"}),
 		append(args, "--"), // systemd before 253 lacks this option and continues by default
 	}

@@ -16,12 +16,12 @@ import (
 )
 
 // idleExit is how long a runner without a service and without jobs waits before it ends. disconnectSync
-// is how long after its service has disconnected a runner flushes its journal to the disk, so that the
-// results survive a power cut.
+// is how long the runner waits after its service has disconnected. From then on, it flushes its journal
+// to the disk, so that the results survive a power cut.
 const (
 	idleExit          = 30 * time.Second
 	disconnectSync    = time.Second
-	housekeepInterval = 30 * time.Second // between two rounds of housekeep
+	housekeepInterval = 30 * time.Second // time between two rounds of the method housekeep
 )
 
 // Options configure a runner process.
@@ -71,8 +71,9 @@ type server struct {
 	conn     *conn // connection to the service with the newest epoch; nil while none is connected
 	attempts map[wire.Lease]*attempt
 	waiting  []*attempt // attempts that no worker has started, in start order
-	// slots counts why each slot of the running table is taken: its attempt runs, has processes that
-	// outlive SIGKILL, or has a result that is not in the journal. A slot with count 0 is free.
+	// slots counts, for each slot of the running table, the reasons why it is taken: its attempt runs,
+	// has processes that outlive SIGKILL, or has a result that is not in the journal. A slot with count
+	// 0 is free.
 	slots         [maxSlots + 1]int8
 	reservedSlots int            // slots that have disk space reserved in the running table
 	slotAwaited   bool           // a worker waits for a free slot
@@ -94,7 +95,7 @@ type server struct {
 	idleDirTimer  *time.Timer   // makes idle workers remove their private directories; nil before its first use
 	idleAt        time.Time     // time since when the runner has had no service and no running attempts
 	leasesEnd     time.Time     // end of the service's leases; zero if they do not expire
-	leasesEndBoot time.Duration // the same, as time since boot; 0 if unknown
+	leasesEndBoot time.Duration // leasesEnd as time since boot; 0 if unknown
 	leaseTimer    *time.Timer   // runs checkLeases when the leases expire; nil before its first use
 	// leaseWatchdog is the watchdog that kills this process if it hangs when the leases expire. It is
 	// nil while no such watchdog runs.
@@ -228,7 +229,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
 	}
 	lock, err := waitForLock(func() (*os.File, bool, error) { return lockFile(filepath.Join(s.dir, lockName), s.mode(0o600)) })
-	if err != nil || lock == nil { // a service that checks the lock holds it only for a moment
+	if err != nil || lock == nil { // waitForLock outlasts a service that only checks the lock
 		return nil, errors.Join(errors.New("another process holds the runner's lock"), err)
 	}
 	boot, err := process.BootID()
@@ -395,8 +396,8 @@ func (s *server) reap() (next <-chan time.Time) {
 }
 
 // housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a
-// runner that has been idle for idleExit. After an attempt that may have left orphans, it reaps them
-// soon.
+// runner that has been idle for idleExit. After an attempt that may have left orphans, housekeep reaps
+// them without waiting for the next round.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
@@ -467,9 +468,9 @@ func (s *server) endIfDone() {
 }
 
 // stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
-// system and no service is connected, running attempts first get the time stopTimeout to end by
-// themselves. Then stopAll ends the running attempts as stopped by the service. An attempt gets at most
-// grace between SIGTERM and SIGKILL.
+// system and no service is connected, it then waits for stopTimeout: running attempts may end by
+// themselves. Finally, it ends the attempts that still run; their cause is that the service stopped. An
+// attempt gets at most grace between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	for _, a := range s.waiting {
@@ -479,7 +480,9 @@ func (s *server) stopAll(grace time.Duration) {
 	s.close()
 	wait := s.stopTimeout
 	if s.conn != nil || s.Unwanted == nil {
-		wait = 0 // a connected service does the waiting itself; without a unit, nothing asked for it
+		// A connected service itself waits for its jobs; stopTimeout is only for a runner that is a
+		// unit.
+		wait = 0
 	}
 	s.mu.Unlock()
 	select {

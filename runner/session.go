@@ -16,10 +16,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// closingReadTime is how long a runner that ends still reads from its connections.
+// closingReadTime is how long a runner that is ending still reads from its connections after it has
+// sent the remaining frames.
 const closingReadTime = 100 * time.Millisecond
 
-// acceptPause is the pause after a connection could not be accepted.
+// acceptPause is the pause before the runner tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
 // maxReads bounds how many READ requests of one connection can wait for output at the same time.
@@ -33,8 +34,8 @@ type conn struct {
 	closed chan struct{} // closed when the connection ends
 
 	flushDue    bool      // a timer will flush the outbox; guarded by the server's mu, like the next two fields
-	gathered    int       // number of frames gathered since the timer was set
-	gatherStart time.Time // when the timer was set
+	gathered    int       // number of frames gathered since the flush timer was set
+	gatherStart time.Time // when the flush timer was set
 }
 
 func (s *server) accept() {
@@ -102,7 +103,8 @@ func (s *server) serve(c *conn) {
 	loops.Wait()
 }
 
-// readFrames calls each for every frame until each returns false.
+// readFrames reads frames from r and passes every frame to the function each. It stops when that
+// function returns false, or when a frame cannot be read.
 func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 	const bufferSize = 64 << 10
 	buf := make([]byte, 0, bufferSize)
@@ -157,10 +159,11 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 			s.Log.Error("running fewer workers than configured", "workers", s.targetWorkers, "error", err)
 		}
 		s.settleDelay, s.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
-		// One processor (P) per worker, since a worker's thread may keep it during a system call.
+		// Give each worker a processor (P) of the Go scheduler, since its thread may keep the P during
+		// a system call.
 		procs := min(s.targetWorkers+1, 256)
 		runtime.GOMAXPROCS(procs)
-		// While each worker's thread is in a system call, as many other threads may run.
+		// Go may need this many threads while the threads of all workers are in system calls.
 		if threads := max(8, min(2*procs, 256)) + min(s.targetWorkers, 256); threads > s.threadCount {
 			s.threadCount = threads
 			s.workers.Go(func() { createThreads(threads) })
@@ -206,16 +209,16 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	return true
 }
 
-// createThreads makes the Go runtime create n threads, which the runtime then keeps. Otherwise the
-// runtime might need a thread later, when the system has none to give. It would then end the runner and
-// with it all jobs.
+// createThreads makes the Go runtime create n threads, which the runtime keeps. Without them, the
+// runtime might need a new thread when the system has none to give. It would end the runner, and with
+// it all jobs.
 func createThreads(n int) {
 	var created sync.WaitGroup
 	created.Add(n)
 	release := make(chan struct{})
 	for range n {
-		go func() { // ends when release is closed
-			runtime.LockOSThread() // forces a dedicated thread for this goroutine
+		go func() { // this goroutine ends when release is closed
+			runtime.LockOSThread() // this forces a dedicated thread for the goroutine
 			defer runtime.UnlockOSThread()
 			created.Done()
 			<-release
@@ -254,7 +257,7 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 // The caller holds mu.
 func (s *server) helloReply() (k *wire.HelloReply, results []byte) {
 	k = &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforcedLimits()}
-	if s.closing { // the service treats a runner of another version as one that accepts no new jobs
+	if s.closing { // the service sends no new jobs to a runner whose version differs from its own
 		k.Version += endingSuffix
 	}
 	for _, a := range s.attempts {
@@ -288,8 +291,8 @@ const maxStopTimeout = 24 * time.Hour
 
 func (s *server) startAttempt(f *wire.Start) {
 	if s.attempts[f.Lease] != nil || s.closing || s.leasesExpired() || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
-		// Each lease is started at most once. A root runner starts a job under its own account only if
-		// the frame names that account.
+		// Each lease is started at most once. A root runner rejects a frame that names no account, and
+		// every other runner rejects a frame that names one.
 		return
 	}
 	a := &attempt{start: f}
@@ -323,7 +326,8 @@ func (s *server) enqueue(a *attempt) {
 	}
 }
 
-// ranksBefore reports whether the attempt starts before another, earlier enqueued attempt of its queue.
+// ranksBefore reports whether this attempt must start before other. Both are in the same queue, and
+// other was enqueued earlier.
 func (a *attempt) ranksBefore(other *attempt) bool {
 	return a.start.Place.Compare(other.start.Place) < 0
 }
@@ -358,7 +362,7 @@ func (s *server) discard(a *attempt) {
 func (s *server) kill(f *wire.Kill) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil {
-		return // the attempt has ended, or still waits and must be cancelled by DROP
+		return // an ended attempt needs no kill; a waiting attempt is cancelled by DROP instead
 	}
 	a.watched = true
 	a.kill(int(f.Cause), f.Grace)
@@ -429,7 +433,7 @@ func (s *server) watch(f *wire.Watch) {
 		return
 	}
 	a.watched = true
-	if (a.result != nil || a.pid != 0) && s.conn != nil { // its start or result may be gathered, not sent
+	if (a.result != nil || a.pid != 0) && s.conn != nil { // the outbox may still hold its start or result
 		s.conn.flushNow()
 	}
 }
@@ -492,13 +496,13 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 }
 
 // send queues a frame for the connected service. The frame is sent immediately if now is true, and
-// otherwise within a few delays. The caller holds mu.
+// otherwise after at most maxDelays times settleDelay. The caller holds mu.
 func (s *server) send(f wire.Frame, now bool) { s.sendRaw(wire.Append(nil, f), now) }
 
 func (s *server) sendRaw(frame []byte, now bool) {
 	c := s.conn
 	switch {
-	case c == nil: // the next HelloReply includes the results
+	case c == nil: // discard the frame, because the next HelloReply describes the current state
 	case now || s.settleDelay == 0:
 		c.send(frame)
 	default:
@@ -511,15 +515,15 @@ func (s *server) sendRaw(frame []byte, now bool) {
 	}
 }
 
-// maxDelays is the longest time that results are gathered, in delays. The size of a block of short
-// jobs is chosen for this time.
+// maxDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
+// enough short jobs in advance to keep the runner busy for this time.
 // See docs/decisions/0046.
 const maxDelays = 4
 
-// flushGathered sends the gathered frames. If mayExtend is true and the waiting attempts will keep the
-// workers busy for longer than a delay, flushGathered gathers for some more delays first: a commit in
-// the service costs as much as several short jobs, however many results it contains. The remaining time
-// is estimated from the rate at which results have come.
+// flushGathered sends the gathered frames. If mayExtend is true, it may first gather for a few more
+// delays: it does so if the waiting attempts will keep the workers busy for long enough. The rate at
+// which results came in predicts that time. Gathering saves work, because a commit in the service costs
+// as much as several short jobs, however many results it contains.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

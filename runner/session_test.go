@@ -15,13 +15,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Frames that are gathered while the service reads slowly do not overwrite those that are being
-// written, not even after the writer was woken without need.
+// While the service reads slowly, newly gathered frames do not overwrite the frames that are being
+// written. This holds even after the writer was woken up without having work.
 func TestGatherKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
 		o := newOutbox(ours)
-		go o.run() // ends with close
+		go o.run() // ends when close is called
 		defer o.close()
 		send := func(text string) { o.send([]byte(text)) }
 		got := make([]byte, 5)
@@ -35,22 +35,22 @@ func TestGatherKeepsBytesBeingWritten(t *testing.T) {
 		read("first")
 		synctest.Wait()
 		wakeUp(o.wake)
-		synctest.Wait() // woken without need
+		synctest.Wait() // the writer was woken up without having work
 		send("one")
-		synctest.Wait() // it is being written
+		synctest.Wait() // the writer is now blocked in writing this frame
 		send("two")
 		read("one")
 		read("two")
 	})
 }
 
-// Gathered frames are sent when their delay is over, each time again, and not before. A frame that must
-// not wait is sent together with those gathered before it.
+// Gathered frames are sent when their delay is over, and not before. This works again for each later
+// delay. A frame that must not wait is sent together with those gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
 		c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
-		go c.run() // ends with close
+		go c.run() // ends when close is called
 		defer c.close()
 		const delay = 7 * time.Millisecond
 		s := &server{conn: c, settleDelay: delay}
@@ -92,7 +92,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			service, ours := net.Pipe()
 			c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
-			go c.run() // ends with close
+			go c.run() // ends when close is called
 			defer c.close()
 			s := &server{conn: c, settleDelay: delay, waiting: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
@@ -127,13 +127,13 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
 		c := &conn{outbox: newOutbox(ours), closed: make(chan struct{})}
-		go c.run() // ends with close
+		go c.run() // ends when close is called
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
 		a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil)}
 		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waiting: []*attempt{a}}
 		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
-		synctest.Wait() // it waits
+		synctest.Wait() // the client waits for output now
 		s.mu.Lock()
 		s.drop(&wire.Drop{Lease: l})
 		s.mu.Unlock()
@@ -149,7 +149,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	})
 }
 
-// One goroutine sends all signals of an attempt, and a signal that is not sent yet is queued only once.
+// One goroutine sends all signals of an attempt, and a signal that is still queued is not queued again.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
 	a := &attempt{start: &wire.Start{Lease: l}, worker: new(process.Worker), pid: 1}

@@ -12,7 +12,7 @@ import (
 )
 
 // shareDir creates a directory that belongs to a user and that a group can read. If mode allows it,
-// other accounts can enter the directory to reach what belongs to them.
+// other accounts can enter the directory to reach their own files.
 func shareDir(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the runner directory: %w", err)

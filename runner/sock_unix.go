@@ -28,7 +28,8 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // the socket is removed with its directory
+	// Closing the listener must not remove the socket, which is removed with its directory.
+	l.SetUnlinkOnClose(false)
 	return l, os.Chmod(path, mode)
 }
 
@@ -60,8 +61,8 @@ func writeNow(c net.Conn, b []byte) (n int) {
 	return max(n, 0)
 }
 
-// recreateDelay is the delay before a removed socket is created again: the removal of the socket may be
-// the start of the removal of the whole directory.
+// recreateDelay is the delay before a removed socket is created again. The removal of the socket may be
+// the beginning of the removal of the whole directory, after which the runner must end.
 const recreateDelay = 50 * time.Millisecond
 
 // minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the
@@ -71,7 +72,7 @@ const (
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitFunc waits for a change in a directory, as folder.Changed does.
+// waitFunc waits for a change in a directory, as the function folder.Changed does.
 type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
 // maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
@@ -81,8 +82,8 @@ func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) 
 }
 
 // maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,
-// because changed is not reliable: the kernel may refuse to watch a directory, and it does not report
-// that a parent directory was renamed.
+// because the function changed is not reliable: the kernel may refuse to watch a directory, and it does
+// not report that a parent directory was renamed.
 func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {
@@ -94,7 +95,7 @@ func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed wai
 		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
 		err := changed(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
-			err = nil // the watch worked, but nothing changed
+			err = nil // the watch worked and only its time ran out
 		}
 		stop()
 		if !sleep(ctx, recreateDelay) {
@@ -128,7 +129,8 @@ func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed wai
 func isGone(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // a parent can be a file now
+		// ENOTDIR means that a parent is a file now.
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 	}
 	return !info.IsDir()
 }
@@ -145,7 +147,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // recreate creates the socket again.
 func (s *socket) recreate() error {
-	os.Remove(s.path) // another file may exist at this path
+	os.Remove(s.path) // another file may have been created at this path
 	l, err := listen(s.path, s.mode)
 	if err != nil {
 		return err
@@ -157,5 +159,5 @@ func (s *socket) recreate() error {
 	}
 	old := s.listener
 	s.listener = l
-	return old.Close() // accept continues with the new listener
+	return old.Close() // closing the old listener makes accept use the new one
 }

@@ -42,7 +42,7 @@ func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { gone <- s.maintainWith(ctx, slog.New(slog.DiscardHandler), changed) }()
-		time.Sleep(maxCheckInterval) // the first check is over
+		time.Sleep(maxCheckInterval) // after this time, the first check is over
 		f(t, root, gone)
 	})
 }

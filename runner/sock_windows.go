@@ -41,8 +41,8 @@ func dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// checkServer returns an error unless the pipe's server belongs to the user who owns the objects that
-// this process creates, or to the system.
+// checkServer returns an error unless the pipe's server belongs to the system or to this process's
+// user, that is, the owner of the objects that this process creates.
 func checkServer(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {
@@ -58,7 +58,8 @@ func checkServer(c net.Conn) error {
 	return nil
 }
 
-// writeNow returns 0: a pipe does not show how many bytes it would accept without blocking.
+// writeNow writes nothing and returns 0: a pipe does not show how many bytes it would accept without
+// blocking. So the outbox's run method writes everything.
 func writeNow(net.Conn, []byte) int { return 0 }
 
 // maintain does nothing: other processes can remove neither the name of a pipe nor a directory with

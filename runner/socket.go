@@ -15,7 +15,7 @@ type socket struct {
 
 	mu       sync.Mutex
 	listener net.Listener // current listener; guarded by mu
-	closed   bool         // guarded by mu
+	closed   bool         // the runner no longer accepts connections; guarded by mu
 }
 
 func listenAt(path string, mode os.FileMode) (*socket, error) {

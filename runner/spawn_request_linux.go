@@ -145,7 +145,7 @@ func (a *SpawnRequest) parse(base, policy string, delegated bool) error {
 	if !ok {
 		return fmt.Errorf("%q is not a request for a runner", line)
 	}
-	// Replaced below by the policy's job_tmpdir if the runner runs as root.
+	// The policy's job_tmpdir replaces this value below if the runner runs as root.
 	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
 	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
 	account := ""
@@ -255,7 +255,8 @@ func (a *SpawnRequest) switchAccount(name, policy string, gid int) error {
 
 // Tell replies to the service with the name of the runner's directory, once the runner listens.
 func (a *SpawnRequest) Tell(dir string) {
-	fmt.Fprintln(a.conn, readyPrefix+filepath.Base(dir)) // an error does not matter: the service has gone
+	// The only possible error is that the service has gone.
+	fmt.Fprintln(a.conn, readyPrefix+filepath.Base(dir))
 	a.conn.Close()
 }
 

@@ -21,7 +21,7 @@ func (h Home) spawn(alone bool) (name string, err error) {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
 	if err := h.checkWorkspaces(); err != nil {
-		return "", err // report it here, since the runner can only log it
+		return "", err // report the error here, because the runner can only log it
 	}
 	args := append([]string{"--dir", h.Dir}, h.logArgs()...)
 	args = append(args, h.tmpdirArgs()...)
@@ -40,8 +40,8 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	return launch(cmd, func(error) {})
 }
 
-// logArgs returns the flag with the path of the log, so that the runner can reopen the file. It
-// returns nil if the log has no path, as with standard error.
+// logArgs returns the flag with the path of the log, so that the runner can reopen the file. It returns
+// nil if the log has no path, for example if it is standard error.
 func (h Home) logArgs() []string {
 	if h.Log == nil || h.Log.Name() == os.Stderr.Name() {
 		return nil
@@ -55,7 +55,7 @@ func (h Home) ReopenLogs() {
 	if h.Foreign() {
 		return
 	}
-	live, _ := h.Living() // a runner that is not found keeps its file
+	live, _ := h.Living() // if a runner is not found, it keeps using the moved file
 	for _, dir := range live {
 		if pid := PID(dir); pid > 0 {
 			syscall.Kill(int(pid), syscall.SIGHUP)
@@ -64,10 +64,10 @@ func (h Home) ReopenLogs() {
 }
 
 // command returns the command of a runner, or of the launcher, which starts runners. argv is the
-// command line that starts this program as either. The process outlives this one, so it inherits none
-// of this process's inherited descriptors.
+// command line that starts this program as the runner or the launcher. The new process outlives this
+// one. It therefore gets none of the descriptors that this process has inherited.
 func command(argv []string, args ...string) *exec.Cmd {
-	cleanstart.CloseOnExec() // after an error, the descriptors stay open
+	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
 	cmd.Env, cmd.Dir = runnerEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -82,7 +82,7 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 		return "", err
 	}
 	defer ready.Close()
-	cmd.ExtraFiles = []*os.File{out} // descriptor 3
+	cmd.ExtraFiles = []*os.File{out} // this is descriptor 3 of the new process, which Ready uses
 	err = cmd.Start()
 	out.Close()
 	if err != nil {
@@ -93,7 +93,7 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	}()
 	ready.SetReadDeadline(time.Now().Add(startTimeout))
 	if name, err = readReady(ready); err != nil {
-		cmd.Process.Kill() // otherwise it might become an additional runner later
+		cmd.Process.Kill() // a runner that starts late would be one too many
 	}
 	return name, err
 }

@@ -28,12 +28,12 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
 	if err := h.checkWorkspaces(); err != nil {
-		return "", err // report it here, since the runner can only log it
+		return "", err // report the error here, because the runner can only log it
 	}
 	copyDir := filepath.Join(h.Dir, programsName)
 	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), copyDir)
 	if err == nil && program == "" {
-		copies.Remove(copyDir) // copies of earlier versions
+		copies.Remove(copyDir) // remove the copies of earlier versions
 		program, err = copies.Make(h.Command[0], copyDir)
 	}
 	if err != nil {
@@ -50,8 +50,8 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	}
 	defer ready.Close()
 	var cmd *exec.Cmd
-	// First try to leave this process's job object, which may end its processes together with the
-	// service.
+	// First try to start the runner outside this process's job object, because the job object may end
+	// its processes together with the service.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = runnerEnv(), h.Dir, out, h.Log
@@ -64,7 +64,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	if err != nil {
 		return "", process.ExplainBlocked(program, err)
 	}
-	go cmd.Wait() // ends with the runner, or this process
+	go cmd.Wait() // this goroutine ends when the runner or this process ends
 	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	return readReady(ready)
@@ -77,7 +77,7 @@ func (h Home) ReopenLogs() {}
 // reports whether it has removed all copies.
 func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, programsName)) }
 
-// Ready reports the name of this process's folder to the process that started it, on standard output.
+// Ready reports the name of this runner's folder to the process that started it, on standard output.
 func Ready(dir string) {
 	fmt.Println(readyPrefix + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// patience returns how long after SIGKILL the remaining processes of a tree count as unkillable.
+// patience returns how long to wait after SIGKILL before the remaining processes of a tree are
+// considered unkillable.
 func patience() time.Duration {
 	if failpoint.On("impatient") {
 		return 300 * time.Millisecond
@@ -29,8 +30,9 @@ func StopGrace() time.Duration {
 	return 30 * time.Second
 }
 
-// GraceOf returns the same for a service or runner whose context has ended. It is shorter than
-// StopGrace if the context ended because the user's session ends, which leaves less time.
+// GraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
+// or runner has ended. The time is shorter than StopGrace if the context ended because the user's
+// session ends, which leaves less time.
 func GraceOf(ended context.Context) time.Duration {
 	if session.Ends(ended) {
 		return session.Grace

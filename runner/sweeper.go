@@ -22,8 +22,8 @@ const (
 )
 
 // makeWorkspaces creates the directory that holds the private directories of a runner's jobs, and
-// returns its path. With othersEnter, other accounts can enter it to reach what belongs to them, but
-// cannot list it.
+// returns its path. If othersEnter is true, other accounts can enter the directory to reach their own
+// files, but cannot list it.
 func makeWorkspaces(o *Options, name string, othersEnter bool) (string, error) {
 	parent := o.Tmpdir
 	err := error(nil)
@@ -47,7 +47,7 @@ func makeWorkspacesDir(dir string, othersEnter bool) error {
 	}
 	err := os.Mkdir(dir, mode)
 	if err == nil {
-		err = os.Chmod(dir, mode) // sets the exact mode, independent of the umask and of a setgid parent
+		err = os.Chmod(dir, mode) // this sets the exact mode, independent of the umask and of a setgid parent
 	}
 	if errors.Is(err, os.ErrExist) {
 		err = checkWorkspaces(dir)
@@ -104,8 +104,8 @@ func removeWorkspaces(dir string, deadline time.Time) error {
 }
 
 // sweeper removes the private directories of ended attempts. It removes a part of each in turn, so that
-// a large one does not delay the others. Call init before use. add and look may be called from any
-// goroutine.
+// a large directory does not delay the others. Call init before use. add and addLeftovers may be called
+// from any goroutine.
 type sweeper struct {
 	diskQueue
 	log *slog.Logger
@@ -120,8 +120,8 @@ func (s *sweeper) init(log *slog.Logger) {
 	s.log, s.pending, s.logged = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxPending is how many directories can be queued. When more are queued, add itself removes a part of
-// the new directory, which slows its caller down.
+// maxPending is how many directories can be queued. When the queue is full, add removes a part of the
+// new directory itself, which slows its caller down.
 const maxPending = 64
 
 // add queues a directory of the given owner for removal.
@@ -159,11 +159,11 @@ func (s *sweeper) step(path string, owner *process.Identity, deadline time.Time)
 	}
 }
 
-// addLeftovers queues the directories below place that were moved aside and still exist.
+// addLeftovers queues the directories in dir that were moved aside and still exist.
 func (s *sweeper) addLeftovers(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return // place was removed, and all directories with it
+		return // dir was removed together with all directories in it
 	}
 	for _, e := range list {
 		path := filepath.Join(dir, e.Name())

@@ -26,7 +26,7 @@ const (
 type table struct {
 	mem           []byte
 	file          *os.File
-	reservedBytes int64 // bytes with reserved disk space
+	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
 }
 
 func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
@@ -54,8 +54,8 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	return t, nil
 }
 
-// reserve reserves disk space for the given number of slots, and returns how many slots have it. On a
-// full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
+// reserve reserves disk space for the given number of slots, and returns how many slots have disk space
+// now. On a full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
 func (t *table) reserve(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.reservedBytes < int64(slots+1)*slotBytes {
@@ -97,8 +97,8 @@ func (t *table) setJournalSize(w journalSize) {
 const journalField = 4
 
 // leasesExpireField is a header field. The lower half is 1 while the service's leases are limited in
-// time, and otherwise 0. The upper half is a checksum of the fields before journalField. A header whose
-// checksum is wrong is damaged; it names no runner and does not count as a copy either.
+// time, and otherwise 0. The upper half is a checksum of the fields before journalField. A header with
+// a wrong checksum is damaged: its pid is not used, and its directory is not taken for a copy.
 const leasesExpireField = 7
 
 // setLeasesExpire stores whether the service's leases are limited in time.
@@ -137,9 +137,9 @@ func (s slots) field(slot, i int) int64 {
 
 // runningTable is the parsed running table of a dead runner.
 type runningTable struct {
-	// pid and ticks identify the runner's process: its pid and start time. pid is 0 if the table is in
-	// a copied directory. The process with that number, and its jobs, then belong to the original
-	// directory, whose runner may be alive.
+	// pid and ticks are the pid and the start time of the runner's process. pid is 0 if the directory
+	// is a copy: the process with the stored pid, and its jobs, then belong to the original directory,
+	// whose runner may be alive.
 	pid     int
 	ticks   int64
 	running []wire.Attempt
@@ -147,8 +147,8 @@ type runningTable struct {
 	intact  bool // the table has its full size, and its header is valid
 }
 
-// readTable reads a dead runner's table. If the file is missing, the result is empty; if it is too
-// short, the result may be.
+// readTable reads a dead runner's table. The result is empty if the file is missing, and may be
+// incomplete if the file is too short.
 func readTable(dir string) (t runningTable, err error) {
 	f, err := openPlain(filepath.Join(dir, tableName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -184,9 +184,9 @@ func readTable(dir string) (t runningTable, err error) {
 	return t, nil
 }
 
-// Begun returns those of the given attempts that a living runner has started. It reads the running
-// table and, for attempts that have ended, the journal in the runner's directory, so it works for an
-// unresponsive runner too. The value is false if the table does not name the attempt's process yet; the
+// Begun reports which attempts a living runner has started. It works for an unresponsive runner too,
+// because it reads only files in the runner's directory: the running table and, for attempts that have
+// ended, the journal. begun maps an attempt to false if the table does not name its process yet, so the
 // runner may not have started it. ok is false if the files cannot be read.
 func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
 	begun = map[wire.Lease]bool{}

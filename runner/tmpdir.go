@@ -22,7 +22,8 @@ const tmpdirKey = "job_tmpdir"
 // maxPath bounds a note that contains a path, in bytes.
 const maxPath = 8 << 10
 
-// startedTmpdir returns the job_tmpdir that the runner of a directory was started with, "" for none.
+// startedTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""
+// if the runner has none.
 func startedTmpdir(dir string) (string, error) {
 	return readNote(filepath.Join(dir, tmpdirName), maxPath)
 }
@@ -67,14 +68,15 @@ func (h Home) tmpdirArgs() []string {
 }
 
 // checkTmpdir returns an error if path is unsuitable as job_tmpdir: other accounts can change it, or it
-// is inside root, the directory of the runners. There, its subdirectories would have the same paths as
-// the runners' directories. With othersEnter, other accounts must be able to enter it.
+// is inside root, the directory of the runners. Inside root, the subdirectories of path could have the
+// same paths as the runners' directories. If othersEnter is true, it is also unsuitable if other
+// accounts cannot enter it.
 func checkTmpdir(path, root string, othersEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w; create this directory, or change the setting", tmpdirKey, err)
 	}
-	// An error means that root does not exist yet.
+	// If this fails, root does not exist yet.
 	if resolved, err := filepath.EvalSymlinks(root); err == nil {
 		root = resolved
 	}

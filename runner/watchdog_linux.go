@@ -33,8 +33,8 @@ import (
 // See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
-// maxCheckStep is the longest time that counts between two checks. A start is thus not considered
-// hanging after the whole machine has stopped for a while.
+// maxCheckStep limits how much one check can add to the age of a start. So after the whole machine has
+// stopped for a while, a start does not look as if it hung.
 const maxCheckStep = 2 * startCheckInterval
 
 // watchdogRestartDelay is the pause before a watchdog that ended is started again.
@@ -48,13 +48,13 @@ type watchdog struct {
 	words        *os.File      // reading end of the pipe, the watchdog's standard input
 	pipe         *os.File      // writing end; closing it makes the watchdog end
 	fd           int           // non-blocking descriptor of pipe
-	stop         chan struct{} // closed by end
+	stop         chan struct{} // closed by the method end
 	done         chan struct{} // closed after the last watchdog process has ended
 }
 
 // startWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
-// this program as a watchdog. A watchdog that ends unexpectedly is started again. With checksStarts, it
-// checks for hanging starts after each call of checkStarts.
+// this program as a watchdog. A watchdog that ends unexpectedly is started again. If checksStarts is
+// true, the watchdog checks for hanging starts after each call of the method checkStarts.
 func startWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*watchdog, error) {
 	words, pipe, err := os.Pipe()
 	if err != nil {
@@ -68,7 +68,8 @@ func startWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 	err = unix.SetNonblock(g.fd, true)
 	if err == nil {
 		started := make(chan error)
-		go g.supervise(argv[0], started) // not on the main thread, whose children count as orphans
+		// supervise must not run on the main thread, because children of that thread count as orphans.
+		go g.supervise(argv[0], started)
 		err = <-started
 	}
 	if err != nil {
@@ -80,14 +81,15 @@ func startWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 }
 
 // supervise runs the watchdog process until end is called. It sends the error of the first start, or
-// nil, to started.
+// nil, to the channel started.
 func (g *watchdog) supervise(program string, started chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runnerEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.words, os.Stderr
-		// In the runner's session, it would count as one of a dead runner's processes.
+		// Give the watchdog its own session. Otherwise Recover would take it for one of a dead runner's
+		// processes.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
@@ -98,7 +100,7 @@ func (g *watchdog) supervise(program string, started chan<- error) {
 		}
 		if err == nil {
 			if g.checksStarts {
-				g.checkStarts() // the watchdog that ended may have lost such a request
+				g.checkStarts() // the previous watchdog may have ended before it read a request
 			}
 			err = cmd.Wait()
 		}
@@ -115,16 +117,16 @@ func (g *watchdog) supervise(program string, started chan<- error) {
 // block.
 func (g *watchdog) checkStarts() { g.send(checkWord) }
 
-// setDeadline makes the watchdog kill the runner and end its jobs at the given time since boot, unless
-// it is called with another time before. It does not block.
+// setDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
+// call of setDeadline replaces that time. It does not block.
 func (g *watchdog) setDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
 
 // checkWord is the word that makes the watchdog check for hanging starts. All other words are times
 // since boot.
 const checkWord = 0
 
-// send writes a word to the pipe, completely or not at all. If the pipe is full, the watchdog has
-// enough words to read.
+// send writes a word to the pipe, completely or not at all. If the pipe is full, send drops the word:
+// the watchdog hangs, or already has enough words to read.
 func (g *watchdog) send(word time.Duration) {
 	if g != nil {
 		var bytes [8]byte
@@ -190,7 +192,7 @@ type watchState struct {
 	field          func(slot, n int) int64
 	runner         int // the runner's pid
 	starts         *process.StartWatcher
-	checkingStarts bool             // check for hanging starts, until no attempt is running
+	checkingStarts bool             // the watchdog checks for hanging starts until no attempt is running
 	unforked       map[int][2]int64 // attempts without a process at the last check: number and fence, by slot
 	killAt         time.Duration    // time since boot at which to kill the runner
 }

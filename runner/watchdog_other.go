@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// watchdog is the process that ends hanging children of a root runner, and jobs of a dead one. Only
-// Linux has it.
+// watchdog is the process that ends hanging children of a root runner, and the jobs of a dead runner.
+// Only Linux has it.
 type watchdog struct{}
 
 func startWatchdog([]string, string, bool, *slog.Logger) (*watchdog, error) {

@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Limits of the result and the progress that an attempt reports, in bytes unless stated otherwise.
+// Limits of the result and the progress that an attempt reports. The unit is bytes where no other is
+// named.
 // See docs/decisions/0059.
 const (
 	maxValue        = 64 << 10
@@ -63,7 +64,7 @@ type workDir struct {
 	*process.PrivateDir
 	lastEnd     time.Time // end of the worker's last attempt
 	env         []string  // variables that name the directory, the result file and the FIFO
-	path, notes string    // the values of Path and Notes that env was built from
+	path, notes string    // values of Path and Notes when env was last built
 }
 
 // variables returns the environment variables that name the parts of the workspace.
@@ -121,7 +122,7 @@ func (ws *workspace) open(c *process.Command) error {
 	f := ws.dir
 	deps := ws.a.start.Deps
 	err := f.Open(c.RunAs)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent was removed
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent directory was removed
 		if _, err = makeWorkspaces(&ws.s.Options, ws.s.name, ws.s.accounts != nil); err == nil {
 			err = f.Open(c.RunAs)
 		}
@@ -129,7 +130,7 @@ func (ws *workspace) open(c *process.Command) error {
 	if err != nil {
 		if ws.noDir = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); ws.noDir {
 			ws.s.Log.Warn("no disk space for a job's private directory; the job runs without one", "job", ws.a.start.Seq, "error", err)
-			return nil // a full disk does not keep a job from running
+			return nil // a full disk must not prevent the job from running
 		}
 		return err
 	}
@@ -229,7 +230,7 @@ func nesting(raw []byte) (deepest int) {
 }
 
 // progress parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
-// with N in percent. The last valid line counts.
+// with N in percent. Only the last valid line is reported.
 type progress struct {
 	last  wire.Progress
 	line  []byte   // the current line so far, without its end
@@ -294,7 +295,7 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
-		p.flush() // no more bytes came, so the line counts although it has no newline
+		p.flush() // no more bytes came, so a line without a newline is complete too
 	}
 	// Only this goroutine changes ws.a.progress, so it can be read without mu.
 	sent := ws.a.progress

@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// checkWorkspaces returns an error if dir, which exists already, is unsuitable for the private
-// directories of jobs because another account could replace them. dir may be a file system that is
-// mounted there.
+// checkWorkspaces returns an error if another account could replace the private directories of jobs in
+// dir. dir exists already, and may be the root of a mounted file system.
 func checkWorkspaces(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -31,8 +30,8 @@ func checkWorkspaces(dir string) error {
 }
 
 // checkParents returns an error if another account could change or replace path, a directory for the
-// private directories of jobs. real is the path without symbolic links. With othersEnter, every account
-// must be able to enter the directory.
+// private directories of jobs. real is the path without symbolic links. If othersEnter is true, every
+// account must be able to enter the directory.
 func checkParents(path, real string, othersEnter bool) error {
 	if real != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + real)

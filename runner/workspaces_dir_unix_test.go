@@ -60,9 +60,9 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 	}
 }
 
-// job_tmpdir must be a directory that belongs to the runners' account alone, outside the runners' own
-// directory. No other account can rename it. If each job has its own account, all accounts must be able
-// to enter it.
+// job_tmpdir must be a directory outside the runners' own directory. It must belong to the runners'
+// account alone, and no other account may be able to rename it. If each job has its own account, all
+// accounts must be able to enter it.
 func TestTmpdirIsChecked(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
