@@ -15,20 +15,20 @@ var sparedByUser = sparedTrees{byUID: map[uint32][]*sparedTree{}}
 
 type sparedTrees struct {
 	mu    sync.Mutex
-	byUID map[uint32][]*sparedTree // by account; guarded by mu
+	byUID map[uint32][]*sparedTree // recorded trees by account; guarded by mu
 }
 
 // sparedTree describes the processes that a command left behind and that may live on.
 type sparedTree struct {
 	group  string // directory of the control group; "" if there is none
 	cookie string
-	procs  []proc // some of the processes; only if there is no control group
+	procs  []proc // some of the processes; empty if there is a control group
 }
 
-// maxRecorded is how many processes are recorded of a tree without a control group.
+// maxRecorded limits how many processes of a tree without a control group are recorded.
 const maxRecorded = 16
 
-// add records a tree. It returns false if the account has too many already.
+// add records a tree. It returns false if the account already has maxBackground living trees.
 func (b *sparedTrees) add(uid uint32, s *sparedTree) bool {
 	if b.tryAdd(uid, s) {
 		return true

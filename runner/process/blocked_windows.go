@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// blockers lists what can stop programs from running, with the Windows error of each. log is the event
-// log with the details, under Applications and Services Logs, Microsoft, Windows.
+// blockers lists the mechanisms that can stop programs from running, with the Windows error of each.
+// The field log names the event log with the details, under Applications and Services Logs, Microsoft,
+// Windows.
 var blockers = []struct {
 	code     syscall.Errno
 	who, log string
@@ -19,8 +20,8 @@ var blockers = []struct {
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender > Operational"},
 }
 
-// ExplainBlocked adds to an error of starting a program what blocks the program, if the error is about
-// that.
+// ExplainBlocked adds an explanation to the error of a failed start, if the error says that Windows
+// blocks the program. Otherwise it returns err.
 func ExplainBlocked(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {

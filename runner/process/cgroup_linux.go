@@ -39,8 +39,8 @@ const maxTasks = 4096
 
 // Divide moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
-// Delegate=yes). If a controller cannot be enabled, Divide returns an error that names it, and the
-// groups as well.
+// Delegate=yes). If a controller cannot be enabled, Divide returns the groups together with an error
+// that names the controller.
 func Divide() (*Cgroups, error) {
 	path, err := ownCgroup()
 	if err != nil {
@@ -104,8 +104,8 @@ func ownCgroup() (string, error) {
 	return "", errors.New("control groups (cgroup v2) are not available")
 }
 
-// Chown makes an account the owner of the group, so that it may create subgroups. This process is
-// about to switch to that account.
+// Chown makes an account the owner of the group, so that it may create subgroups. It must be called
+// before this process switches to that account.
 func (c *Cgroups) Chown(uid, gid int) error {
 	err := os.Chown(c.path, uid, gid)
 	for _, name := range []string{"cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
@@ -118,8 +118,8 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	return errors.Join(err, os.Chown(supervisor, uid, gid), os.Chown(filepath.Join(supervisor, "cgroup.procs"), uid, gid))
 }
 
-// LimitOwnMemory limits the memory of this process, in bytes. Commands are in other groups and do not
-// count. If it returns an error, no limit is set.
+// LimitOwnMemory limits the memory of this process, in bytes. The memory of commands does not count,
+// because they are in other groups. If it returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
@@ -134,7 +134,7 @@ type cgroup struct {
 	dir     int      // descriptor of its directory
 	events  int      // descriptor of cgroup.events
 	memory  int      // descriptor of memory.events, or of Cgroups.memory; -1 if memory is not counted
-	shared  bool     // memory counts the processes of all groups
+	shared  bool     // the file of memory counts the kills in all groups together
 	limits  Limits   // the current limits; Tasks is never 0
 	missing []string // names of the current limits that no controller enforces
 	// Latest counts of the kernel. kills counts processes killed because memory ran out. reached counts
@@ -191,7 +191,8 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	set := func(name, file, value string) {
 		failed := os.WriteFile(filepath.Join(b.path, file), []byte(value), 0)
 		switch {
-		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // no controller
+		// The group has no controller for this limit.
+		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission):
 			missing = append(missing, name)
 		case failed != nil:
 			err = errors.Join(err, fmt.Errorf("cannot set the job's %s limit: %w", name, failed))
@@ -279,7 +280,8 @@ func (b *cgroup) empty() bool {
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
-// procs lists the living processes in the group and its subgroups, except one.
+// procs lists the living processes in the group and its subgroups, except the one with the pid in
+// except.
 func (b *cgroup) procs(except int) (list []proc) {
 	if b.empty() {
 		return nil
@@ -319,7 +321,7 @@ func (b *cgroup) peakTasks() int64 {
 // oomKills describes what the kernel did because memory ran out while a command ran.
 type oomKills struct {
 	killed  bool // the kernel killed a process of the command
-	atLimit bool // it did so at the command's own limit
+	atLimit bool // the kernel did so because the command reached its own memory limit
 }
 
 // oomKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
@@ -335,7 +337,7 @@ func (b *cgroup) oomKills() (result oomKills) {
 		result.killed, b.kills = true, kills
 	}
 	if reached := count(events, "oom "); reached > b.reached && !b.shared {
-		b.reached = reached // in the group, or in a subgroup that the command has created
+		b.reached = reached // a subgroup that the command has created may have reached its own limit instead
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
 		if localReached := count(raw, "oom "); localReached > b.ownReached {
 			result.atLimit, b.ownReached = result.killed, localReached

@@ -68,8 +68,9 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	}
 }
 
-// A kill for lack of memory counts as one at the command's own limit only if the command's group itself
-// has reached its limit. Otherwise, the machine or a group above or below it has run out of memory.
+// An out-of-memory kill is reported as reaching the command's own limit only if the limit of the
+// command's group itself was reached. Otherwise, the machine or a group above or below it has run out
+// of memory.
 func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	dir := t.TempDir()
 	set := func(name, content string) {
@@ -86,7 +87,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	b := &cgroup{path: dir, memory: memory}
 	for _, c := range []struct {
 		what string
-		// Counts since the group was created, as cgroup-v2.rst defines "oom" and "oom_kill".
+		// reached, killed and ownGroups count since the group was created. reached and killed are "oom"
+		// and "oom_kill" in memory.events; ownGroups is "oom" in memory.events.local (cgroup-v2.rst).
 		reached, killed, ownGroups int
 		want                       oomKills
 	}{
@@ -107,7 +109,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", c.what, got, c.want)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, "memory.events.local")); err != nil { // as before Linux 5.2
+	// Linux before 5.2 does not have this file.
+	if err := os.Remove(filepath.Join(dir, "memory.events.local")); err != nil {
 		t.Fatal(err)
 	}
 	set("memory.events", "oom 5\noom_kill 6\n")
@@ -195,11 +198,11 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 }
 
 // A command's leftover processes end with its control group, even if they changed their session and
-// environment. The worker's next command is not affected by that: it runs in another group. (Newer
-// kernels also kill processes that start in a group after cgroup.kill.)
+// environment. The worker's next command runs in another group, because newer kernels also kill
+// processes that start in a group after cgroup.kill.
 func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	groups := cgroupsFor(t)
-	// Left behind by an earlier runner.
+	// An earlier runner has left this group behind.
 	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -221,8 +224,8 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	}
 }
 
-// A command with a limit of tasks runs in a new group, so that the peak is its own. A command without
-// such a limit reuses the group of the command before it.
+// A command with a limit of tasks runs in a new group, so that the reported peak is its own. A command
+// without such a limit reuses the group of the command before it.
 func TestPeakTasksBelongToCommand(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)

@@ -20,7 +20,7 @@ func (r *run) end() {
 	}
 	forced := !r.termAt.IsZero()
 	if !forced {
-		r.resumeTree() // not a kill, but something else ended the main process of a frozen tree
+		r.resumeTree() // no kill has resumed the tree, which may still be frozen
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
 	switch {
@@ -61,7 +61,7 @@ func aboveOwnPeak(peak int64) bool {
 		return false // most commands return here, without a system call
 	}
 	var self unix.Rusage
-	unix.Getrusage(unix.RUSAGE_SELF, &self) // cannot fail
+	unix.Getrusage(unix.RUSAGE_SELF, &self) // this call cannot fail
 	ownPeak.Store(self.Maxrss)
 	return peak > self.Maxrss
 }
@@ -70,7 +70,8 @@ func aboveOwnPeak(peak int64) bool {
 // withholds the status for longer than Patience.
 func (r *run) reap() (usage unix.Rusage, ok bool) {
 	notExecuted, executed, limit := false, r.limiter.executed(r.pid), ""
-	if signal, _ := exitState(r.pid); signal != 0 { // most commands end with an exit code and need one system call here
+	// Most commands end with an exit code. They need only this one system call.
+	if signal, _ := exitState(r.pid); signal != 0 {
 		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
 	}
 	start := time.Now()
@@ -194,7 +195,7 @@ func (r *run) readRemaining() {
 }
 
 // maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4
-// KiB in the line discipline, and 8 KiB and one write before it.
+// KiB in the line discipline, and 8 KiB plus one write in the buffer before the line discipline.
 const maxTerminalBytes = 32 << 10
 
 // pendingBytes returns an upper bound for the number of bytes in each pipe.
@@ -210,8 +211,9 @@ func (r *run) pendingBytes() (n [2]int) {
 	return n
 }
 
-// endRemaining ends the rest of a tree that may have leftover processes. An open pipe or an orphan is a
-// sign of them. After a kill, it always searches for them.
+// endRemaining ends the rest of a tree that may have leftover processes. If forced is true (after a
+// kill), it always searches for them. Otherwise it searches only if a pipe is still open or an orphan
+// exists.
 func (r *run) endRemaining(forced bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drain(0)
@@ -247,8 +249,8 @@ func (r *run) readReady(fds [2]unix.PollFd) {
 	}
 }
 
-// drain reads until both pipes are at end of file or wait has passed. It reports whether a pipe is
-// still open.
+// drain reads until both pipes are at end of file, at most for the duration wait. It reports whether a
+// pipe is still open.
 func (r *run) drain(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
@@ -263,7 +265,7 @@ func (r *run) drain(wait time.Duration) bool {
 		}
 		r.readReady(fds)
 		if wait > 0 && time.Now().After(deadline) {
-			return true // a process prints without end
+			return true // a process may print without end
 		}
 		if wait == 0 && time.Since(r.r.EndedAt) > r.c.OutputGrace {
 			return true
@@ -312,12 +314,12 @@ func (r *run) endLeftovers(forced bool) {
 		reapOrphans()
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // the end of a tree that is being ended is the end of its last process
+		r.r.EndedAt = time.Now() // a tree that is being ended has ended when its last process has
 	}
 }
 
-// spare lets the rest of the tree live on. It reports false if too many trees of the account already
-// do.
+// spare lets the rest of the tree live on. If too many trees of the account already live on, it returns
+// false, and the result contains the reason.
 func (r *run) spare() bool {
 	remaining := r.remaining()
 	if len(remaining) == 0 {
@@ -341,8 +343,9 @@ func (r *run) spare() bool {
 // pipesClosed reports whether both pipes are at end of file.
 func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the rest of the tree has ended by itself, stop returns true, or limit has
-// passed. It searches for the tree again only when all processes that it knows have ended.
+// waitTree waits until the rest of the tree has ended by itself. It returns earlier when the function
+// stop returns true or the duration limit has passed. It searches for the tree again only when all
+// processes that it knows have ended.
 func (r *run) waitTree(limit time.Duration, stop func() bool) {
 	var known []proc
 	deadline := time.Now().Add(limit)
@@ -367,7 +370,9 @@ func (r *run) waitTree(limit time.Duration, stop func() bool) {
 // waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
 // has no effect any more.
 func (r *run) waitGrace() {
-	var unsureSince time.Time // since when only processes are left that may belong to another tree
+	// unsureSince is the time since when every remaining process may belong to another tree. It is zero
+	// while a process certainly belongs to this tree.
+	var unsureSince time.Time
 	for time.Now().Before(r.killDue()) {
 		reapOrphans()
 		remaining := r.remaining()

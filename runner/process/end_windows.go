@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// drainTimeout limits how long the pipes are read after the tree was ended. Only pipes that another
-// program holds are still open then.
+// drainTimeout limits how long the pipes are read after the tree was ended. At that time, a pipe is
+// open only if another program holds it.
 const drainTimeout = time.Second
 
 // end finishes the run once the main process has ended. It reads the rest of the output and ends
@@ -22,7 +22,7 @@ func (r *run) end() {
 	forced := !r.termAt.IsZero()
 	r.graceEnd = r.r.EndedAt.Add(r.c.OutputGrace)
 	if !forced {
-		r.resumeTree() // not a kill, but something else ended the main process of a frozen tree
+		r.resumeTree() // no kill has resumed the tree, which may still be frozen
 		r.drain(r.graceEnd)
 	}
 	switch {
@@ -51,7 +51,7 @@ func (r *run) end() {
 	}
 	r.tree.readMessages()
 	r.r.OutOfMemory = r.tree.memoryRefused && code != 0 && !forced
-	r.r.MemoryLimit = r.r.OutOfMemory // the job object reports only its own limit
+	r.r.MemoryLimit = r.r.OutOfMemory // the job object reports only the command's own limit
 	r.r.SessionEnds = code != 0 && !forced && r.w.sys.sessionEnding()
 	r.r.CPU, r.r.PeakRSS = r.tree.usage()
 }
@@ -134,7 +134,7 @@ func (r *run) endLeftovers(forced bool) {
 		time.Sleep(pause)
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // the end of a tree that is being ended is the end of its last process
+		r.r.EndedAt = time.Now() // a tree that is being ended has ended when its last process has
 	}
 	if r.r.StuckPID == 0 {
 		r.drain(time.Now().Add(drainTimeout))
@@ -224,8 +224,8 @@ func Prepare() error {
 	return nil
 }
 
-// ignoreConsoleEvent handles the console events that are not for this process, so that Go's runtime
-// does not see them.
+// ignoreConsoleEvent handles console events that are not for this process. Go's runtime does not see
+// them then.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
@@ -235,8 +235,8 @@ var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 })
 
 // isForRunner reports whether a console event is for a process that runs commands. CTRL_C and
-// CTRL_BREAK are for commands. The log-off of a user is for this process, unless it is a service
-// (session 0), which gets that event for every user.
+// CTRL_BREAK are for commands. The log-off of a user is for this process, unless this process is a
+// service (session 0): a service gets that event for every user.
 func isForRunner(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
@@ -258,14 +258,14 @@ func Reap() (more bool) { return false }
 
 // EndTrees ends processes that a dead runner's commands have left alive. It finds them by the cookies,
 // because the cookie is part of the name of a job object. It returns a process of each tree that it
-// found, and of each tree that still lives after patience. Windows ends the trees when the runner ends,
-// so EndTrees finds only those whose job object another process holds.
+// found, and of each tree that still lives after the duration patience. Windows ends the trees when the
+// runner ends, so EndTrees finds only those whose job object another process holds.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(patience)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
-			continue // no such job object, so none of its processes live
+			continue // there is no such job object, so none of its processes live
 		}
 		for pause, counted := time.Millisecond, false; ; pause, counted = min(2*pause, 50*time.Millisecond), true {
 			count, first := t.countOthers()

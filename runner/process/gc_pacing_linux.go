@@ -10,8 +10,9 @@ import (
 
 // A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way
 // until the child has executed its program. A user whose program does not start could therefore stop
-// the jobs of all users. So workers collect garbage between commands, while no fork is under way, at
-// the heap sizes at which the runtime would. The runtime's own collections start at larger heap sizes.
+// the jobs of all users. So workers collect garbage themselves, between commands, while no fork is
+// under way. They do so at the heap sizes at which the runtime normally would. The runtime's own
+// collections start only at larger heap sizes.
 // See docs/decisions/0052.
 const (
 	minHeap          = 8 << 20 // bytes of objects; a smaller heap is not collected
@@ -25,7 +26,7 @@ const (
 	heapLive       = "/gc/heap/live:bytes"
 )
 
-// collector is set before the first command.
+// collector is the state of collectGarbage. paceCollections sets on before the first command.
 var collector struct {
 	on   bool         // workers collect garbage
 	ends atomic.Int64 // number of commands that have ended
@@ -39,7 +40,8 @@ func paceCollections() {
 	debug.SetMemoryLimit(minMemoryLimit)
 }
 
-// collectGarbage collects garbage if the heap has grown enough, unless a fork takes long.
+// collectGarbage collects garbage if the heap has grown enough, unless a fork under way takes longer
+// than longFork.
 func collectGarbage() {
 	if !collector.on || collector.ends.Add(1)%collectEvery != 0 {
 		return

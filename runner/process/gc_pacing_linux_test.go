@@ -15,7 +15,7 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	collector.on = true
 	defer func() { collector.on = false }()
 	collections := func() int64 {
-		debug.SetMemoryLimit(math.MaxInt64) // the runtime's own collections are not tested
+		debug.SetMemoryLimit(math.MaxInt64) // prevents the runtime's own collections, which are not tested
 		for n := 0; n < minHeap+1<<20; n += 1 << 20 {
 			garbage = make([]byte, 1<<20)
 		}

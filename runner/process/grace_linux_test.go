@@ -71,7 +71,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 }
 
 // A process that ignores SIGTERM is ended after the grace period, even if the main process has ended
-// long before. It counts as a leftover.
+// long before. The result counts it as a leftover.
 func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { graceEnds(t, nil) })
 	t.Run("by control group", func(t *testing.T) { graceEnds(t, cgroupsFor(t)) })
@@ -119,7 +119,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 }
 
 // A kill at the moment when the main process ends applies to the leftover processes. They get the grace
-// period, even if they might have lived on.
+// period, even if they could have lived on without the kill (Background).
 func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

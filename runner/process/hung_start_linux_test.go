@@ -134,8 +134,8 @@ func endStarting(t *testing.T) {
 	}
 }
 
-// The watchdog ends a program whose start takes too long. If its user ends it earlier, the result is
-// the same: the start failed with exit code 126, and no signal is reported.
+// The watchdog ends a program whose start takes too long. If the program's user ends it earlier, the
+// result is the same: the start failed with exit code 126, and no signal is reported.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	allowHangingStarts(t)
 	path := leasedProgram(t, "/bin/true")
@@ -169,7 +169,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	}
 }
 
-// A kill of a command whose start hangs is the cause of its end.
+// If a command whose start hangs is killed, the result has the cause of that kill.
 func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)
@@ -252,7 +252,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	}
 }
 
-// killByCmdline ends the processes with this command line.
+// killByCmdline ends the processes that have the given command line.
 func killByCmdline(t *testing.T, cmdline string) {
 	t.Helper()
 	for _, p := range allProcs() {

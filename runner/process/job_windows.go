@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// systemCalls are the system calls that tests replace, because some systems, such as Wine, do not
-// support all of them. See docs/decisions/0089.
+// systemCalls are the system calls that tests replace. Some systems, such as Wine, do not support all
+// of them. See docs/decisions/0089.
 type systemCalls struct {
 	create        func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
 	interrupt     func(group uint32) error
@@ -234,8 +234,8 @@ func (t *tree) watchMemoryLimit() (err error) {
 	return t.sys.setJob(t.job, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to), unsafe.Sizeof(to))
 }
 
-// readMessages processes the messages of the kernel. The kernel also sends one for the start and the
-// end of every process, so readMessages must be called from time to time.
+// readMessages processes the messages of the kernel. readMessages must be called from time to time,
+// because the kernel also sends a message for the start and the end of every process.
 func (t *tree) readMessages() {
 	if t.port == 0 {
 		return
@@ -296,7 +296,8 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 		faults, total, active, ended           uint32
 	}
 	t.sys.query(t.job, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent), unsafe.Sizeof(spent))
-	if spent.user+spent.kernel == 0 { // the job object does not count it; use the main process
+	// The job object does not count CPU time, so use that of the main process.
+	if spent.user+spent.kernel == 0 {
 		var created, exited, kernel, user windows.Filetime
 		if windows.GetProcessTimes(t.process, &created, &exited, &kernel, &user) == nil {
 			spent.user, spent.kernel = ticks(user), ticks(kernel)

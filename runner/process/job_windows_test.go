@@ -110,7 +110,7 @@ func TestHandlesAreClosed(t *testing.T) {
 	}
 	sys, _ := fake(0)
 	w.sys = &sys
-	for range 5 { // threads of this process have handles too
+	for range 5 { // run some commands before counting, because new threads of this process have handles too
 		some()
 	}
 	before := count()
@@ -122,8 +122,8 @@ func TestHandlesAreClosed(t *testing.T) {
 	}
 }
 
-// fake returns system calls whose job objects accept all limits, except those of the class refuse, and
-// a list of the limits that were set.
+// fake returns system calls whose job objects accept all limits except those of the class in refuse.
+// calls lists the limits that were set.
 func fake(refuse uint32) (sys systemCalls, calls *[]string) {
 	sys, calls = kernel, new([]string)
 	sys.setJob = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
@@ -146,7 +146,7 @@ func fake(refuse uint32) (sys systemCalls, calls *[]string) {
 	return sys, calls
 }
 
-// Limits are set before the command starts, for its whole tree together.
+// Before a command starts, its limits are set for its whole tree together.
 func TestLimitsAreSet(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -191,7 +191,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 				if l.BasicLimitInformation.LimitFlags&windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS != 0 {
 					class = l.BasicLimitInformation.PriorityClass
 				}
-				return nil // not set on the real system, which may refuse it
+				return nil // do not set it on the real system, which may refuse it
 			}
 			return keep(job, kind, info, size)
 		}

@@ -21,8 +21,8 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDue returns when the rest of a tree that is being ended gets SIGKILL. If the tree has got SIGKILL
-// already, the rest ends soon, so due is not later than graceEnd.
+// killDue returns the time when the rest of a tree that is being ended gets SIGKILL. If the tree has
+// already got SIGKILL, the rest will end soon, so the time is not later than graceEnd.
 func (r *run) killDue() time.Time {
 	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
 		return r.graceEnd

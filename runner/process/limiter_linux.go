@@ -30,7 +30,7 @@ import (
 var limiterWords = []string{"queuectl", "runner", "exec"}
 
 // limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and an ended
-// process keeps its last name, so the name shows whether a limiter has executed its program. The rest
+// process keeps its last name. So the name shows whether a limiter has executed its program. The rest
 // of the name is random and secret, so a program cannot pretend to be its own limiter. A process name
 // has at most 15 bytes.
 const limiterPrefix = "queuectl:"
@@ -71,7 +71,7 @@ func (p report) bytes() (b [reportBytes]byte) {
 // order describes what a limiter must do. It is encoded as numbers, followed by texts that end with
 // NUL: the limiter's name, the program, its arguments and its environment.
 type order struct {
-	nice, noFile int64 // 0 means no limit
+	nice, noFile int64 // 0 means that the command sets no such limit
 	memory       int64 // limit of the address space, in bytes; 0 means no limit
 	noNew        int64 // 1 sets PR_SET_NO_NEW_PRIVS
 	argv, env    int64 // number of arguments, and of environment variables
@@ -141,8 +141,8 @@ func Limiter() {
 	if !slices.Equal(os.Args, limiterWords) {
 		return
 	}
-	// Nice and no_new_privs are attributes of this thread. Execve keeps those of the thread that calls
-	// it.
+	// Stay on one thread, because nice and no_new_privs are attributes of a thread. Execve keeps those
+	// of the thread that calls it.
 	runtime.LockOSThread()
 	unix.CloseOnExec(orderFD)
 	unix.CloseOnExec(reportFD)
@@ -177,12 +177,12 @@ func readOrder() (x execution, err error) {
 // environment of a program is lower.
 const maxOrder = 8 << 20
 
-// limit sets the limits and executes the program. It sets the memory limit last, because no later step
-// needs memory.
+// limit sets the limits and executes the program. It sets the memory limit last, because the steps
+// before may need more memory than the limit allows.
 func (x *execution) limit() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.name)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
-	if x.noFile == 0 { // the Go runtime has raised the limit
+	if x.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
 		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files); err != nil {
 			exitWith(report{stepNoFile, errno(err)})
 		}
@@ -207,7 +207,7 @@ func (x *execution) limit() {
 		if err := unix.Prlimit(0, unix.RLIMIT_AS, nil, &current); err != nil {
 			exitWith(report{stepMemory, errno(err)})
 		}
-		// A lower limit may already apply.
+		// If a lower limit already applies, keep it.
 		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
 	ready := report{step: stepReady}.bytes()
@@ -258,7 +258,7 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 		if failed != unix.ETXTBSY || tries == busyTries {
 			return failed
 		}
-		// The same pause as in forkExec.
+		// Wait for the same time as forkExec.
 		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
 	}
 }

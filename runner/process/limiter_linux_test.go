@@ -78,7 +78,7 @@ func TestNoNewPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // only root can create a program that belongs to another account
 	}
-	dir, err := os.MkdirTemp("", "") // other accounts may enter it
+	dir, err := os.MkdirTemp("", "") // unlike t.TempDir, this directory can be opened to other accounts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // root itself may exceed the limits; the other account may not
+	if os.Geteuid() == 0 { // root itself may exceed the limits, so this part runs as another account
 		for field, set := range map[string]func(*Command){
 			"nice":   func(c *Command) { c.Nice = -5 },
 			"nofile": func(c *Command) { c.NoFile = int(min(hard.Max, 1<<62)) + 1 },
@@ -157,7 +157,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	c := command(t, leasedProgram(t, "/bin/true"))
 	c.Limits.Memory = 1 << 30
 	c.Forked = func(pid int, _ time.Time) {
-		go func() { // ends when the limiter has set its name
+		go func() { // this goroutine ends when the limiter has set its name
 			for name := ""; !strings.HasPrefix(name, limiterPrefix); {
 				raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 				name = string(raw)
@@ -181,7 +181,8 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	}
 }
 
-// A program that has the process name of a limiter, and is ended by a signal, counts as started.
+// If a program that has the process name of a limiter is ended by a signal, the result does not report
+// a hung start.
 func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 	for _, name := range []string{"queuectl:limits", "queuectl:"} {
 		path := filepath.Join(t.TempDir(), name)

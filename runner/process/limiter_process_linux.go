@@ -18,8 +18,9 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// limiterWithin limits the time from the start of a limiter to its exec. Only the limiter's worker
-// waits for it. On a busy processor a limiter may be slow, because its nice value is already set.
+// limiterWithin limits the time from the start of a limiter to its exec. The time may be long, because
+// only the command's worker waits for the limiter. On a busy processor a limiter may be slow, because
+// its nice value is already set.
 const limiterWithin = 10 * time.Second
 
 // limiterProcess is this process's view of a command's limiter.
@@ -34,8 +35,8 @@ type limiterProcess struct {
 	shortage   error // error of setting the limits of the control group
 }
 
-// needsLimiter reports whether a command has limits that a limiter must set. The argument lists the
-// limits that no control group enforces.
+// needsLimiter reports whether a command has limits that a limiter must set. missing contains the names
+// of the limits that no control group enforces.
 func (c *Command) needsLimiter(missing []string) bool {
 	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
 }
@@ -64,7 +65,7 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 		return nil, fmt.Errorf("cannot create the limiter's socket: %w", err)
 	}
 	l.fd, l.limiterEnd = sockets[0], sockets[1]
-	unix.SetNonblock(l.fd, true) // affects only this end
+	unix.SetNonblock(l.fd, true) // this does not affect the limiter's end
 	if b := r.w.cgroup; b != nil {
 		_, err = b.limit(Limits{})
 	}
@@ -76,7 +77,8 @@ func memoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
 	}
-	err = unix.Fchmod(fd, 0o600) // otherwise, every other command could open it through /proc/PID/fd
+	// With the default mode, every other command could open the file through /proc/PID/fd.
+	err = unix.Fchmod(fd, 0o600)
 	for rest := content; err == nil && len(rest) > 0; {
 		var n int
 		n, err = unix.Write(fd, rest)
@@ -93,7 +95,7 @@ func memoryFile(name string, content []byte) (fd int, err error) {
 // command.
 func (l *limiterProcess) attributes(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
-	attr.Env = command.Env[len(command.Env)-1:] // the cookie
+	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie
 	attr.Files = append(slices.Clone(command.Files), uintptr(l.order), uintptr(l.limiterEnd))
 	return &attr
 }
@@ -139,7 +141,7 @@ func (r *run) limiterFD() int32 {
 
 // readLimiter handles a report of the limiter. When the limiter is ready, readLimiter sets the limits
 // of the control group and lets the limiter continue. It kills a limiter that failed, or that closed
-// the socket without reporting that it was ready.
+// the socket before it was ready.
 func (r *run) readLimiter() {
 	l := r.limiter
 	var b [reportBytes]byte
@@ -157,7 +159,8 @@ func (r *run) readLimiter() {
 		l.failed = &report{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
 	}
 	l.close()
-	// Without SIGKILL, a stop signal could now keep the worker waiting.
+	// Send SIGKILL. Otherwise, if a signal stopped the limiter before it exits, its worker would wait
+	// indefinitely.
 	if l.failed != nil || l.shortage != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
@@ -186,11 +189,11 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 		r.startFailed(r.limiterError(*l.failed))
 	case status.Signaled():
 		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.notStartedReason(status.Signal())
-	case l.ready: // its report of the reason was lost
+	case l.ready: // the limiter could not report the reason
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.RunAs == nil: // the Go runtime got no thread or no memory
 		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus())})
-	default: // an account can cause this error itself
+	default: // the job's account can cause this error itself
 		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))
 	}
 }
@@ -226,8 +229,8 @@ func (r *run) limiterError(p report) error {
 	return p.errno
 }
 
-// scheduler describes how nice takes effect. If the kernel groups processes by session, nice counts
-// only within one session.
+// scheduler describes how nice takes effect. If the kernel groups processes by session, nice has an
+// effect only among the processes of one session.
 func scheduler() string {
 	const by = "the kernel's scheduler"
 	if autogroups() {

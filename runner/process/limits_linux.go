@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSpace is how much additional address space a process that runs commands needs after its start,
-// for the threads and memory of a few hundred workers.
+// spareSpace is the additional address space that a process that runs commands needs after its start.
+// It is enough for the threads and memory of a few hundred workers.
 const spareSpace = 256 << 20 // bytes
 
 // hardLimit returns the hard limit of a resource, for this process and its commands.
@@ -73,8 +73,8 @@ var limitSignals = [...]struct {
 }
 
 // limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a
-// command. The command must have inherited the limit from this process unchanged, and must have used up
-// a limit of CPU time. The command must not be reaped yet.
+// command. It names the limit only if the command inherited it from this process unchanged and, for a
+// limit of CPU time, has used it up. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for i := range limitSignals {
 		s := &limitSignals[i]
@@ -87,7 +87,8 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 		switch {
 		case s.hard:
 			value, inherited = own.Max, own.Max == command.Max
-		case s.resource == unix.RLIMIT_CPU: // with SIGXCPU, the kernel raises the soft limit by one second
+		// When the kernel sends SIGXCPU, it raises the soft limit by one second.
+		case s.resource == unix.RLIMIT_CPU:
 			inherited = own.Cur+1 == command.Cur
 		}
 		if inherited && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
@@ -109,8 +110,8 @@ func cpuSeconds(pid int) uint64 {
 	return uint64(used.Sec)
 }
 
-// CheckLimits returns an error if a limit of this process is so low that the process would fail sooner
-// or later, with all its commands.
+// CheckLimits returns an error if a limit of this process is so low that the process, and with it all
+// its commands, would fail sooner or later.
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {

@@ -33,7 +33,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 }
 
-// An error that a limit of this process may have caused, because commands inherit it, names the limit.
+// If an error may come from a limit of this process, which commands inherit, the error names the limit.
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
@@ -47,8 +47,8 @@ func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	}
 }
 
-// If the kernel ends a command at the runner's limit of CPU time or file size, the result names the
-// limit, which the command has inherited. The signals are those of getrlimit(2): SIGXCPU at the soft
+// A command inherits the runner's limits of CPU time and file size. If the kernel ends the command at
+// such a limit, the result names the limit. The signals are those of getrlimit(2): SIGXCPU at the soft
 // limit of CPU time, SIGKILL at the hard one. A limit that the command has set itself is not named.
 func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	if job := os.Getenv(limitedRole); job != "" {

@@ -10,7 +10,7 @@ import (
 )
 
 // PreferOOMKillOfCommands makes the kernel end commands first when memory runs out, before this process
-// and before more important processes. A command must have its score from its first moment, so that
+// and before more important processes. A command must have its score from its first moment, because
 // processes that it starts immediately inherit the score. This process therefore raises its own score
 // while it starts a command.
 func PreferOOMKillOfCommands() error {

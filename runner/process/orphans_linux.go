@@ -33,17 +33,17 @@ func newOrphanTable() *orphanTable {
 	return o
 }
 
-// orphanTable holds no lock during a fork. A user's file system or file lease can make a fork hang
-// indefinitely.
+// orphanTable keeps track of main processes, orphans, and forks under way. It holds no lock during a
+// fork, because a user's file system or file lease can make a fork hang indefinitely.
 type orphanTable struct {
 	once   sync.Once
-	fd     [2]int       // the open list: 0 for noOrphans, 1 for scan
+	fd     [2]int       // descriptors of the kernel's list of children: index 0 for noOrphans, 1 for scan
 	reaped atomic.Int64 // number of orphans that were reaped or are about to be
 
 	mu          sync.Mutex     // guards all fields below
 	main        map[int]int    // main processes not reaped yet, by pid, with the number of their fork
 	spared      map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	ignored     map[int]bool   // orphans without a cookie, by pid, which are not searched for
+	ignored     map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
 	nextFork    int            // number of the next fork
 	forks       []activeFork   // forks under way, in any order
 	forksPaused bool           // new forks must wait
@@ -101,9 +101,9 @@ func (o *orphanTable) oldestFork() int {
 	return oldest
 }
 
-// reap collects the exit status of a main process. It returns ok=false if the process has not ended.
-// Once the process is reaped, a new fork may get its pid, so reap removes the pid only if it still
-// belongs to the same fork.
+// reap collects the exit status of a main process. It returns ok=false if the process has not ended. As
+// soon as the process is reaped, a new fork may get its pid. So reap removes the pid from main only if
+// it still belongs to the same fork.
 func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	fork, known := o.main[pid]
@@ -120,10 +120,10 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 	return status, usage, ok, err
 }
 
-// list reads as much of the list as fits into buf. The kernel returns one page of the list at a time. A
-// page begins at the first digit of a number only if the last read of the same open file returned the
-// page before it. So noOrphans and scan use different open files: file is 0 or 1. list returns ok=false
-// if the kernel does not keep a list.
+// list reads the kernel's list of children, as much as fits into buf. The kernel returns one page of
+// the list at a time. A page begins at the first digit of a number only if the last read of the same
+// open file returned the page before it. So noOrphans and scan use different open files: file is 0 or
+// 1. list returns ok=false if the kernel does not keep a list.
 func (o *orphanTable) list(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()
@@ -171,7 +171,7 @@ func (o *orphanTable) scan() (living, ignored []int) {
 		switch {
 		case isZombie(pid):
 			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
-				o.reaped.Add(1) // before the process disappears from the list
+				o.reaped.Add(1) // count the orphan before it disappears from the kernel's list
 				reapNow(pid)
 				delete(o.spared, pid)
 				delete(o.ignored, pid)
@@ -216,8 +216,8 @@ func (o *orphanTable) spare(procs []proc) {
 	}
 }
 
-// forgetEnded removes processes that have ended from those that may live on. Their own parents have
-// reaped some of them.
+// forgetEnded removes ended processes from spared. Some of them were reaped by their own parents, so
+// scan did not see them end.
 func (o *orphanTable) forgetEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -236,7 +236,7 @@ func (o *orphanTable) isMain(pid int) bool {
 	return main
 }
 
-// ignore stops the search for these orphans until unignore.
+// ignore makes scan report these orphans as ignored instead of living, until unignore is called.
 func (o *orphanTable) ignore(list []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -268,7 +268,7 @@ func noOrphans() bool {
 func reapOrphans() (living []int) {
 	living, ignored := orphans.scan()
 	for _, pid := range ignored {
-		if cookieOf(pid) != "" { // it was in the middle of an exec when it was ignored
+		if cookieOf(pid) != "" { // the process was in the middle of an exec when it was ignored
 			orphans.unignore(pid)
 			living = append(living, pid)
 		}
@@ -280,9 +280,9 @@ func reapOrphans() (living []int) {
 // has no environment for a moment.
 const execTime = 20 * time.Millisecond
 
-// unidentifiedOrphans lists living orphans of an account that show no cookie and are not in the session
-// or group of any main process. They are in the middle of an exec, or it is impossible to find out to
-// which tree they belong.
+// unidentifiedOrphans lists the living orphans of an account for which it is unknown to which tree they
+// belong: they show no cookie, and are not in the session or group of any main process. They may be in
+// the middle of an exec.
 func unidentifiedOrphans(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)

@@ -4,8 +4,8 @@ package process
 
 import "time"
 
-// If a tree has not fully frozen or resumed within freezeWithin, it is tried again after
-// firstRetryDelay. The delay doubles up to maxRetryDelay.
+// If a tree has not fully frozen or resumed within freezeWithin, Run tries again after firstRetryDelay.
+// The delay doubles up to maxRetryDelay.
 const (
 	freezeWithin    = 2 * time.Second
 	firstRetryDelay = time.Second
@@ -19,10 +19,10 @@ type pauseRequest struct {
 	callbacks []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It calls
-// callback, which must not block, with the number of processes that still run after a freeze, or are
-// still stopped after a resume. Processes that still run are frozen again until none is left. ok is
-// false if the command has ended or is being ended, because an ending tree is resumed.
+// Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It then
+// calls callback, which must not block. unchanged is the number of processes that still run after a
+// freeze, or are still stopped after a resume. Processes that still run are frozen again until none is
+// left. ok is false if the command has ended or is being ended, because an ending tree is resumed.
 func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,11 +11,12 @@ import (
 // If the tree has no control group that can be frozen, every process of the tree gets SIGSTOP. This is
 // repeated until two scans in a row have found no running process. A signal to a whole process group
 // also reaches processes that are being forked, because fork(2) starts again if a signal is pending. So
-// only the signal to the group stops a tree that forks all the time. See docs/decisions/0048.
+// only a signal to the group stops a tree that forks all the time. See docs/decisions/0048.
 const (
 	calmScans = 2
 	// groupScans is the first scan, counted from 0, after which whole process groups other than the
-	// main one are signalled. Their processes have outrun the signals to single processes.
+	// main one are signalled. By then, their processes have forked faster than signals to single
+	// processes could stop them.
 	groupScans = 2
 )
 
@@ -43,7 +44,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		if len(active) > 0 || unsureSince.IsZero() {
 			unsureSince = time.Now()
 		}
-		// A process in the middle of a fork or an exec shows itself later.
+		// A process that is in the middle of a fork or an exec may not be visible yet, so scan again.
 		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*execTime {
 			time.Sleep(execTime / 4)
 			continue
@@ -87,7 +88,7 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 			calm = -1
 		}
 		if time.Now().After(deadline) {
-			return stillStopped // processes that stop themselves again
+			return stillStopped // the remaining processes stop themselves again and again
 		}
 	}
 	return 0
@@ -108,9 +109,10 @@ func (r *run) scanTree() (seen, tree []proc) {
 	return seen, tree
 }
 
-// running returns the processes that run. A process that was sent SIGSTOP but waits in the kernel stops
-// before it runs again, but it may be in the middle of a fork; waiting reports whether there is one.
-// The caller of a vfork waits in this way while its child is stopped.
+// running returns the processes that run. A process that was sent SIGSTOP but waits in the kernel is
+// not one of them, because it stops before it runs again. But it may be in the middle of a fork, so
+// waiting reports whether there is such a process. The caller of a vfork waits in this way while its
+// child is stopped.
 func running(procs []proc, stopSent map[proc]bool) (list []proc, waiting bool) {
 	for _, p := range procs {
 		switch {

@@ -25,7 +25,8 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
-				stillRunning += boolInt(err != windows.ERROR_INVALID_PARAMETER) // otherwise, the process has ended
+				// ERROR_INVALID_PARAMETER means that the process has ended.
+				stillRunning += boolInt(err != windows.ERROR_INVALID_PARAMETER)
 				continue
 			}
 			if r.w.sys.suspend(h) != nil {

@@ -52,15 +52,15 @@ func (r *run) enforceWhileBlocked() {
 			r.graceEnd, r.pipesEmpty = time.Now().Add(r.c.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.pipeDeadline(now)) {
-		remaining := r.remaining() // the process that has locked the pipe is one of them
+		remaining := r.remaining() // one of these processes has locked the pipe
 		r.r.Leftovers = max(r.r.Leftovers, len(remaining))
 		r.kill(remaining)
 	}
 	r.blockTimer.Reset(blockedInterval)
 }
 
-// pipeDeadline returns until when leftover processes may keep a pipe locked, after the main process has
-// ended.
+// pipeDeadline returns the time until which leftover processes may keep a pipe locked after the main
+// process has ended.
 func (r *run) pipeDeadline(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():

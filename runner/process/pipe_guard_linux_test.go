@@ -63,7 +63,8 @@ type noNotes struct{}
 func (noNotes) OnNotes([]byte) bool { return false }
 func (noNotes) SetMasks([][]byte)   {}
 
-// A locked FIFO of a leftover process delays neither the end of its command nor its timeout.
+// If a leftover process has locked the FIFO for notes, the command still ends in time and without a
+// timeout.
 func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "soon", `"$0" & sleep 0.3`)
@@ -73,7 +74,7 @@ func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	}
 }
 
-// A FIFO that a background process keeps locked is replaced.
+// If a background process keeps the FIFO locked, the next command gets a new FIFO.
 func TestLockedNotesAreReplaced(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "late", `"$0" & :`)

@@ -24,13 +24,14 @@ const (
 	minMasked = 4
 )
 
-// maxNames is how many names are tried. A directory that cannot be moved aside keeps its name.
+// maxNames is how many names are tried for a new directory. A name stays in use if its directory could
+// not be moved aside.
 const maxNames = 100
 
 // AsideInfix is part of the name of a directory that was moved aside.
 const AsideInfix = ".gone."
 
-// name returns the current name of the directory, or of the file next to it with this ending.
+// name returns the current name of the directory, or, with an ending, of the file next to it.
 func (f *PrivateDir) name(ending string) string {
 	if f.nameSuffix == 0 {
 		return f.base + ending
@@ -81,7 +82,7 @@ func (r *run) environ() (env []string, err error) {
 			continue
 		}
 		mask = append(mask, value)
-		// A terminal translates \n to \r\n.
+		// Mask the form with \r\n as well, because a terminal translates \n to \r\n.
 		if r.c.TTY {
 			mask = append(mask, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
 		}

@@ -15,24 +15,27 @@ import (
 // PrivateDir creates private directories and FIFOs, for one command after another. A directory and a
 // FIFO next to it belong to the account that the command runs as. The command writes its notes to the
 // FIFO. If a command leaves the directory unused, the next command of the same account gets the same
-// directory. One system call checks that: use changes the directory's times. The parent directory must
-// be one in which only the account of this process can create, rename or remove files. One goroutine at
-// a time may use a PrivateDir. See docs/decisions/0058.
+// directory. One system call checks whether a directory is unused, because any use changes the
+// directory's times. The parent directory must be one in which only the account of this process can
+// create, rename or remove files. One goroutine at a time may use a PrivateDir. See
+// docs/decisions/0058.
 type PrivateDir struct {
-	Path  string // of the directory, while it is open
+	Path  string // path of the directory while it is open
 	Notes string // path of the FIFO
 
 	base       string
-	nameSuffix int // number of directories or FIFOs that could not keep the base name
+	nameSuffix int // number of names given up because an earlier directory or FIFO keeps them
 	owner      *Identity
 	open       bool
-	fd         int         // descriptor of the directory
-	pipe       int         // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
+	fd         int // descriptor of the directory
+	// pipe is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
+	// file. It is -1 without a FIFO.
+	pipe       int
 	unusedStat unix.Stat_t // state of the directory while no command has used it
 	gotNotes   bool        // something was read from the FIFO since the directory was opened
 }
 
-// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and FIFOs
+// NewPrivateDir returns a PrivateDir without a directory. The paths of all its directories and FIFOs
 // begin with base.
 func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base, fd: -1, pipe: -1} }
 
@@ -86,8 +89,8 @@ func (f *PrivateDir) create() (err error) {
 		return err
 	}
 	f.open = true
-	// The kernel's clock for files may not advance for milliseconds. A time that it never has makes a
-	// change right after this one visible.
+	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
+	// shows: then even a change immediately after this one is visible.
 	never := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, never, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -146,7 +149,7 @@ func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	return path
 }
 
-// RemoveUnused removes the directory if it is empty, while no command needs it.
+// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
 func (f *PrivateDir) RemoveUnused() {
 	if !f.open {
 		return
@@ -163,14 +166,13 @@ func (f *PrivateDir) RemoveUnused() {
 
 func (f *PrivateDir) closePipe() {
 	if f.pipe >= 0 {
-		go unix.Close(f.pipe) // a process may have locked the FIFO
+		go unix.Close(f.pipe) // close blocks while a process has the FIFO locked
 		f.pipe = -1
 	}
 	os.Remove(f.Notes)
 }
 
-// Close releases all resources, and removes the FIFO and the directory unless the directory is not
-// empty.
+// Close releases all resources, and removes the FIFO and, if it is empty, the directory.
 func (f *PrivateDir) Close() {
 	f.RemoveUnused()
 	f.closePipe()
@@ -179,7 +181,7 @@ func (f *PrivateDir) Close() {
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (f *PrivateDir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
-	os.Remove(path) // the file of an earlier command
+	os.Remove(path) // remove the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return "", &os.PathError{Op: "make", Path: path, Err: err}
@@ -196,7 +198,7 @@ func (f *PrivateDir) AddFile(name string, content []byte) (path string, err erro
 // It reads up to maxBytes+1 bytes, so that the caller can recognise a larger file. It returns
 // os.ErrNotExist if the file does not exist.
 func (f *PrivateDir) Read(name string, maxBytes int64) ([]byte, error) {
-	// A look-up that hangs may outlive the PrivateDir.
+	// Duplicate the descriptor, because a look-up that hangs may outlive the PrivateDir.
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -247,8 +249,8 @@ func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
 // HasNotes reports whether any notes were read since the directory was opened.
 func (f *PrivateDir) HasNotes() bool { return f.gotNotes }
 
-// Drain returns the notes that were not read yet. If a process keeps the FIFO locked for longer than
-// drainWithin, Drain gives up the FIFO and returns nil.
+// Drain returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
+// than drainWithin, Drain gives up the FIFO and returns nil.
 func (f *PrivateDir) Drain() []byte {
 	if f == nil || f.pipe < 0 {
 		return nil
@@ -275,7 +277,7 @@ const drainWithin = time.Second
 
 // drainPipe reads the content of a FIFO. It blocks while a process has the FIFO locked.
 func drainPipe(pipe int) []byte {
-	buf := make([]byte, 64<<10) // the capacity of a FIFO
+	buf := make([]byte, 64<<10) // this is the capacity of a FIFO
 	n, err := unix.Read(pipe, buf)
 	if err != nil || n <= 0 {
 		return nil

@@ -13,11 +13,11 @@ import (
 // it belong to the account of this process. The command writes its notes to the file. One goroutine at
 // a time may use a PrivateDir.
 type PrivateDir struct {
-	Path  string // of the directory, while it is open
+	Path  string // path of the directory while it is open
 	Notes string // path of the file for notes
 
 	base       string
-	nameSuffix int // number of directories that could not keep the base name
+	nameSuffix int // number of names given up because an earlier directory or file keeps them
 	open       bool
 	lastNotes  noteFileState
 }
@@ -28,7 +28,7 @@ type noteFileState struct {
 	modTime time.Time
 }
 
-// NewPrivateDir returns a PrivateDir without a directory. The names of all its directories and files
+// NewPrivateDir returns a PrivateDir without a directory. The paths of all its directories and files
 // begin with base.
 func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base} }
 
@@ -87,7 +87,7 @@ func (f *PrivateDir) MoveAside(survived bool) (path string) {
 	return path
 }
 
-// RemoveUnused removes the directory if it is empty, while no command needs it.
+// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
 func (f *PrivateDir) RemoveUnused() {
 	if !f.open {
 		return
@@ -98,7 +98,7 @@ func (f *PrivateDir) RemoveUnused() {
 	}
 }
 
-// Close removes the notes file, and the directory unless it is not empty.
+// Close removes the notes file and, if it is empty, the directory.
 func (f *PrivateDir) Close() {
 	f.RemoveUnused()
 	os.Remove(f.Notes) // fails if another process has the file open
@@ -181,7 +181,7 @@ func (r *run) readNotes(now time.Time) {
 	if r.c.PrivateDir == nil || now.Before(r.nextNoteRead) {
 		return
 	}
-	if r.nextNoteRead.IsZero() { // first call for this command
+	if r.nextNoteRead.IsZero() { // this is the first call for this command
 		r.nextNoteRead = now.Add(NotesEvery)
 		return
 	}

@@ -33,7 +33,7 @@ type memoryReader struct {
 }
 
 // read calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
-// another read of the same account does.
+// another read of a process of the same account still hangs.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
 	if m.anyHung.Load() && m.blocks(pid) {
 		return "", false

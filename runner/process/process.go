@@ -31,7 +31,7 @@ type Typed struct {
 // Command describes the command to run.
 type Command struct {
 	Argv        []string
-	Env         []string // complete, except the cookie
+	Env         []string // the complete environment, except for the variable with the cookie
 	Dir         string
 	Umask       int
 	Stdin       string        // content of standard input; "" means /dev/null
@@ -39,11 +39,11 @@ type Command struct {
 	TTY         bool          // use a new terminal for input and output; Stdin and StdinFile are ""
 	Timeout     time.Duration // 0 means no timeout
 	IdleTimeout time.Duration // end the command after this time without output; 0 means never
-	KillAfter   time.Duration // at a timeout: the time from SIGTERM to SIGKILL
+	KillAfter   time.Duration // time between SIGTERM and SIGKILL after a timeout
 	OutputGrace time.Duration // how long leftover processes may live after the main one has ended
 	Background  bool          // leftover processes may live on
 	Patience    time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
-	Limits      Limits        // of all processes of the tree together
+	Limits      Limits        // limits of all processes of the tree together
 	Nice        int           // nice value of each process; 0 means that of this process
 	NoFile      int           // limit of open files of each process; 0 means the default
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
@@ -96,11 +96,13 @@ type Identity struct {
 // Extent says how completely a limit is enforced.
 type Extent int
 
-// The values are those of the extents in package wire.
+// The values are the same as those of wire.Limit.Extent.
 const (
 	Unenforced Extent = iota
-	PerProcess        // for each process separately, although the limit is for all processes together
-	Exact             // exactly as specified
+	// PerProcess means that the limit is enforced for each process separately, although it is for all
+	// processes together.
+	PerProcess
+	Exact // enforced exactly as specified
 )
 
 // Enforcement describes how this process enforces one limit of its commands.
@@ -119,15 +121,17 @@ type Result struct {
 	Cause     int   // cause passed to the Kill that ended the command
 	TimedOut  bool
 	Silent    bool // the timeout was IdleTimeout: the command printed nothing
-	Shortage  bool // not started, because the system had no process, memory or descriptor left
-	// CannotStart means that the command was not started because something that it names, such as Dir
-	// or StdinFile, is missing or unusable. Another attempt would fail in the same way.
+	// Shortage means that the command was not started, because the system had no process, memory or
+	// descriptor left.
+	Shortage bool
+	// CannotStart means that something that the command names, such as Dir or StdinFile, is missing or
+	// unusable. So the command was not started. Another attempt would fail in the same way.
 	CannotStart bool
 	// HungStart means that a signal, probably from the watchdog, ended the process before it executed
 	// the program; ExitCode is 126. If Shortage is set too, the start was refused because earlier
 	// look-ups of other accounts still hang.
 	HungStart bool
-	Lost      bool // the system does not report how it ended
+	Lost      bool // the system does not report how the command ended
 	Error     string
 	PID       int
 	Traced    bool // the main process has ended, but its tracer (ptrace) keeps its exit status
@@ -151,8 +155,8 @@ type Result struct {
 	SessionEnds bool
 }
 
-// StartWithin limits how long a new process may take to execute its program. A watching process ends
-// one that takes longer (see StartWatcher).
+// StartWithin limits how long a new process may take to execute its program. The watchdog ends a
+// process that takes longer (see StartWatcher).
 const StartWithin = time.Second
 
 // StartedAfter is how long a command must run before Started is called.
@@ -183,21 +187,20 @@ type Tree struct {
 // Survivor is a process that a dead runner left alive.
 type Survivor struct {
 	PID, PGID int
-	Cookie    string // "" if its environment does not show a cookie any more
+	Cookie    string // "" if its environment no longer contains a cookie
 }
 
 // ErrUnsupported means that commands cannot run on this operating system.
 var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
-// UnusableError is the reason why a command cannot use a thing that it names, although the thing
-// exists.
+// UnusableError is the reason why a command cannot use an existing file or directory that it names.
 type UnusableError string
 
 // Error returns the reason.
 func (u UnusableError) Error() string { return string(u) }
 
-// errNotDirectory means that a job's working directory is not a directory. Windows needs it as well,
-// because Stat has no such error there.
+// errNotDirectory means that a job's working directory is not a directory. It is defined here because
+// Windows has no system error for it.
 const errNotDirectory = UnusableError("not a directory")
 
 // lastingErrors are system errors about a path that persist until a file is changed.
@@ -205,9 +208,9 @@ var lastingErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// IsLasting reports whether another attempt would get the same error about a working directory, a
-// program, an input file or a secret. The error is lasting if the file does not exist or cannot be
-// used. A failure of a disk or a server is not lasting.
+// IsLasting reports whether another attempt would get the same error. The error is about a working
+// directory, a program, an input file or a secret. The error is lasting if the file does not exist or
+// cannot be used. A failure of a disk or a server is not lasting.
 func IsLasting(err error) bool {
 	return errors.As(err, new(UnusableError)) ||
 		slices.ContainsFunc(lastingErrors, func(lasting error) bool { return errors.Is(err, lasting) })

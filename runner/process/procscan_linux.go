@@ -37,7 +37,7 @@ type scan struct {
 	realUID map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
-	cookies map[int]string // by pid, only those that were requested; guarded by mu
+	cookies map[int]string // requested cookies, by pid; guarded by mu
 }
 
 // fresh returns the result of a scan that began after the call.

@@ -55,7 +55,8 @@ const (
 	powershellText // a PowerShell script
 )
 
-// shellText finds the option of a shell after which the rest of the arguments is a text.
+// shellText finds the option after which a shell takes the rest of the arguments as one text. It
+// returns the index of the option in argv and the kind of the text, or noText.
 func shellText(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
@@ -78,8 +79,8 @@ func shellText(argv []string) (at, kind int) {
 	return 0, noText
 }
 
-// abbreviates reports whether PowerShell accepts a as an abbreviation of a parameter; minLength is the
-// length of the shortest unique one.
+// abbreviates reports whether PowerShell accepts the argument a as an abbreviation of a parameter.
+// minLength is the length of the shortest unique abbreviation.
 func abbreviates(a, parameter string, minLength int) bool {
 	return len(a) >= minLength && strings.HasPrefix(parameter, a)
 }
@@ -139,8 +140,8 @@ func batchLine(argv []string) (string, error) {
 			line = append(line, a)
 			continue
 		}
-		// A program that gets the argument from the batch file would read \" as a quote, so backslashes
-		// at the end are doubled.
+		// Double the backslashes at the end. Otherwise a program that gets the argument from the batch
+		// file would read \" as a quote.
 		tail := len(a) - len(strings.TrimRight(a, `\`))
 		line = append(line, `"`+a+strings.Repeat(`\`, tail)+`"`)
 	}

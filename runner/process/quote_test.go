@@ -40,7 +40,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// A command line that would not pass the arguments unchanged is rejected with a reason.
+// Arguments that cannot be passed unchanged are rejected with a reason.
 func TestCommandLineRefuses(t *testing.T) {
 	for _, c := range []struct {
 		argv []string

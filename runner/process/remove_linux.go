@@ -11,10 +11,10 @@ import (
 
 // Limits of the removal of a directory. See docs/decisions/0058.
 const (
-	// removeWithin limits one step. It is shorter than StartWithin, so that a step does not count as a
-	// look-up that hangs.
+	// removeWithin limits one step. It is shorter than StartWithin, so that a step is not mistaken for
+	// a look-up that hangs.
 	removeWithin = 200 * time.Millisecond
-	removeDepth  = 32 // directories that are open at the same time
+	removeDepth  = 32 // maximum number of directories that are open at the same time
 )
 
 // errMore means that a step has ended before everything was removed.
@@ -35,7 +35,8 @@ func Remove(path string, owner *Identity) (more bool, err error) {
 		return struct{}{}, r.enter(parent, name, 0)
 	})
 	if err == nil || errors.Is(err, errMore) {
-		switch unix.Rmdir(path) { // in the parent directory, with the rights of this process
+		// Only this process's account can change the parent directory, so use its rights.
+		switch unix.Rmdir(path) {
 		case nil, unix.ENOENT:
 			return false, nil
 		case unix.EBUSY:
@@ -94,7 +95,8 @@ func (r *removal) enter(parent int, name string, depth int) error {
 func openBelow(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
-	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or in a sandbox that blocks openat2
+	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
+	if err == unix.ENOSYS || err == unix.EPERM {
 		fd, err = unix.Openat(parent, name, flags, 0)
 	}
 	return fd, err

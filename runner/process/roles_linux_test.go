@@ -16,8 +16,8 @@ import (
 // rolesVariable makes this program play a role in a test.
 const rolesVariable = "TEST_ROLE"
 
-// As in a process that runs commands, the main thread forks no commands. A process that plays a role,
-// or is a limiter, runs no tests.
+// In this program too, the main thread forks no commands (see tree_linux.go). A process that plays a
+// role or is a limiter runs no tests.
 func init() {
 	Limiter()
 	runtime.LockOSThread()
@@ -41,7 +41,7 @@ func init() {
 	case "wait":
 	}
 	if played {
-		os.Stdin.Read(make([]byte, 1)) // until the test ends
+		os.Stdin.Read(make([]byte, 1)) // wait here until the test ends
 		os.Exit(0)
 	}
 }

@@ -96,8 +96,8 @@ func roleTree(args []string) {
 	sleep()
 }
 
-// roleBehind starts a process, waits until it runs, and ends. With "holds", the process has the
-// command's input and output open.
+// roleBehind starts a process, waits until it runs, and ends. If the second argument is "holds", the
+// process keeps the command's input and output open.
 func roleBehind(args []string) {
 	c := exec.Command(os.Args[0], "tree", args[0], "1")
 	if args[1] == "holds" {
@@ -137,7 +137,7 @@ func roleBreak([]string) {
 	os.Exit(7)
 }
 
-// roleParent starts a saver, and does not handle CTRL_BREAK.
+// roleParent starts a process with the role saver, and does not handle CTRL_BREAK itself.
 func roleParent(args []string) {
 	c := exec.Command(os.Args[0], "saver", args[0])
 	c.Stdout = os.Stdout

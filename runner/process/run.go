@@ -13,8 +13,8 @@ type killRequest struct {
 
 // Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the
 // grace period, SIGKILL. The grace period is for the whole tree and does not depend on when the main
-// process ends. Kill reports whether it came before Run saw the command end; only then does the result
-// carry the cause. A later Kill may shorten the grace period, but does not change the cause.
+// process ends. Kill returns true if it came before Run saw the command end; only then does the result
+// contain cause. A later Kill may shorten the grace period, but does not change the cause.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,8 +53,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// untilNextAction returns the time until the next action for a command that does nothing by itself. It
-// returns a negative duration if no action is due.
+// untilNextAction returns the time until Run must act even if the command does nothing, for example
+// because of a timeout. It returns a negative duration if no action is due.
 func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
 	in := func(d time.Duration) {
@@ -104,7 +104,7 @@ func (r *run) enforce() {
 		return
 	}
 	r.readNotes(now)
-	if r.exited { // enforceWhileBlocked saw the end while note waited
+	if r.exited { // enforceWhileBlocked saw the end of the main process while readNotes blocked
 		return
 	}
 	runTime := r.runTime()
@@ -125,7 +125,8 @@ func (r *run) enforce() {
 			r.killedAt = now
 		}
 		remaining := r.killTree()
-		r.killAt = now.Add(min(time.Second, r.c.Patience)) // to reach processes that were being forked
+		// At this time, kill again, to reach processes that were being forked.
+		r.killAt = now.Add(min(time.Second, r.c.Patience))
 		if now.Sub(r.killedAt) >= r.c.Patience {
 			r.giveUpMain(remaining)
 			r.r.EndedAt, r.r.Cause = now, killed.cause

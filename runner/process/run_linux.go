@@ -16,7 +16,7 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	null   int // /dev/null
+	null   int // descriptor of /dev/null
 	wake   int // eventfd that ends the poll of Run's goroutine
 	buffer []byte
 
@@ -24,9 +24,9 @@ type Worker struct {
 	// running is true until the main process has ended. If the tree is being ended, it is true until
 	// the end of the grace period.
 	running  bool
-	pid      int              // of the main process
+	pid      int              // pid of the main process
 	uid      uint32           // account that the command runs as
-	kill     killRequest      // request of Kill
+	kill     killRequest      // latest request of Kill
 	pause    pauseRequest     // requests of Pause
 	terminal terminalRequests // pending requests for the running command's terminal, if it has one
 
@@ -123,7 +123,8 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
-		// A paused tree gets SIGCONT when it is resumed.
+		// Do not send SIGCONT to a paused tree: it would run during the pause. It gets SIGCONT when the
+		// pause ends.
 		if w.pause.on && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
@@ -169,10 +170,10 @@ type run struct {
 	w             *Worker
 	c             *Command
 	r             *Result
-	path          string // of the program; "" until it is found
+	path          string // path of the program; "" until it is found
 	pid           int
 	pidfd         int
-	pipes         [2]int          // read ends; -1 after end of file
+	pipes         [2]int          // descriptors of the read ends; -1 after end of file
 	limiter       *limiterProcess // nil if the command needs none
 	writeEnds     [2]int          // write ends, kept open so that only output and the exit wake the poll
 	startedAt     time.Time
@@ -180,7 +181,7 @@ type run struct {
 	lastOutput    time.Time // time of the last output
 	startReported bool      // Started was called
 	pause         pauseState
-	frozen        bool // frozen by its control group
+	frozen        bool // the control group has frozen the tree
 	exited        bool
 	pipesEmpty    bool        // the pipes were empty at the last poll
 	reapedBefore  int64       // value of orphans.reaped before the last poll
@@ -188,7 +189,7 @@ type run struct {
 	killAt        time.Time   // time when SIGKILL is due
 	killedAt      time.Time   // time when SIGKILL was first sent
 	graceEnd      time.Time   // time when leftover processes are ended
-	baton         sync.Mutex  // held by the goroutine that uses the run: that of Run, or of enforceWhileBlocked
+	baton         sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
 	blockTimer    *time.Timer // timer of a call that may block; nil before the first one
 	blocked       bool        // enforceWhileBlocked is enforcing deadlines
 	endSeen       bool        // enforceWhileBlocked has seen the end of the main process
@@ -232,7 +233,7 @@ func (r *run) close() {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	// A late interrupt must not wake the next run.
+	// A wake-up that comes too late for this run must not wake the next run, so remove it.
 	if r.w.kill.requested || r.w.pause.requested || r.c.TTY {
 		var drain [8]byte
 		unix.Read(r.w.wake, drain[:])
@@ -248,8 +249,8 @@ func closePipes(pipes [2]int) {
 	}
 }
 
-// closeWriteEnds closes this process's write ends of the pipes. The pipes then end when the tree has
-// closed its own. See docs/decisions/0039.
+// closeWriteEnds closes this process's write ends of the pipes. The pipes then reach end of file when
+// the tree has closed its write ends. See docs/decisions/0039.
 func (r *run) closeWriteEnds() {
 	for i, fd := range r.writeEnds {
 		if fd >= 0 {
@@ -303,8 +304,8 @@ func (r *run) watch() {
 	}
 }
 
-// wait returns how long the poll may take, in milliseconds: until the next deadline, or -1 without a
-// limit.
+// wait returns how long the poll may take, in milliseconds: until the next deadline. It returns -1 if
+// there is no deadline.
 func (r *run) wait() int {
 	next := r.untilNextAction()
 	if r.limiterStarting() && !r.limiter.hung {
@@ -326,8 +327,8 @@ func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		var others []proc
-		// Processes outside the main group are listed before the signal. Processes that the command
-		// starts in order to end cleanly do not get SIGTERM.
+		// List the processes outside the main group before sending SIGTERM. So processes that the
+		// command starts later, in order to end cleanly, do not get SIGTERM.
 		if grace > 0 {
 			others = slices.DeleteFunc(r.remaining(), func(p proc) bool { return p.pgid == r.pid })
 			now = time.Now()
@@ -341,7 +342,8 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			sendSignal(p, unix.SIGTERM, nil)
 			sendSignal(p, unix.SIGCONT, nil)
 		}
-		if grace > 0 && r.pause.on { // without a grace period, SIGKILL ends a frozen tree as well
+		// The tree must run to handle SIGTERM; without a grace period, SIGKILL ends a frozen tree.
+		if grace > 0 && r.pause.on {
 			r.resumeTree()
 			now = time.Now()
 		}
@@ -350,7 +352,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// read reads once from a pipe, at most one buffer, and returns the number of bytes.
+// read reads once from a pipe, at most as much as fits into the buffer. It returns the number of bytes.
 func (r *run) read(i int) (n int) {
 	var err error
 	r.callBlocking(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })

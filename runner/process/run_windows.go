@@ -109,9 +109,10 @@ type run struct {
 	pipeEOF    chan struct{}  // receives one value for each pipe at end of file
 	pipesOpen  int            // number of pipes not yet at end of file
 	startedAt  time.Time
-	startAwake time.Duration // start, on a clock that does not count the time that the machine sleeps
+	startAwake time.Duration // start of the command, on a clock that stops while the machine sleeps
 	printed    atomic.Bool   // something was printed
-	// Time of the last output since from, moved forward by the length of each finished pause.
+	// lastOutput is the time of the last output, as returned by elapsed. A pause that ends moves it
+	// forward by the length of the pause.
 	lastOutput    atomic.Int64
 	startReported bool
 	pause         pauseState
@@ -122,9 +123,9 @@ type run struct {
 	killedAt      time.Time // time when the job object was first terminated
 	graceEnd      time.Time // time when leftover processes are ended
 	nextNoteRead  time.Time // time of the next read of the notes
-	notesPending  bool      // Notes.OnNotes must be called again, even without new notes
+	notesPending  bool      // Notes.OnNotes must be called again, even if there are no new notes
 
-	suspended map[uint32]windows.Handle // by pid: handles of processes that a pause has suspended
+	suspended map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
 }
 
 // interrupt ends the wait of Run's goroutine.
@@ -224,7 +225,7 @@ func (r *run) read(i int) {
 			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
 		}
 		if errors.Is(err, io.EOF) && pipeOpen(r.pipes[i]) {
-			continue // a zero-byte write looks like end of file
+			continue // a zero-byte write looks like end of file, but the pipe is still open
 		}
 		if err != nil {
 			r.pipeEOF <- struct{}{}

@@ -40,7 +40,7 @@ func TestOutputIsBytes(t *testing.T) {
 func TestTimeoutEndsTheTree(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "3")
-	c.Timeout = 10 * time.Millisecond // checked only after Started
+	c.Timeout = 10 * time.Millisecond // Run checks the timeout only after Started has returned
 	var processes []windows.Handle
 	c.Started = func(int, time.Time) { processes = watchTree(t, dir, 3) }
 	r, _, _ := runCommand(t, c)
@@ -61,7 +61,7 @@ func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 	}
 }
 
-// The time that the machine sleeps counts for no timeout.
+// The timeouts of a command do not count the time that the machine sleeps.
 func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -80,7 +80,7 @@ func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	}
 }
 
-// A kill ends the tree, and the result has its cause. A kill after the end has no effect.
+// A kill ends the tree, and the result has the cause of the kill. A kill after the end has no effect.
 func TestKill(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -178,7 +178,7 @@ func TestStuckProcess(t *testing.T) {
 	}
 }
 
-// A command that is being ended first gets CTRL_BREAK once, and then has its grace period.
+// A command that is being ended gets CTRL_BREAK once, before its grace period begins.
 func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -189,7 +189,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
 			defer windows.CloseHandle(h)
-			// Exit code of a process that does not handle CTRL_BREAK.
+			// This is the exit code of a process that does not handle CTRL_BREAK.
 			err = windows.TerminateProcess(h, 0xC000013A)
 		}
 		return err
@@ -216,10 +216,11 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("kill: %+v", r)
 	}
-	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE } // as without a console
+	// This call fails as in a process without a console.
+	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE }
 	c = command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
-	// Ended immediately, because CTRL_BREAK could not be sent.
+	// The command is ended immediately, because CTRL_BREAK could not be sent.
 	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || !r.TimedOut {
 		t.Errorf("not asked: %+v", r)
 	}
@@ -236,10 +237,10 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
 			defer windows.CloseHandle(h)
-			// Exit code of a process that does not handle CTRL_BREAK.
+			// This is the exit code of a process that does not handle CTRL_BREAK.
 			err = windows.TerminateProcess(h, 0xC000013A)
 		}
-		// The other process ends when the file exists.
+		// The leftover process ends when this file exists.
 		return errors.Join(err, os.WriteFile(filepath.Join(dir, gate), nil, 0o600))
 	}
 	w.sys = &sys
@@ -279,7 +280,7 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 			sys.sessionEnding = func() bool { return true }
 			w.sys = &sys
 		} else {
-			w.sys = &kernel // the session is not ending
+			w.sys = &kernel // with the real system calls, the session is not ending
 		}
 		fails, succeeds, late, missing := command(t, "exit", "1"), command(t, "exit", "0"), command(t, "sleep"), command(t, "exit", "0")
 		late.Timeout = 50 * time.Millisecond

@@ -84,8 +84,8 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	}
 }
 
-// An error about a script that is its own interpreter, or whose relative interpreter is searched in the
-// working directory, names the script and the interpreter.
+// The error names both the script and the interpreter in two cases: the script is its own interpreter,
+// or the path of the interpreter is relative to the working directory.
 func TestStartNamesScriptAndInterpreter(t *testing.T) {
 	job := executable(t, "job", "#!./job\n")
 	dir := filepath.Dir(job)

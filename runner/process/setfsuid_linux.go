@@ -70,10 +70,10 @@ func setFileIdentity(id *Identity) error {
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)), 0); failed != 0 {
 		return fmt.Errorf("cannot switch to the groups of uid %d: %w", id.UID, failed)
 	}
-	// The call returns the previous id, not an error.
+	// These calls return the previous id and never an error, so the ids are read back below.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
-	const invalidID = ^uintptr(0) // an invalid id changes nothing
+	const invalidID = ^uintptr(0) // setting an invalid id changes nothing and returns the current id
 	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, invalidID, 0, 0)
 	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, invalidID, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {

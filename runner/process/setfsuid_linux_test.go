@@ -12,7 +12,7 @@ func TestFailedSwitchRestoresRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}
-	runtime.LockOSThread() // all calls use one thread
+	runtime.LockOSThread() // makes all calls use one thread
 	defer runtime.UnlockOSThread()
 	own := t.TempDir() + "/own"
 	for i, id := range []*Identity{

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kill sends SIGKILL to a process, if it started at this time: the kernel may have given the pid to
-// another process. If owner is not nil, the process must also belong to that account.
+// Kill sends SIGKILL to the process pid if its start time equals ticks. If the start times differ, the
+// kernel has given the pid to another process, which Kill spares. If owner is not nil, the process must
+// also belong to that account.
 func Kill(pid int, ticks int64, owner *uint32) error {
 	return signalOne(pid, ticks, owner, unix.SIGKILL)
 }

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Kill ends a process, if it started at this time: Windows may have given the pid to another process.
+// Kill ends the process pid if its start time equals started. If the start times differ, Windows has
+// given the pid to another process, which Kill spares.
 func Kill(pid int, started int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err == windows.ERROR_INVALID_PARAMETER {
@@ -26,7 +27,7 @@ func Kill(pid int, started int64, _ *uint32) error {
 	return nil
 }
 
-// Terminate does the same as Kill: a process without a window cannot be asked to end.
+// Terminate kills the process, as Kill does, because a process without a window cannot be asked to end.
 func Terminate(pid int, ticks int64, owner *uint32) error { return Kill(pid, ticks, owner) }
 
 // Owns returns false, because accounts have no user ids on Windows.

@@ -95,12 +95,13 @@ func (r *run) execute(attr *syscall.ProcAttr) error {
 	return err
 }
 
-// notCloned marks a start that created no child. Once a child exists, syscall.ForkExec sets the pidfd,
-// to -1 if the start then fails.
+// notCloned is the value of pidfd before a start. It remains if the start creates no child. Once a
+// child exists, syscall.ForkExec sets pidfd, and sets it to -1 if the start then fails.
 const notCloned = -2
 
-// fork starts the program, in the worker's control group if it has one. An error of the child is the
-// command's own, because the child already has the command's account and directory.
+// fork starts the program, in the worker's control group if it has one. An error that occurs in the
+// child counts as the command's fault, because the child already has the command's account and
+// directory.
 func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err error) {
 	if b := r.w.cgroup; b != nil && b.used && r.c.Limits.Tasks != 0 {
 		r.w.dropCgroup()
@@ -188,7 +189,7 @@ func (r *run) chown(fd int) error {
 }
 
 // accountError classifies an error of switching to an account. Lack of kernel memory is a shortage;
-// every other error is the account's own.
+// every other error is the fault of the account.
 func accountError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &shortageError{err}
@@ -250,7 +251,8 @@ func openStdin(path string) (int, error) {
 	// RESOLVE_NO_MAGICLINKS: links in /proc lead to files that this process has open, without a
 	// permission check.
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
-	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or in a sandbox that blocks openat2
+	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
+	if err == unix.ENOSYS || err == unix.EPERM {
 		fd, err = unix.Open(path, flags, 0)
 	}
 	if err != nil {
@@ -373,7 +375,7 @@ func (r *run) program() (path string, err error) {
 		return "./" + c.Argv[0], nil // a shell that runs it would parse a leading "-" as an option
 	}
 	if strings.Contains(c.Argv[0], "/") {
-		return c.Argv[0], nil // if it is wrong, execve returns the error
+		return c.Argv[0], nil // if this path is wrong, execve returns the error
 	}
 	return lookUp(c.RunAs, func() (string, error) {
 		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin))

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// cookies counts commands, so that each gets a unique cookie.
+// cookies counts the commands of the tests, so that each one gets a unique cookie.
 var cookies atomic.Int64
 
 // command returns a command with defaults for tests.
@@ -109,7 +109,7 @@ func TestAccountProcessLimitIsNoShortage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}
-	other := exec.Command("/bin/cat") // the account then has a process
+	other := exec.Command("/bin/cat") // this process of the account exceeds the limit of 0 that is set below
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
 	if _, err := other.StdinPipe(); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ type child struct {
 	seen  time.Time     // time when it was last seen
 }
 
-// NewStartWatcher watches the children of a process from now on.
+// NewStartWatcher returns a StartWatcher for the children of the process pid.
 func NewStartWatcher(pid int) (*StartWatcher, error) {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -37,8 +37,8 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 }
 
 // EndHung sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
-// program for the duration limit. Call it periodically. The time between two calls counts only up to
-// step, so a suspended machine does not make a child look hung.
+// program for the duration limit. Call it periodically. Of the time between two calls, at most step is
+// added to the age of a child. So a child does not look hung after the machine was suspended.
 func (s *StartWatcher) EndHung(limit, step time.Duration) {
 	children := map[int]child{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid

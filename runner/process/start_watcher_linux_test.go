@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EndHung ends only children that hang: children that are stopped, and children that have not executed
-// a program for too long, measured for each of them.
+// EndHung ends only children that hang: those that are stopped, and those that have not executed a
+// program for too long. It measures that time for each child separately.
 func TestEndHungSparesOtherChildren(t *testing.T) {
 	program := leasedProgram(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = os.Args // all children of this process have the same command line
+	// EndHung compares command lines, so all children of this process must have the same one.
+	cmd.Args = os.Args
 	cmd.Env = append(os.Environ(), rolesVariable+"=start "+program+" "+program+" "+program)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -25,7 +26,8 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var s *StartWatcher
-	waitUntil(t, "the process has its words", func() bool { // Start returns during the exec
+	// Start returns during the exec, before the command line is set.
+	waitUntil(t, "the process has its words", func() bool {
 		var err error
 		s, err = NewStartWatcher(cmd.Process.Pid)
 		return err == nil && len(s.cmdline) > 0
@@ -48,7 +50,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 
 	set(old, child{age: within - 1})
 	set(young, child{age: within - 2})
-	set(reused, child{age: within, ticks: -1}) // its pid belonged to an earlier process
+	set(reused, child{age: within, ticks: -1}) // the pid belonged to an earlier process
 	s.EndHung(within, 1)
 	waitUntil(t, "what hangs ends", func() bool { return ends(old) })
 	if ends(young) || ends(reused) {

@@ -168,8 +168,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	return nil
 }
 
-// memoryLimitError classifies an error of starting a program. Lack of memory is caused by the command's
-// own limit if the machine has as much free memory as the limit allows.
+// memoryLimitError classifies an error of starting a program. If the machine has at least as much free
+// memory as the command's own limit, that limit has caused a lack of memory.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isAny(err, memoryErrors) && r.w.sys.freeMemory() >= uint64(l) {
 		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
@@ -261,7 +261,8 @@ type stdinError struct{ error }
 func (e *stdinError) Unwrap() error { return e.error }
 
 func openStdin(path string) (windows.Handle, error) {
-	// The flag allows opening a directory, which is then rejected below.
+	// The flag allows opening a directory. The code below then rejects the directory with a clear
+	// error.
 	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS)
 	if err != nil {
 		return 0, err
@@ -350,7 +351,7 @@ func openCwd(dir string) (windows.Handle, error) {
 	}
 	switch info, err := os.Stat(dir); {
 	case err != nil:
-		return 0, err // its error is usually the more exact one
+		return 0, err // the error of Stat is usually more exact than that of CreateFile
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
@@ -375,8 +376,9 @@ func isUNCPath(dir string) bool {
 	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) && !strings.HasPrefix(dir, `\\.\`)
 }
 
-// environment returns a command's environment, sorted. If a name occurs several times, in any case, the
-// last variable wins. Variables that every program on Windows needs default to those of this process.
+// environment returns a command's environment, sorted. If a name occurs several times, in upper or
+// lower case, the last variable wins. Variables that every program on Windows needs default to those of
+// this process.
 func environment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {

@@ -67,8 +67,8 @@ func TestStdinText(t *testing.T) {
 	}
 }
 
-// Standard input may be a regular file, which other processes may change at the same time, and no other
-// kind of file.
+// Standard input may be a regular file. Other processes may change the file at the same time. No other
+// kind of file is accepted.
 func TestStdinFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in put")
 	if err := os.WriteFile(path, []byte("from\x1a a file"), 0o600); err != nil {
@@ -168,8 +168,8 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 	}
 }
 
-// Lack of memory or handles is a shortage, not the fault of the command. So is a job object of the same
-// name that another process has created.
+// Lack of memory or handles is a shortage, not the fault of the command. It is a shortage too if
+// another process has created a job object with the name that the command needs.
 func TestShortage(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
 		w := NewWorker(nil)
@@ -211,8 +211,8 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 	}
 }
 
-// A program that its own memory limit keeps from starting is not a shortage, so it is not retried
-// without end. It is a shortage only if the machine has less memory than the limit.
+// If its own memory limit keeps a program from starting, that is not a shortage, so the job is not
+// retried without end. It is a shortage only if the machine has less free memory than the limit.
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -272,7 +272,7 @@ func TestCmdParsesItsText(t *testing.T) {
 	}
 }
 
-// Arguments reach a batch file unchanged. An argument that would not is rejected.
+// Arguments reach a batch file unchanged. An argument that would be changed is rejected.
 func TestBatchFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -300,8 +300,8 @@ func TestBatchFile(t *testing.T) {
 	}
 }
 
-// If a variable occurs several times, in any case, the last one wins. Variables that Windows needs are
-// always set.
+// If a variable occurs several times, in upper or lower case, the last one wins. Variables that Windows
+// needs are always set.
 func TestEnvironment(t *testing.T) {
 	c := command(t, "env")
 	c.Env = []string{roleName + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}

@@ -83,6 +83,6 @@ func hasExited(p proc) bool {
 	if now.alive() {
 		return false
 	}
-	_, _, ok, _ = orphans.reap(p.pid) // fails if another process is the parent
+	_, _, ok, _ = orphans.reap(p.pid) // this fails if the process is not a child of this process
 	return ok
 }

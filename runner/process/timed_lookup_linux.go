@@ -11,7 +11,7 @@ var errHung error = hungError{}
 
 type hungError struct{}
 
-// Error returns the limit of the search.
+// Error says how long the look-up was given.
 func (hungError) Error() string {
 	return fmt.Sprintf("the lookup of this file or directory took longer than %v, because its disk does not respond",
 		StartWithin)
@@ -27,7 +27,7 @@ const (
 // abandonedLookUps counts look-ups that were given up but have not returned.
 type abandonedLookUps struct {
 	mu    sync.Mutex
-	byUID map[uint32]int // by uid; mu guards of and all
+	byUID map[uint32]int // counts by account; mu guards byUID and total
 	total int
 }
 
@@ -46,7 +46,7 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	return nil
 }
 
-// add changes the counts by n.
+// add changes the account's count and the total by n.
 func (l *abandonedLookUps) add(uid uint32, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,8 +57,8 @@ func (l *abandonedLookUps) add(uid uint32, n int) {
 }
 
 // lookUp calls f with the rights of the command's account, and waits for at most StartWithin: a file
-// system of the account may never answer. If f returns later, its result is passed to release. If id
-// is nil, lookUp calls f directly and without a time limit.
+// system of the account may never answer. If f returns later, lookUp passes its result to the function
+// release. If id is nil, lookUp calls f directly and without a time limit.
 func lookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()

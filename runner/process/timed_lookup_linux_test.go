@@ -9,7 +9,7 @@ import (
 )
 
 // A look-up is given up after StartWithin, and a later result is passed to release. While maxAbandoned
-// look-ups of an account hang, it may start no other one. Other accounts may.
+// look-ups of an account hang, that account may start no more look-ups, but other accounts may.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 }
 
 // While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
-// a shortage: it may not hang itself.
+// a shortage: it is not started, because it could hang as well.
 func TestHungLookUpsAreBounded(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -26,21 +26,22 @@ func init() {
 	}
 }
 
-// Prepare prepares this process for running commands. It gets its own session, adopts orphans, passes
-// on only descriptors 0, 1 and 2, and has umask 022. No signal is ignored or blocked in commands. The
-// end of a child raises no signal handler.
+// Prepare prepares this process for running commands. Afterwards, this process has its own session and
+// umask 022, adopts orphans, and passes on only descriptors 0, 1 and 2. No signal is ignored or blocked
+// in commands. The end of a child raises no signal handler.
 //
-// Prepare executes the program again, once. Commands must get a limit of 1,024 open files, so that
-// limit must hold when the Go runtime records the limit that it passes on.
+// Prepare executes the program again, once. Commands must get a limit of 1,024 open files. The Go
+// runtime passes on the limit that it finds when it starts, so this limit must hold at that time.
 func Prepare() error {
 	if os.Getenv(preparedName) == "" {
 		return restart()
 	}
 	os.Unsetenv(preparedName)
 	if name, err := unix.BytePtrFromString(filepath.Base(os.Args[0])); err == nil {
-		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // otherwise, ps would show "exe"
+		// without a name, ps would show "exe"
+		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
-	unix.Setsid() // fails only for a session leader, which already has a session
+	unix.Setsid() // this fails only for a session leader, which already has its own session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot set the subreaper attribute: %w", err)
 	}
@@ -83,21 +84,22 @@ func defaultSIGCHLD() error {
 	return nil
 }
 
-// treeOf lists the living processes of a tree, except the main one. It finds processes in the session
-// or group of the main process, processes of the account that carry the tree's cookie, and all their
-// descendants. A cookie in a process of another account is forged.
+// treeOf lists the living processes of a tree, except the main one. It finds the processes in the
+// session or group of the main process, those of the account that have the tree's cookie, and all
+// descendants of these processes. A cookie in a process of another account is forged.
 func treeOf(main int, cookie string, uid uint32) []proc {
 	return treeIn(processes.fresh(), main, cookie, uid)
 }
 
-// treeIn does the same as treeOf, in the result of one scan.
+// treeIn does the same as treeOf, but uses the result of a given scan.
 func treeIn(l *scan, main int, cookie string, uid uint32) []proc {
 	return members(l.procs, func(p proc) bool {
 		return p.sid == main || p.pgid == main || p.ppid == main || l.owns(uid, p.pid) && l.cookie(p.pid) == cookie
 	}, main)
 }
 
-// members returns the living processes for which belongs is true, and all their descendants.
+// members returns the living processes for which the function belongs returns true, and all their
+// descendants.
 func members(procs []proc, belongs func(proc) bool, except int) []proc {
 	self := os.Getpid()
 	in := map[int]bool{}
@@ -130,8 +132,8 @@ func endAll(procs []proc) {
 	}
 }
 
-// sendSignal sends a signal to a process that was seen earlier, if allowed is nil or returns true. It
-// never sends it to another process that has got the same pid since.
+// sendSignal sends a signal to a process that was found earlier. If another process has got the pid
+// since, it sends nothing. It also sends nothing if allowed is not nil and returns false.
 func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -147,8 +149,8 @@ func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
 // session, processes with one of the cookies, and processes of the trees. EndTrees recognises the main
 // process of a tree by its cookie or, if it shows none, by its start time. The session and group of the
 // main process belong to the tree if they contain the main process itself or a process with the tree's
-// cookie. EndTrees returns the processes that it found, and those that still live after patience
-// (stuck). It never ends the caller.
+// cookie. EndTrees returns the processes that it found, and those that still live after the duration
+// patience (stuck). It never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	known, numbers := map[string]bool{}, map[string]bool{}
 	for _, c := range d.Cookies {
@@ -170,7 +172,7 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
 			session = -1 // another process has the pid now, so the old session is empty
 		}
-		belonging := map[int]bool{} // ids of sessions and groups that belong to the trees
+		belonging := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
 		for _, p := range allProcs() {
 			if t, ok := mains[p.pid]; ok && t.startedAs(p) {
 				belonging[p.pid] = true
@@ -211,7 +213,7 @@ func survivors(procs []proc) (list []Survivor) {
 	return list
 }
 
-// lastNumbers returns the last two parts of a cookie, each with the dot before it.
+// lastNumbers returns the last two parts of a cookie, ".SEQ.FENCE", with the dot before each part.
 func lastNumbers(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {
@@ -221,16 +223,16 @@ func lastNumbers(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// startBefore and startAfter bound the difference between two start times: the kernel's, in whole clock
-// ticks, and that of Forked, right before the process was created. A process whose start differs by
-// more is another process.
+// startBefore and startAfter bound the difference between two start times of a process. One is the
+// kernel's, in whole clock ticks. The other was passed to Forked, and was taken right before the
+// process was created. A larger difference means that the process is another one.
 const (
 	startBefore = 15 * time.Millisecond
 	startAfter  = 30 * time.Millisecond
 )
 
-// startedAs reports whether p, which has the pid of the main process, started at the same time as the
-// main process.
+// startedAs reports whether p is the main process and not a later one with the same pid: whether it
+// started at the same time.
 func (t Tree) startedAs(p proc) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {

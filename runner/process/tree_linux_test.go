@@ -38,7 +38,7 @@ func isAlive(pid int) bool {
 	return ok && p.alive()
 }
 
-// asOtherAccount runs c as another account than that of the tests' commands.
+// asOtherAccount makes c run under an account that the commands of the tests do not use.
 func asOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
 // needsRoot skips a test that only root can run.
@@ -49,8 +49,8 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// Only processes of a command's own account count as marked by its cookie. Another user's process that
-// shows the cookie does not delay the end of the command and is not ended.
+// A process belongs to a command by its cookie only if it runs under the command's own account. Another
+// user's process that shows the cookie does not delay the end of the command and is not ended.
 func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	needsRoot(t)
 	setSubreaper(t)
@@ -75,7 +75,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	needsRoot(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	w.session = false // a process of another account can then join the command's group
+	w.session = false // without a session, a process of another account can join the command's group
 	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
 	c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
@@ -103,7 +103,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 }
 
 // With a separate session, a command's processes are found in that session, even if their group and
-// environment differ. Without one, a command still leads its process group.
+// environment differ. Without a separate session, a command still leads its process group.
 func TestTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
@@ -283,7 +283,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	type row struct {
 		name string
 		set  func(c *exec.Cmd)
-		late time.Duration // how long after its attempt it started; or unknown
+		late time.Duration // how long after the start time of its attempt the process started; or unknown
 		tree Tree          // a PID of -1 means the pid of the started process
 		ends bool
 	}
@@ -350,7 +350,7 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Wait() // returns an error, because the process was killed
+	defer cmd.Wait() // Wait returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	of := func(uid uint32) bool {
 		r := &run{c: &Command{RunAs: &Identity{UID: uid}}}

@@ -13,8 +13,8 @@ import (
 // See docs/decisions/0062.
 const maxTerminalInput = 64 << 10
 
-// terminalRequests holds requests for the terminal of the running command that were not carried out
-// yet. Only the goroutine of Run has the terminal's descriptor, so only it carries them out.
+// terminalRequests holds the pending requests for the terminal of the running command. Only the
+// goroutine of Run has the terminal's descriptor, so only it carries them out.
 type terminalRequests struct {
 	tty      bool              // the command has a terminal
 	controls termtext.Controls // control sequences that the command has printed to change terminal modes
@@ -33,7 +33,8 @@ func (r *run) openTerminal() error {
 	if err := unix.IoctlSetPointerInt(ours, unix.TIOCSPTLCK, 0); err != nil {
 		return noTerminal(err)
 	}
-	// Not opened by its path: /dev/pts may belong to another devpts mount than /dev/ptmx.
+	// Do not open the other end by its path: /dev/pts may belong to another devpts mount than
+	// /dev/ptmx.
 	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(ours), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return noTerminal(errno)
@@ -54,15 +55,15 @@ const (
 	defaultCols = 80
 )
 
-// noTerminal classifies an error of creating a terminal. It is a shortage of this process, or the
-// machine provides no terminals and no retry would help.
+// noTerminal classifies an error of creating a terminal. Either this process lacks a resource, or the
+// machine provides no terminals. In the second case, another attempt would fail too.
 func noTerminal(err error) error {
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
 			return &shortageError{fmt.Errorf("cannot create a terminal: %w", err)}
 		}
 	}
-	// Not wrapped: ENOENT here does not mean that the program is missing.
+	// Do not wrap the error: ENOENT would be taken for a missing program.
 	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 
@@ -90,8 +91,8 @@ func (w *Worker) recordControls(data []byte) {
 	w.mu.Unlock()
 }
 
-// Resize changes the size of the terminal of the command whose main process is pid, if such a command
-// with a terminal is running.
+// Resize changes the size of the terminal of the command whose main process is pid. It does nothing if
+// no such command with a terminal is running.
 func (w *Worker) Resize(pid, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +103,7 @@ func (w *Worker) Resize(pid, rows, cols int) {
 	w.interrupt()
 }
 
-// serveTerminal carries out the requests for the terminal. It reports whether some input is left,
+// serveTerminal carries out the requests for the terminal. It returns true if some input is left
 // because the terminal accepts no more.
 func (r *run) serveTerminal() bool {
 	t := &r.w.terminal
@@ -118,7 +119,7 @@ func (r *run) serveTerminal() bool {
 	}
 	n, err := unix.Write(r.pipes[0], typed)
 	if err != nil && err != unix.EAGAIN && err != unix.EINTR {
-		n = len(typed) // the input can never be read
+		n = len(typed) // the command can never read the input, so discard it
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -130,7 +131,7 @@ func (r *run) serveTerminal() bool {
 
 // needsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP or
 // ignores SIGTERM. Interactive shells ignore SIGTERM. A process with the default action for SIGHUP must
-// not get it, because SIGHUP would kill the process while it may be ending cleanly.
+// not get the signal, which would kill it while it may be ending cleanly.
 func needsHangup(pid int) bool {
 	has := func(set string, s unix.Signal) bool { return signalSet(pid, set)>>(s-1)&1 != 0 }
 	return has("SigCgt", unix.SIGHUP) || has("SigIgn", unix.SIGTERM)

@@ -19,7 +19,7 @@ type onTerminal struct {
 	w     *Worker
 	pid   chan int
 	ended chan Result
-	at    int // pid of the command
+	at    int // pid of the running command
 }
 
 // runOnTerminal runs a line of the shell on a terminal.
@@ -31,7 +31,7 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal
 	for _, s := range set {
 		s(o.Command)
 	}
-	go func() { // ends with the command, which has a timeout
+	go func() { // this goroutine ends when the command ends, at its timeout at the latest
 		r := o.w.Run(o.Command)
 		o.w.Close()
 		o.ended <- r
@@ -99,7 +99,7 @@ func TestTerminalPassesControlKeys(t *testing.T) {
 	o.types("\x03")
 	o.shows("INT")
 	o.w.Resize(o.at, 31, 97)
-	o.types("\r") // a shell that is reading handles the signal after the line
+	o.types("\r") // a shell that is reading a line handles the signal only after the line
 	o.shows("31 97")
 	if r := o.end(); r.ExitCode != 7 {
 		t.Errorf("got %+v", r)
@@ -188,7 +188,7 @@ func TestTerminalKeepsLastOutput(t *testing.T) {
 // cleanly.
 func TestTerminalsAreEnded(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
-	// Otherwise, commands would ignore SIGHUP if the test was started by nohup.
+	// Catch SIGHUP here. If nohup started this test, commands would otherwise ignore the signal.
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 	for _, c := range []struct{ name, line, shown string }{
@@ -217,8 +217,8 @@ func TestTerminalsAreEnded(t *testing.T) {
 	}
 }
 
-// Running out of terminals is a shortage. A machine that provides no terminals is not, because a retry
-// would fail as well.
+// If the machine has run out of terminals, that is a shortage. If it provides no terminals at all, that
+// is not a shortage, because a retry would fail too.
 func TestLackOfTerminalsIsShortage(t *testing.T) {
 	for _, c := range []struct {
 		err      error
