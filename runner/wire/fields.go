@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// codec encodes or decodes the fields of a frame. It appends them to encoded, or, if decoding is set,
-// takes them from input. Decoded texts share the memory of input. After damaged input, damaged is set
-// and all further fields are decoded as zero.
+// codec codes the fields of a frame: it encodes or decodes them. It appends them to encoded, or, if
+// decoding is set, takes them from input. Decoded texts share the memory of input. After damaged input,
+// damaged is set and all further fields are decoded as zero.
 type codec struct {
 	decoding bool
 	encoded  []byte
@@ -124,7 +124,8 @@ func (c *codec) flag(v *bool) {
 	}
 }
 
-// list codes a list. Each entry takes at least minBytes bytes, which bounds the length of a valid list.
+// list codes a list. Each entry takes at least minBytes bytes. So if the rest of the input is too short
+// for the length of the list, the input is damaged.
 func list[T any](c *codec, entries *[]T, minBytes int, each func(*codec, *T)) {
 	n := int64(len(*entries))
 	c.num(&n)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Protocol is the newest protocol version that this program supports. Both sides name theirs in the
-// first frame that they send, and then use the lower one. A new version may only add types of frames.
-// The layout of an existing type never changes, so a side that knows a type can read it from every
-// other version. The only exception is an optional field at the end of a frame (codec.last), which is
-// missing in frames of older versions.
+// Protocol is the newest protocol version that this program supports. Each side names its newest
+// version in its first frame. Both sides then use the lower of the two versions. A new version may only
+// add types of frames. The layout of an existing type never changes, so a side that knows a type can
+// read it from every other version. The only exception is an optional field at the end of a frame
+// (codec.optionalNum), which is missing in frames of older versions.
 // See docs/decisions/0051.
 const Protocol = 1
 
-// Compare orders the attempts of a queue. Attempts that go before a job come before that job's own
-// attempt.
+// Compare orders the attempts of a queue by Rank, then by Seq. Of two places with the same Rank and
+// Seq, the one with Before set comes first.
 func (p Place) Compare(other Place) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.Before != other.Before {
@@ -70,8 +70,10 @@ type (
 	}
 	// Place is the position of an attempt among the waiting attempts of its queue.
 	Place struct {
-		Rank, Seq int64 // of the attempt's job or, with Before, of the job that it goes before
-		Before    bool  // the attempt starts before the job with Rank and Seq
+		// Rank and Seq are those of the attempt's own job. If Before is set, they are those of the job
+		// that the attempt starts before.
+		Rank, Seq int64
+		Before    bool // the attempt starts before the job with this Rank and Seq
 	}
 	// Start starts an attempt. The runner starts each lease at most once.
 	Start struct {
@@ -96,12 +98,12 @@ type (
 		Background  bool
 		NotAfter    int64 // start deadline in milliseconds since 1970; 0 means none
 		By          int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
-		Memory      int64 // bytes; 0 means no limit, also for the next two fields
+		Memory      int64 // in bytes; for Memory, MilliCPUs and Tasks, 0 means no limit
 		MilliCPUs   int64 // thousandths of a processor
 		Tasks       int64
 		TTY         bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
-		Nice        int64    // of each process; 0 means the runner's own
-		NoFile      int64    // open files of each process; 0 means the default
+		Nice        int64    // nice value of each process; 0 means the runner's own nice value
+		NoFile      int64    // limit of open files for each process; 0 means the default limit
 		Secrets     []string // NAME=/path or NAME=credential:C; only the runner reads the values
 		Mask        bool     // mask the values of Secrets in the output
 		Deps        []byte   // JSON about the jobs that this job depended on; nil means none
@@ -130,8 +132,8 @@ type (
 	}
 	// Prolong extends the service's leases by For. If no other Prolong arrives within that time, the
 	// service may have lost its leases. The runner then kills all its jobs immediately, and starts no
-	// attempt until another Prolong arrives. With 0, and before the first Prolong, the leases do not
-	// expire.
+	// attempt until another Prolong arrives. If For is 0, and before the first Prolong, the leases do
+	// not expire.
 	Prolong struct {
 		For time.Duration
 		// By is the end of that time in milliseconds since boot, including time asleep; 0 if unknown.
@@ -141,8 +143,8 @@ type (
 	Watch struct{ Lease }
 	// Ack acknowledges results that the service has stored.
 	Ack struct{ Leases []Lease }
-	// Read asks for output after a cursor. Chunk answers it: immediately, or, with Wait, when there is
-	// output or the log is complete.
+	// Read asks for output after a cursor. Chunk answers it. If Wait is set, the runner answers only
+	// when there is output or the log is complete. Otherwise it answers immediately.
 	Read struct {
 		Lease
 		ID     int64
@@ -169,8 +171,9 @@ type (
 	// Shutdown ends the runner once all its attempts have ended. The runner then removes its directory,
 	// unless it has results that the service has not acknowledged.
 	Shutdown struct{}
-	// Recover ends the remaining processes of dead runners' attempts: those in the directory Name,
-	// unless it is "", and those in Attempts, which the service knows. Recovered answers it.
+	// Recover ends the remaining processes of dead runners' attempts: those of the runner whose
+	// directory has the name Name, unless Name is "", and those of Attempts, which the service knows.
+	// Recovered answers it.
 	Recover struct {
 		ID       int64
 		Name     string
@@ -198,7 +201,7 @@ type (
 	// Started reports an attempt that is still running a moment after its start.
 	Started struct{ Attempt }
 	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it unasked,
-	// for an attempt that was not started by its NotAfter or By.
+	// for an attempt that was not started before the deadline in NotAfter or By.
 	Dropped struct {
 		Lease
 		Dropped bool
@@ -211,12 +214,14 @@ type (
 	// acknowledged.
 	Result struct {
 		Attempt
-		EndedAt   int64 // milliseconds since 1970
-		Cause     int64 // of the Kill that ended the attempt, or detected by the runner; 0 if neither
+		EndedAt int64 // milliseconds since 1970
+		// Cause is the cause in the Kill that ended the attempt, or the one that the runner found; 0 if
+		// neither exists.
+		Cause     int64
 		TimedOut  bool
-		Silent    bool // timed out because it printed nothing
-		Shortage  bool // could not be started, because resources were missing
-		Unkilled  bool // has processes that outlive SIGKILL
+		Silent    bool // the attempt timed out because it printed nothing for IdleTimeout
+		Shortage  bool // the attempt could not be started, because resources were missing
+		Unkilled  bool // the attempt has processes that outlive SIGKILL
 		ExitCode  int64
 		Signal    int64
 		Error     string
@@ -250,8 +255,8 @@ type (
 		Data   []byte
 	}
 	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the dead
-	// runner started. Left lists the processes that outlive SIGKILL, and Alive the attempts that had
-	// processes.
+	// runner started. Left lists the processes that outlive SIGKILL, and Alive the attempts that still
+	// had processes before.
 	Recovered struct {
 		ID       int64
 		SameBoot bool
@@ -289,8 +294,8 @@ type Progress struct {
 // Limit says how a runner enforces the limit of a job field.
 type Limit struct {
 	Name string
-	// Extent is 0 for a limit that is not enforced, and 2 for one that is enforced as intended. It is 1
-	// for a limit of the whole job that is enforced for each process separately.
+	// Extent says how completely the limit is enforced: 0 is not at all, 2 is as intended. 1 means that
+	// a limit of the whole job is enforced for each process separately.
 	Extent int64
 	By     string // what enforces the limit, or why nothing does; a text for people
 }
@@ -298,7 +303,7 @@ type Limit struct {
 // Left is a process of a dead runner that outlives SIGKILL.
 type Left struct {
 	PID, PGID int64
-	Cookie    string // "" if the process shows none any more
+	Cookie    string // "" if the process no longer shows its cookie
 }
 
 // Attempt describes an attempt that has not ended. PID is 0 before it is started.

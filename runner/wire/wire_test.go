@@ -173,19 +173,19 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		body := wire.Append(nil, f)[4:]
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
-			whole-- // also valid without the number at its end
+			whole-- // the frame is valid without the optional number at its end too
 		}
 		if r, is := f.(*wire.Result); is && r.MemoryLimit {
-			whole-- // also valid without the flag at its end
+			whole-- // the frame is valid without the optional flag at its end too
 			if r.PeakTasks == 0 {
 				whole-- // the 0 before the flag is written only because of the flag
 			}
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
-			whole-- // also valid without the flag at its end
+			whole-- // the frame is valid without the optional flag at its end too
 		}
 		if t, is := f.(*wire.Typed); is && !t.Gone {
-			whole = len("\x19\x02\x04\x00") // also valid without the text at its end
+			whole = len("\x19\x02\x04\x00") // the frame is valid without the optional text at its end too
 		}
 		if p, is := f.(*wire.Prolong); is && p.By != 0 {
 			whole--
