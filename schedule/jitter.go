@@ -17,10 +17,11 @@ func Jitter(name string, at time.Time, limit time.Duration) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// gaps is how many intervals between occurrences Gap compares.
+// gaps limits how many intervals between occurrences Gap compares.
 const gaps = 100
 
-// Gap returns the shortest interval between the next occurrences, or 0 if there are fewer than two.
+// Gap returns the shortest interval between two consecutive occurrences that follow the time after, or 0 if
+// there are fewer than two. It considers only the next gaps intervals.
 func (l *Line) Gap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
 	for range gaps {

@@ -1,10 +1,11 @@
 // Package schedule computes when a recurring job is due: the occurrences of a cron line in a time
 // zone.
 //
-// Start with Parse and Line.Next. A cron line describes wall-clock times. When the clocks change, a
-// wall time may be skipped or shown twice. If the hour field is a number or a list, as in "30 2 * *
-// *", that time still has exactly one occurrence (nextFixed). If the hour field contains *, a step
-// or a range, the line has an occurrence whenever the clock shows a matching time (nextElapsed).
+// Start with Parse and Line.Next. A cron line describes times that a wall clock shows. When a time zone
+// changes its offset, the clock may skip a time or show it twice. If the hour field is a number or a list, as
+// in "30 2 * * *", each such time has exactly one occurrence even then (nextFixed). If the hour field
+// contains *, a step or a range, the line has an occurrence whenever the clock shows a matching time
+// (nextElapsed).
 package schedule
 
 import (
@@ -23,9 +24,9 @@ import (
 // See docs/decisions/0021.
 const (
 	MaxLine  = 1024        // bytes
-	MinEvery = time.Second // shortest interval of @every, because job ids contain the time in seconds
-	// searchYears is how many years Next searches for an occurrence. A February 29 that is a Sunday
-	// can be 40 years away.
+	MinEvery = time.Second // shortest interval of @every; job ids contain only whole seconds
+	// searchYears is how many years Next searches for an occurrence. A February 29 that is a Sunday may be 40
+	// years in the future.
 	searchYears = 50
 )
 
@@ -33,14 +34,14 @@ const (
 type Line struct {
 	every   time.Duration // interval of @every; 0 for other lines
 	reboot  bool
-	days    *cron.SpecSchedule // fields of all other lines; evaluated on wall times as if they were UTC
-	elapsed bool               // see nextElapsed; false means nextFixed
+	days    *cron.SpecSchedule // fields of lines without @; matched against wall-clock times written as UTC
+	elapsed bool               // Next uses nextElapsed if true, else nextFixed
 }
 
 // field describes one field of a cron line.
 type field struct{ name, allowed, first string }
 
-// fields lists the fields of a cron line in their order, with seconds.
+// fields lists the fields of a cron line in their order. The first one, seconds, is optional.
 var fields = []field{
 	{"second", "0 to 59", "0"},
 	{"minute", "0 to 59", "0"},
@@ -113,15 +114,15 @@ func parseEvery(words []string) (Line, error) {
 	return Line{every: d.Truncate(time.Millisecond)}, nil
 }
 
-// parser parses six fields. If both day fields are restricted, a day that matches either of them
-// matches, as in other implementations of cron.
+// parser parses six fields. If both day fields are restricted, the line matches a day that matches either of
+// them, as in other implementations of cron.
 var parser = cron.MustNewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(searchYears)
 
 // parseFields parses six fields. It first parses each separately, so that an error can name the
 // field.
 func parseFields(words []string) (Line, error) {
 	given := words
-	// The library would take the H in THU for its own H syntax.
+	// In lower case, because a capital H, as in THU, has a special meaning to the library.
 	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
 	parts := make([]string, len(words))
 	for i, word := range words {
@@ -139,8 +140,8 @@ func parseFields(words []string) (Line, error) {
 		return Line{}, queue.Invalid("cron", "%s", formsHint)
 	}
 	days.Location = time.UTC
-	// As defined in crontab(5): if a day field begins with *, only the other day field restricts
-	// the days.
+	// crontab(5) defines: if one day field begins with *, a day must match both fields, so only the other
+	// field restricts the days.
 	days.DowOrDom = !isUnrestricted(words[dayOfMonth]) && !isUnrestricted(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -149,9 +150,9 @@ func parseFields(words []string) (Line, error) {
 	return l, nil
 }
 
-// parseList checks a field and returns it in a form that the library accepts. The library rejects a
-// step that exceeds its range. In crontab(5), such a step selects only the first value of the
-// range.
+// parseList checks a field and returns it in a form that the library accepts. In crontab(5), a step that
+// exceeds its range selects only the first value of the range. The library rejects such a step, so parseList
+// replaces it by that value.
 func parseList(n int, word string) (list string, ok bool) {
 	items := strings.Split(word, ",")
 	for i, item := range items {
@@ -173,7 +174,7 @@ func parseList(n int, word string) (list string, ok bool) {
 	return strings.Join(items, ","), true
 }
 
-// libraryAccepts reports whether the library accepts an item of a field.
+// libraryAccepts reports whether the cron library accepts an item in the list of field n.
 func libraryAccepts(n int, item string) bool {
 	line := []string{"0", "0", "0", "*", "*", "*"}
 	line[n] = item
@@ -187,8 +188,9 @@ func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' 
 // AtBoot reports whether the line is @reboot, which has no planned times.
 func (l *Line) AtBoot() bool { return l.reboot }
 
-// Next returns the first occurrence later than after, in a zone, or the zero time if none follows.
-// The intervals of @every count from since. An occurrence has whole milliseconds.
+// Next returns the first occurrence that follows the time after, in the given zone, or the zero time if there
+// is none. The intervals of @every begin at the time since. Every occurrence is a whole number of
+// milliseconds.
 func (l *Line) Next(after, since time.Time, location *time.Location) time.Time {
 	switch {
 	case l.reboot:
@@ -204,8 +206,8 @@ func (l *Line) Next(after, since time.Time, location *time.Location) time.Time {
 	return l.nextFixed(after.In(location))
 }
 
-// nextElapsed returns the next time, later than after, at which the wall clock shows a matching
-// time, even if it has shown that time before.
+// nextElapsed returns the first time, following the time after, at which the wall clock shows a matching
+// time. The clock may have shown the same time before.
 func (l *Line) nextElapsed(after time.Time) time.Time {
 	at, shown := after, zone.Wall(after)
 	for {
@@ -218,14 +220,14 @@ func (l *Line) nextElapsed(after time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		// Continue with the new offset, including its first instant.
+		// No match before the offset changes at end. Continue with the new offset, and include end itself.
 		at, shown = end, zone.Wall(end).Add(-time.Nanosecond)
 	}
 }
 
-// nextFixed returns the next occurrence later than after, with one occurrence per matching wall
-// time. If the wall clock skips the time, the occurrence is the first instant after the gap. If it
-// shows the time twice, the occurrence is the first of the two.
+// nextFixed returns the first occurrence that follows the time after. Every matching wall-clock time has
+// exactly one occurrence. If the clock skips that time, the occurrence is the first instant after the gap. If
+// the clock shows it twice, the occurrence is the first of the two instants.
 func (l *Line) nextFixed(after time.Time) time.Time {
 	for shown := zone.Wall(after); ; {
 		if shown = l.days.Next(shown); shown.IsZero() {
@@ -239,9 +241,9 @@ func (l *Line) nextFixed(after time.Time) time.Time {
 	}
 }
 
-// Newest returns the newest occurrences later than after and not later than upto, at most n of
-// them, oldest first. It computes only a few times n occurrences, or those of one day, however many
-// exist.
+// Newest returns the newest occurrences between the times after (exclusive) and upto (inclusive), at most n
+// of them, oldest first. However many occurrences exist, it computes only a small multiple of n, or those of
+// one day.
 func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
@@ -264,7 +266,7 @@ func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n i
 // Stamp returns a time in the format of job ids.
 func Stamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedIDs is how many ids per occurrence have a number as suffix.
+// numberedIDs is how many of the possible ids of an occurrence have a number as suffix.
 const numberedIDs = 20
 
 // JobID returns the nth id, from 1, to try for the job of an occurrence. The first ids have a

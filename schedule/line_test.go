@@ -37,9 +37,10 @@ func times(t *testing.T, line, zone, after string, n int) (list []string) {
 	return list
 }
 
-// Both clock changes of a year, in four zones. A line with fixed hours has one occurrence: the
-// first instant after a skipped time, and the first of two equal times. Other lines have an
-// occurrence whenever the wall clock shows a matching time.
+// When the clocks change, a line with fixed hours still has one occurrence per day. If its time is skipped,
+// the occurrence is the first instant after the gap. If its time is shown twice, it is the first of the two
+// instants. Other lines have an occurrence whenever the wall clock shows a matching time. The test covers
+// both changes of a year in four zones.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
 		name, line, zone, after, want string
@@ -133,8 +134,8 @@ func TestLines(t *testing.T) {
 		{"0 0 1 mar-may/7 *", "2026-03-02T00:00:00Z", "Mon 03-01 00:00:00 +0000"},
 		{"0 0 * * mon-wed/5", "2026-03-02T00:00:00Z", "Mon 03-09 00:00:00 +0000"},
 		{"0 22-2/9 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Tue 03-03 22:00:00 +0000"},
-		// Deliberately more lenient: a range may wrap around, and a number with a step continues to
-		// the maximum.
+		// More lenient than crontab(5) on purpose: a range may wrap around, and a number with a step
+		// continues to the maximum.
 		{"59-0 4 * * *", "2026-03-02T12:00:00Z", "Tue 03-03 04:00:00 +0000, Tue 03-03 04:59:00 +0000"},
 		{"0 0 30-2 * *", "2026-03-02T12:00:00Z", "Mon 03-30 00:00:00 +0000, Tue 03-31 00:00:00 +0000, Wed 04-01 00:00:00 +0000"},
 		{"0 0 1 nov-feb *", "2026-03-02T12:00:00Z", "Sun 11-01 00:00:00 +0000, Tue 12-01 00:00:00 +0000, Fri 01-01 00:00:00 +0000, Mon 02-01 00:00:00 +0000"},
@@ -209,8 +210,8 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
-// Newest finds the newest occurrences quickly, however many there are, and all of them if they are
-// few.
+// Newest finds the newest occurrences quickly, however many there are. If there are at most n, it returns all
+// of them.
 func TestNewest(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -223,7 +224,7 @@ func TestNewest(t *testing.T) {
 		{"* * * * * *", from, from.AddDate(70, 0, 0), "03-01 11:58:21", "03-01 12:00:00", 100},
 		{"* * * * *", from, from.Add(5 * time.Minute), "03-01 12:01:00", "03-01 12:05:00", 5},
 		{"* * * * *", from, from, "", "", 0},
-		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // the clock was set back
+		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // the clock was set back a day
 		{"* * * * * 1", from.AddDate(-5, 0, 0), from, "02-23 23:58:20", "02-23 23:59:59", 100},
 		{"@every 90s", from, from.AddDate(0, 0, 1), "03-02 09:31:30", "03-02 12:00:00", 100},
 		{"0 0 29 2 *", from, from.AddDate(70, 0, 0), "02-29 00:00:00", "02-29 00:00:00", 18},
@@ -247,8 +248,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// Each occurrence is later than the one before, over a year in zones of all kinds. Next finds it
-// again from the last millisecond before it.
+// Over a year in zones of all kinds, each call of Next returns a later occurrence. Called with the last
+// millisecond before an occurrence, Next returns that occurrence again.
 func TestOccurrencesRise(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut", "Africa/Casablanca", "Pacific/Apia"} {
 		in, err := time.LoadLocation(zone)
@@ -291,7 +292,7 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// Gap finds the shortest interval, also if intervals differ.
+// Gap finds the shortest interval even if the intervals differ.
 func TestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second, "@reboot": 0, "0 3 * * *": 24 * time.Hour} {
